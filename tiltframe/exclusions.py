@@ -10,8 +10,6 @@ The counts are computed from states. They do not depend on how often rows were r
 from __future__ import annotations
 
 import copy
-import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -22,14 +20,13 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.state import State
 from aggr.tables.state_plan import StateColumn
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from windows import TimeWindow
 
 Note: TypeAlias = Callable[[str], object]  # a function that receives the sentences of a report, one per call
 BEYOND, REFUSED = "beyond", "refused"  # the keys of the dict that `Exclusions.as_record` returns
-# the packages of the library; a warning names the innermost line of code that is not in one of them
-_OWN = ("tiltframe", "spark_udaf", "aggr")
 
 
 class BeyondLimit(UserWarning):
@@ -152,7 +149,7 @@ class Exclusions:
         """
         for category, sentence in self._sentences():
             if note is None:
-                warnings.warn(sentence, category, stacklevel=_levels_to_caller())
+                warn_caller(sentence, category)
             else:
                 note(sentence)
 
@@ -223,13 +220,3 @@ def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
             has_any = True
         parts.append(counts)
     return np.concatenate(parts) if has_any else None
-
-
-def _levels_to_caller() -> int:
-    """Return the argument ``stacklevel`` for a call of `warnings.warn` in the function that calls this one. The warning
-    then names the innermost line outside of the library.
-    """
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
-        level, frame = level + 1, frame.f_back
-    return level

@@ -22,7 +22,7 @@ from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions
-from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
@@ -186,8 +186,10 @@ def _rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, use_stored_types: StoredTypes | None = None
 ) -> Batches:
     checked_type(frame, TiltFrame, "frame")
-    reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
-    reading.check(frame.time, frame.may_read())
+    if reading is None:
+        reading = NO_OPTIONS
+    else:
+        checked_type(reading, ReadOptions, "reading").check(frame.time, frame.may_read())
     return rows_of(
         data,
         "data",

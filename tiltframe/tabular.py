@@ -26,7 +26,7 @@ from aggr.tables.column_uses import ColumnUses
 from tiltframe.event_time import INSTANT
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import LateType, read_widening
-from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.written_numbers import find_numbers, read_numbers, with_numbers
 
@@ -39,7 +39,6 @@ _CONVERSIONS = {  # type of an object without rows or without names of columns â
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('â€¦')",
     "Series": "call .to_frame() first",
 }
-_NOTHING = ReadOptions()
 _NO_USES = ColumnUses()
 T = TypeVar("T")
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
@@ -96,7 +95,7 @@ def rows_of(
     time: str,
     uses: ColumnUses = _NO_USES,
     coded: Sequence[str] = (),
-    reading: ReadOptions = _NOTHING,
+    reading: ReadOptions = NO_OPTIONS,
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
     use_stored_types: StoredTypes | None = None,
@@ -176,17 +175,17 @@ def _with_options(
     """Return those rows of a table or a stream that meet the condition of ``reading``. Their times are converted to
     instants, or computed by the expression of ``reading``.
     """
+    if reading == NO_OPTIONS:
+        return _with_numbers(_stream(data, what, columns), uses)
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
-    if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
+    if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != NO_OPTIONS or (
         of_time != reading.types
     ):
         raise ValueError(
             f"{what} is a table or a stream, so reading may contain only where, time, clock, time_format and the type "
             "of the time column; remove the other options, which are for files"
         )
-    if reading == _NOTHING:
-        return _with_numbers(_stream(data, what, columns), uses)
     schema, batches, _ = _with_numbers(_stream(data, what, None), uses)
     full = with_time(schema, time, reading)
     at = full.get_field_index(time)
@@ -228,14 +227,14 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
             sample.extend(islice(batches, 1))
         return [normalize(batch.column(name)) for batch in sample]
 
-    numbers = find_numbers(rows.schema, texts, uses, _NOTHING)
+    numbers = find_numbers(rows.schema, texts, uses, NO_OPTIONS)
     if not numbers:
         return rows if is_list else Batches(rows.schema, chain(sample, batches))
 
     def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, kind in numbers.items():
             texts = normalize(batch.column(name))
-            batch = versions.append_column(batch, number_column(name), read_numbers(texts, kind, name, _NOTHING))
+            batch = versions.append_column(batch, number_column(name), read_numbers(texts, kind, name, NO_OPTIONS))
         return batch
 
     all_batches = rows.batches if is_list else chain(sample, batches)
@@ -246,10 +245,10 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
     """Return the rows of ``data``, which may be in any order, as one table. Tables and streams of Arrow, and sequences
     of batches, are returned unchanged if ``reading`` sets no options.
     """
-    reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
+    reading = checked_type(NO_OPTIONS if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
     is_arrow = isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
-    if reading == _NOTHING and (is_arrow or not (is_tabular(data) or _paths(data, what))):
+    if reading == NO_OPTIONS and (is_arrow or not (is_tabular(data) or _paths(data, what))):
         return data
     rows = rows_of(data, what, columns=None, time=time, uses=uses, reading=reading)
     return consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema))

@@ -62,8 +62,7 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
     >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
-    state_measure = measure.of_states()
-    return next((column for column in columns if holds(column.measure, state_measure)), None)
+    return next((column for column in columns if holds(column.measure, measure)), None)
 
 
 def holds(candidate: Measure, measure: Measure) -> bool:

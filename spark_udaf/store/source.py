@@ -201,5 +201,5 @@ def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
     emit them as warnings of this process, because Spark plans it in another process.
     """
     query, _ = from_options(options)
-    query.warn_of_missing(stacklevel=3)
+    query.warn_of_missing()
     return table

@@ -7,7 +7,6 @@ writer once, so every row counts once. Late rows need no treatment, because read
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.shard_job import OBSERVED
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.store import check_writer
 from tiltframe.store.closed_windows import compact_or_warn
 
@@ -196,12 +196,11 @@ def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, forme
     query. If Python is configured to raise warnings as errors, stop the query and raise the warning.
     """
     try:
-        warnings.warn(
+        warn_caller(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "
             f"{writer_of(stream, former)!r}, but this is another checkpoint: the stream starts again "
             f"as {writer_of(stream, query.id)!r}, and rows that it reads again are counted again. Use the former "
-            "checkpoint to continue the stream, or another name for other rows",
-            stacklevel=3,
+            "checkpoint to continue the stream, or another name for other rows"
         )
     except UserWarning:
         query.stop()

@@ -109,6 +109,7 @@ LAYERS = [
     ["windows.ordered"],
     ["tiltframe.parameter_names"],
     [
+        "tiltframe.caller_warnings",
         "tiltframe.metrics_text",
         "tiltframe.names",
         "tiltframe.text",

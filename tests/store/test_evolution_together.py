@@ -15,8 +15,7 @@ from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_of, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.names import LEVEL, START
-from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.log.records import available_from
+from tiltframe.store.log.records import EXPIRED, available_from
 
 pytestmark = [
     pytest.mark.store,

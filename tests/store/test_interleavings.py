@@ -34,7 +34,6 @@ from aggr.state_checks import arrow_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.backends import memory
-from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.changes import (
     backfill,
     commit,
@@ -50,7 +49,8 @@ from tiltframe.store.changes import (
 from tiltframe.store.log import run as log_run
 from tiltframe.store.log import writers
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.records import available_from, snapshot_of
+from tiltframe.store.log.records import EXPIRED, available_from
+from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend

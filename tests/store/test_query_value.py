@@ -349,6 +349,15 @@ def test_what_has_expired_is_said_in_the_answer_and_warned_of_once_at_the_door(t
     with pytest.warns(Expired) as caught:
         store.query("1m")
     assert [warning.filename for warning in caught] == [__file__]
+    for warns in (
+        lambda: list(store.query_slices("1m")),
+        lambda: store.states("1m"),
+        lambda: store.join(pa.table({"host": ["a"]}), "host", per="1m"),
+        lambda: store.plan(Query("1m")).warn_of_missing(),
+    ):
+        with pytest.warns(Expired) as caught:
+            warns()
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_the_values_of_a_key_and_a_name_for_what_a_store_holds(store, tmp_path):

@@ -17,8 +17,7 @@ from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, rep
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.delta.head import Head
-from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.log.records import available_from
+from tiltframe.store.log.records import EXPIRED, available_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 

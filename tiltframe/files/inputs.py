@@ -34,7 +34,7 @@ from tiltframe.files.formats import (
 )
 from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.late_type import LateType
-from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.soundness import check_text
 from tiltframe.files.written_numbers import (
@@ -52,7 +52,6 @@ from tiltframe.units_of_numbers import DAYS, refuse_other_units
 
 _EXCEL = re.compile(r"(?i)\.xls[xmb]?$")
 _CODES = pa.dictionary(pa.int32(), pa.string())
-_NOTHING = ReadOptions()
 _NO_USES = ColumnUses()
 
 
@@ -87,7 +86,7 @@ class Source:
     schema: pa.Schema
     time: str
     uses: Uses = field(default_factory=dict)
-    reading: ReadOptions = _NOTHING
+    reading: ReadOptions = NO_OPTIONS
     timezone: str = "UTC"
     own: pa.Schema | None = None
     written: Mapping[Path, pa.Schema] = field(default_factory=dict)
@@ -301,7 +300,7 @@ def open_source(
     inputs: Sequence[str | Path],
     time: str,
     uses: ColumnUses = _NO_USES,
-    reading: ReadOptions = _NOTHING,
+    reading: ReadOptions = NO_OPTIONS,
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:

@@ -311,3 +311,6 @@ def _encoding(name: str) -> str:
     if not own or own.replace("_", "-") in _NO_FILES:
         raise ValueError(f"unknown encoding {shown(name)}; use an encoding such as utf-8, latin-1 or utf-16")
     return own
+
+
+NO_OPTIONS = ReadOptions()  # the default of every option

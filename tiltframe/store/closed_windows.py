@@ -15,7 +15,6 @@ import copy
 import datetime as dt
 import json
 import uuid
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ import pyarrow as pa
 from aggr.arguments import checked_name, checked_whole
 from aggr.arrow import compute as pc
 from aggr.state_checks import mark_as_checked
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame, finest_frame
@@ -389,10 +389,9 @@ def compact_or_warn(store: FrameStore) -> None:
     try:
         store.compact(before=_AFTER_ALL)
     except StoreError as error:
-        warnings.warn(
+        warn_caller(
             f"the store {store.display_uri} was not compacted: {error}; its rows are committed, and a later compaction "
-            "merges them",
-            stacklevel=3,
+            "merges them"
         )
 
 

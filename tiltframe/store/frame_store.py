@@ -7,10 +7,9 @@ operations that change the store are functions in `tiltframe/store/changes/`.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,10 +19,11 @@ import pyarrow as pa
 from aggr.arguments import checked_name, checked_names, checked_truth, checked_type, nearest, shown
 from aggr.tables.column_uses import ColumnUses
 from aggr.workers import checked_jobs
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.frame import TiltFrame
 from tiltframe.parameter_names import by_caller
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
-from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
+from tiltframe.store.backends.protocol import Backend, Vacuumed
 from tiltframe.store.changes import append as appending
 from tiltframe.store.changes import backfill as backfilling
 from tiltframe.store.changes import (
@@ -42,13 +42,12 @@ from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.log.records import WATERMARKS, checked_records, expected_texts, snapshot_of, values_of
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.records import OWN, WATERMARKS, checked_records, expected_texts, values_of
+from tiltframe.store.log.run import Attempt, run, snapshot_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
 from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
 from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.derived_keys import Unmapped
-from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
 from tiltframe.store.query.merging import mergeable
@@ -300,7 +299,7 @@ class FrameStore:
         if a measure was added after some rows in the range, and with `Unmapped` if a derived key has no value for some
         keys.
         """
-        return pa.concat_tables(self._slices_warning_of_unmapped(self._warning_of_missing(self.ask(query))))
+        return pa.concat_tables(self._slices_with_warnings(query))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
@@ -336,7 +335,7 @@ class FrameStore:
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        return self._slices_warning_of_unmapped(self._warning_of_missing(self.ask(query)))
+        return self._slices_with_warnings(query)
 
     def join(
         self,
@@ -416,7 +415,7 @@ class FrameStore:
         keys = {name: name for name in self.frame.keys}
         read = rows_of(rows, "the rows of a join", columns=None, time=self.frame.time, uses=ColumnUses(keys))
         joined = self.at().join(consume(read, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), join)
-        warn_of_missing(joined.expired, joined.unknown, stacklevel=3)
+        warn_of_missing(joined.expired, joined.unknown)
         return pa.concat_tables(joined.slices)
 
     def plan_join(self, rows: pa.Schema, join: Join) -> PlannedJoin:
@@ -517,7 +516,9 @@ class FrameStore:
             If the store does not exist or is damaged.
         """
         query = Query(self.frame.level(per), within, where)
-        return self._warning_of_missing(self.at().states(query)).table()
+        answer = self.at().states(query)
+        warn_of_missing(answer.expired, answer.unknown)
+        return answer.table()
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
         """Plot a measure over time as steps, one per window. Each key has a colour and each quantile a line style; if
@@ -556,14 +557,13 @@ class FrameStore:
 
         return plot(self, measure, quantiles, **options)
 
-    @staticmethod
-    def _slices_warning_of_unmapped(answer: Answer) -> Iterator[pa.Table]:
-        return answer.reporting_unmapped(lambda sentence: warnings.warn(sentence, Unmapped, stacklevel=5)).slices
-
-    @staticmethod
-    def _warning_of_missing(answer: Answer) -> Answer:
-        warn_of_missing(answer.expired, answer.unknown, stacklevel=4)
-        return answer
+    def _slices_with_warnings(self, query: Query) -> Iterator[pa.Table]:
+        """Return the results of a query. Warn about windows that have expired, about measures that were added later
+        and, after the last table, about keys that a derived key does not map.
+        """
+        answer = self.ask(query)
+        warn_of_missing(answer.expired, answer.unknown)
+        return answer.reporting_unmapped(partial(warn_caller, category=Unmapped)).slices
 
     append = appending.append
     append_rows = appending.append_rows

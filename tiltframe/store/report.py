@@ -15,8 +15,8 @@ from tiltframe.instants import instants_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import expired_before, known_from, snapshot_of
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.records import expired_before, known_from
+from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import watermarks_of
 from tiltframe.store.query.merging import mergeable, pieces_of
 from tiltframe.text.html_table import html_table

@@ -24,8 +24,8 @@ from tiltframe.store.backends.protocol import Backend, Part, Snapshot, threads_o
 from tiltframe.store.checked_states import check_readable
 from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import available_from, snapshot_of
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.records import available_from
+from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from windows import TimeWindow
 

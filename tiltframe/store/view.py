@@ -18,7 +18,8 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import available_from, expired_before, known_from, snapshot_of
+from tiltframe.store.log.records import available_from, expired_before, known_from
+from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
     Answer,

@@ -29,9 +29,10 @@ from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END
 from tiltframe.ranges import Range, inside
-from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.records import OWN
 from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import read_extension

@@ -8,7 +8,6 @@ windows that divide them. In addition to the states of the frame's measures, a p
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +26,7 @@ from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, keyed
 from aggr.tables.result_names import check_having_names
 from aggr.tables.state_plan import holder, plan
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
@@ -88,18 +88,16 @@ class StreamRules:
             return
         length = duration_text(gap)
         if lateness is not None and lateness < gap:
-            warnings.warn(
+            warn_caller(
                 f"the lateness {duration_text(lateness) if lateness else '0s'} is shorter than the gap {length} of "
                 "sessions: a late row may open a session that overlaps an emitted session; use "
                 f"late='drop({length})' or a longer lateness, or leave out late",
-                stacklevel=4,
             )
         if self.emit.emits_open and self.emit.mode != "changelog":
-            warnings.warn(
+            warn_caller(
                 f"{self.emit} emits sessions that are still open; if two of them unite later, their union is emitted "
                 "too, and a consumer that adds the values of sessions counts rows twice; use mode=changelog, which "
                 "retracts both of them first",
-                stacklevel=4,
             )
 
     @cached_property

@@ -21,15 +21,11 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from tiltframe.ranges import Range
-from tiltframe.store.log.records import EXPIRED, KNOWN, OWN
 from tiltframe.store.log.snapshot import Part, Record, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
 __all__ = [
-    "EXPIRED",
-    "KNOWN",
-    "OWN",
     "Backend",
     "Part",
     "Record",

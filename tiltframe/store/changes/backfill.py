@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_truth, checked_type, shown
 from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source, open_source
-from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.rolling_up import frame_batches
@@ -282,7 +282,7 @@ def plan_backfill(
     """
     frame = store.frame
     checked_truth(newest_first, "newest_first")
-    options = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
+    options = NO_OPTIONS if reading is None else checked_type(reading, ReadOptions, "reading")
     span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
     settings = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
     if callable(data):

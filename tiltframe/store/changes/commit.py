@@ -22,13 +22,13 @@ from aggr.workers import Workers
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
-from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction, threads_of
+from tiltframe.store.backends.protocol import Backend, Part, Transaction, threads_of
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import WATERMARKS, snapshot_of
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.records import EXPIRED, OWN, WATERMARKS
+from tiltframe.store.log.run import Attempt, run, snapshot_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import (
     REFUSED,

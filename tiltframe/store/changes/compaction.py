@@ -6,20 +6,19 @@ of a level are stored together.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from aggr.workers import Workers
+from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, threads_of
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.log.run import Attempt
+from tiltframe.store.log.run import Attempt, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import mergeable, pieces_of, write_merged
 from tiltframe.time_range import moment_or_now
@@ -116,8 +115,5 @@ def compact(
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
         except OverflowError as error:
             # only the plain table is outdated; the parts are merged, and queries are correct
-            warnings.warn(
-                f"the plain table of {level} was not updated: {error}; queries of the store are not affected",
-                stacklevel=2,
-            )
+            warn_caller(f"the plain table of {level} was not updated: {error}; queries of the store are not affected")
     return merged

@@ -23,12 +23,12 @@ from aggr.arguments import checked_truth
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
-from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot, Transaction
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
 from tiltframe.store.log.manifest import Manifest, check_name
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.log.run import commit_on, retry_on_conflict
+from tiltframe.store.log.records import OWN
+from tiltframe.store.log.run import commit_on, retry_on_conflict, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of

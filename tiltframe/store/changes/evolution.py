@@ -25,10 +25,10 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import START
 from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, first_whole
-from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
-from tiltframe.store.log.records import expired_before, known_from
+from tiltframe.store.log.records import EXPIRED, KNOWN, expired_before, known_from
 from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.query.merging import pieces_of, write_merged
 from windows import TimeWindow

@@ -10,10 +10,10 @@ import json
 from typing import Any
 
 from tiltframe.ranges import EVER
-from tiltframe.store.backends.protocol import EXPIRED, Backend
+from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.log.manifest import Manifest, horizon_of
-from tiltframe.store.log.records import available_from, expired_before
+from tiltframe.store.log.records import EXPIRED, available_from, expired_before
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_without

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Snapshot
+from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.errors import OtherFrame
 from tiltframe.store.log.manifest import Manifest, generation_in
+from tiltframe.store.log.records import EXPIRED, KNOWN
 from tiltframe.store.log.run import Attempt, run
 
 Result = TypeVar("Result")

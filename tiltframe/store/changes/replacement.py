@@ -24,21 +24,22 @@ from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
-from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import (
+    EXPIRED,
+    KNOWN,
     available_from,
     checked_records,
     expected_texts,
     expired_before,
     known_from,
-    snapshot_of,
 )
-from tiltframe.store.log.run import Attempt
+from tiltframe.store.log.run import Attempt, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_merged, write_without
 from tiltframe.tabular import table_of

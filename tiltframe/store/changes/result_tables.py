@@ -22,8 +22,7 @@ from tiltframe.store.backends.protocol import Backend, ResultTables
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.execution import query_schema, read_states, reading_of
 from tiltframe.store.query.plan import plan_queries

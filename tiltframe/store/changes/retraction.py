@@ -22,11 +22,11 @@ from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, as_text, inside
-from tiltframe.store.backends.protocol import EXPIRED, Part
+from tiltframe.store.backends.protocol import Part
 from tiltframe.store.changes.append import begin, begin_with
 from tiltframe.store.changes.commit import Commit, by_level, read_receipts
 from tiltframe.store.checked_states import checked_levels
-from tiltframe.store.log.records import available_from, checked_records
+from tiltframe.store.log.records import EXPIRED, available_from, checked_records
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
 from tiltframe.store.opened import OpenedStore

@@ -15,26 +15,12 @@ from typing import Any
 
 from aggr.arguments import checked_mapping, is_name, shown
 from tiltframe.ranges import EVER
-from tiltframe.store.log.errors import MissingStore
-from tiltframe.store.log.run import Log
 from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
 KNOWN = f"{OWN}known"  # written by changes of the frame that add columns of states, and by replacements
 EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two of them at the same time conflict
 WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this record; see `stream_watermarks`
-
-
-def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the records `EXPIRED`, `KNOWN` and `WATERMARKS`, and the records named in
-    ``recorded``. Raise `MissingStore` if the store does not exist.
-    """
-    snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
-    if snapshot is None:
-        raise MissingStore(
-            f"there is no store {backend.display_uri}; correct its address, or create it with a first commit"
-        )
-    return snapshot
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:

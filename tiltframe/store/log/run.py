@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from tiltframe.store.log.errors import CommitConflict, Conflict, MissingStore
+from tiltframe.store.log.records import EXPIRED, KNOWN, WATERMARKS
 from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
@@ -79,16 +80,24 @@ def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[st
     `CommitConflict` if every attempt conflicts with another commit.
     """
     names = tuple(records)
+    return retry_on_conflict(lambda: commit_on(backend, _existing(backend, names), attempt))
 
-    def derive_and_commit() -> Result:
-        snapshot = backend.snapshot(names)
-        if snapshot is None:
-            raise MissingStore(
-                f"there is no store {backend.display_uri}; correct its address, or create it with a first commit"
-            )
-        return commit_on(backend, snapshot, attempt)
 
-    return retry_on_conflict(derive_and_commit)
+def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
+    """Return a snapshot of a store with the records `EXPIRED`, `KNOWN` and `WATERMARKS`, and the records named in
+    ``recorded``. Raise `MissingStore` if the store does not exist.
+    """
+    return _existing(backend, (EXPIRED, KNOWN, WATERMARKS, *recorded))
+
+
+def _existing(backend: Log, names: Iterable[str]) -> Snapshot:
+    """Return a snapshot of a store with the named records. Raise `MissingStore` if the store does not exist."""
+    snapshot = backend.snapshot(names)
+    if snapshot is None:
+        raise MissingStore(
+            f"there is no store {backend.display_uri}; correct its address, or create it with a first commit"
+        )
+    return snapshot
 
 
 def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Result]) -> Result:

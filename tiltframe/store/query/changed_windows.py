@@ -25,8 +25,7 @@ from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import snapshot_of
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from windows import TimeWindow
 

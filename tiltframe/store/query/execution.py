@@ -19,8 +19,8 @@ from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
 from tiltframe.store.backends.protocol import Backend, Snapshot, threads_of
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import available_from, known_from, snapshot_of
-from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.records import available_from, known_from
+from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, reporting_unmapped
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
@@ -108,7 +108,8 @@ class Answer:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
-        """Return an answer with the same results. It calls ``report`` after its last slice was read.
+        """Return an answer with the same results. If it has derived keys, it calls ``report`` after its last slice was
+        read.
 
         Parameters
         ----------
@@ -120,6 +121,8 @@ class Answer:
         -------
         Answer
         """
+        if not self.derived_keys:
+            return self
         return replace(self, slices=reporting_unmapped(self.slices, self.derived_keys, report))
 
     @property

@@ -74,7 +74,8 @@ def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: in
     }
 
     def slices() -> Iterator[pa.Table]:
-        matched = match_rows(key_values, ranges, answers, results_schema)
+        tables = (answer.table() for answer in answers)
+        matched = match_rows(key_values, ranges, tables, results_schema)
         yield columns.schema.empty_table()
         yield from joined_slices(rows, matched, list(columns.names), columns.schema, is_left=join.how == "left")
 

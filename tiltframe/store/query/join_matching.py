@@ -9,7 +9,7 @@ results       key  start        row         key  range           first  count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from aggr.groups.groups import group_by
 from aggr.sql.inputs import values_in
 from aggr.tables.keys import key_column
 from tiltframe.instants import instants_of
-from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join_ranges import Positions, RowRanges
 
 _ROWS_PER_SLICE = 1 << 18
@@ -41,20 +40,19 @@ class Matched:
 def match_rows(
     key_values: Mapping[str, pa.Array],
     ranges: Sequence[RowRanges],
-    answers: Sequence[Answer],
+    tables: Iterable[pa.Table],
     schema: pa.Schema,
 ) -> Matched:
-    """Return the results that belong to the rows of a join. Answers are read one after another, and results are kept
+    """Return the results that belong to the rows of a join. Tables are read one after another, and results are kept
     only if their keys occur in the rows.
 
     ``key_values`` maps each key of the store to an array with one value per row. ``ranges`` contains the queries, with
-    the rows of each, and ``answers`` the answer to each query. ``schema`` is the schema of the results.
+    the rows of each, and ``tables`` the results of each query. ``schema`` is their schema.
     """
     row_count = len(next(iter(key_values.values())))
     first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
-    tables, offset = [schema.empty_table()], 0
-    for ranges_read, answer in zip(ranges, answers, strict=True):
-        results = answer.table()
+    used, offset = [schema.empty_table()], 0
+    for ranges_read, results in zip(ranges, tables, strict=True):
         keys_of_rows = {key: values.take(pa.array(ranges_read.rows)) for key, values in key_values.items()}
         row_ids, result_ids, key_count = _common_ids(keys_of_rows, results)
         is_used = np.zeros(key_count, np.bool_)
@@ -72,9 +70,9 @@ def match_rows(
         numbers = ranges_read.rows[has_key]
         first[numbers] = range_first[has_key] + offset
         count[numbers] = (range_end - range_first)[has_key]
-        tables.append(results.take(pa.array(with_used_key[order])))
+        used.append(results.take(pa.array(with_used_key[order])))
         offset += len(order)
-    return Matched(pa.concat_tables(tables).combine_chunks(), first, count)
+    return Matched(pa.concat_tables(used).combine_chunks(), first, count)
 
 
 def key_values_of(rows: pa.Table, text: str, key: str, kind: pa.DataType) -> pa.Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
+
+from tiltframe.caller_warnings import warn_caller
 
 
 class Expired(UserWarning):
@@ -16,11 +17,9 @@ class NotKnown(UserWarning):
     """A warning: a measure is null in some windows of a query, because it was added to the store later."""
 
 
-def warn_of_missing(expired: Iterable[str], unknown: Iterable[str], stacklevel: int) -> None:
-    """Emit a warning `Expired` for each message in ``expired``, and `NotKnown` for each in ``unknown``. The warnings
-    name the caller at ``stacklevel``, as in `warnings.warn`; 1 is the caller of this function.
-    """
+def warn_of_missing(expired: Iterable[str], unknown: Iterable[str]) -> None:
+    """Emit a warning `Expired` for each message in ``expired``, and `NotKnown` for each in ``unknown``."""
     for sentence in expired:
-        warnings.warn(sentence, Expired, stacklevel=stacklevel + 1)
+        warn_caller(sentence, Expired)
     for sentence in unknown:
-        warnings.warn(sentence, NotKnown, stacklevel=stacklevel + 1)
+        warn_caller(sentence, NotKnown)

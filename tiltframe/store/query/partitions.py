@@ -20,7 +20,7 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import snapshot_of
+from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.query.execution import (
     finished,
     query_schema,
@@ -67,15 +67,9 @@ class PlannedQuery:
     expired: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def warn_of_missing(self, stacklevel: int = 1) -> None:
-        """Warn about windows that have expired, and about measures that were added later.
-
-        Parameters
-        ----------
-        stacklevel : int
-            The number of the caller that the warning names, as in `warnings.warn`; 1 is the caller of this method.
-        """
-        warn_of_missing(self.expired, self.unknown, stacklevel=stacklevel + 1)
+    def warn_of_missing(self) -> None:
+        """Warn about windows that have expired, and about measures that were added later."""
+        warn_of_missing(self.expired, self.unknown)
 
     @property
     def is_indivisible(self) -> bool:

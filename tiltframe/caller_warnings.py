@@ -1,0 +1,23 @@
+"""Warnings that name the line of the program that called the library."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+# the packages of the library, whose lines warnings do not name
+_LIBRARY = ("tiltframe", "spark_udaf", "windows", "aggr")
+
+
+def warn_caller(sentence: str, category: type[Warning] = UserWarning) -> None:
+    """Emit a warning that names the innermost line of code outside of the library.
+
+    Parameters
+    ----------
+    sentence : str
+    category : class of a warning
+    """
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARY:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, category, stacklevel=level)
