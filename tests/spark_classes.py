@@ -8,11 +8,12 @@ A small job loads the classes, and the JVM writes them to the file when it ends 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from spark_udaf.plan.class_archive import write_archive
 
 
 def load_classes() -> None:
@@ -35,17 +36,10 @@ def load_classes() -> None:
     spark.stop()
 
 
-def archive(file: Path) -> None:
-    """Write the archive. Raises CalledProcessError if the job fails, as with a JVM that cannot write archives."""
-    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -XX:ArchiveClassesAtExit={file} -Xlog:cds*=off"
-    command = [sys.executable, "-c", "from tests.spark_classes import load_classes; load_classes()"]
-    subprocess.run(command, env={**os.environ, "SPARK_SUBMIT_OPTS": options}, check=True, capture_output=True)
-
-
 if __name__ == "__main__":
     import conftest  # noqa: F401  sets the options of JVMs
 
     try:
-        archive(Path(sys.argv[1]).absolute())
+        write_archive(Path(sys.argv[1]).absolute(), "from tests.spark_classes import load_classes; load_classes()")
     except subprocess.CalledProcessError:
         print("this JVM wrote no archive of Spark's classes: the tests run without it, and take longer")

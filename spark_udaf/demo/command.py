@@ -23,6 +23,7 @@ import aggr
 import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
+from spark_udaf.plan.class_archive import archive_in_background
 from spark_udaf.plan.engine import SPARK, Engine, engines
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
 from tiltframe import FrameStore, TiltFrame, rollup
@@ -131,6 +132,8 @@ def demo(out: Path) -> None:
     prove(rows, store)
     picture = plot(store, out / "dep_delay.png")
     say(f"\nstore {folder}   plot {picture}")
+    if engine is SPARK and archive_in_background():
+        say("preparing faster starts of Spark in the background (once for this machine, about 20 s)")
     say(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
 
 

@@ -18,12 +18,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from aggr.compiling.interrupts import hold_interrupts
+from spark_udaf.plan.class_archive import java_options
 from spark_udaf.plan.engine import engine_of
 from spark_udaf.versions.java_objects import scheduler_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
 # Matches local, local[4], local[*], local[4, 2] (four threads) and local-cluster[2, 3, 1024] (two workers of three
@@ -127,7 +129,7 @@ def _is_of_interrupt(error: BaseException | None) -> bool:
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """Start a local session of Spark with two cores, and with only errors in its log. ``settings`` are further options
-    of Spark. Java must be installed.
+    of Spark. Java must be installed. If there is an archive of Spark's classes, the JVM reads it.
     """
     from pyspark.sql import SparkSession
 
@@ -139,6 +141,7 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
     }
+    settings = {**settings, _JAVA_OPTIONS: f"{settings.get(_JAVA_OPTIONS, '')} {java_options()}".strip()}
     builder = SparkSession.builder.master("local[2]").appName(name)
     for setting, value in {**quiet, **settings}.items():
         builder = builder.config(setting, value)
