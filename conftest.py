@@ -32,7 +32,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # JVMs of tests run for about a minute, in which the optimizing compiler and a concurrent collector do not save time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # written by tests/spark_classes.py, so that JVMs start faster
-ARCHIVED = f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds*=off" if SPARK_CLASSES.exists() else ""
+ARCHIVED = f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds*=off"  # a JVM ignores a missing archive
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM + ARCHIVED)  # for drivers
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # for the process that prints the driver's command
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # for masters and workers

@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from pyspark.sql import SparkSession
 
-import aggr
 import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
+from aggr.compiling.jit import compile_at_once
+from spark_udaf.demo.frame import FRAME, run_locally
 from spark_udaf.plan.class_archive import archive_in_background
 from spark_udaf.plan.engine import SPARK, Engine, engines
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
@@ -36,28 +38,19 @@ _COLUMNS = {
     **dict.fromkeys(("minute", "dep_delay", "arr_delay", "air_time", "distance"), pa.int64()),
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
-QUANTILES = [0.5, 0.9, 0.99]
+_COMPILE = """
+from spark_udaf.demo.command import flights
+from aggr.compiling.jit import compile_at_once
+from spark_udaf.demo.frame import run_locally
+run_locally(flights())
+"""
+_SAMPLE = 20_000  # the number of rows that need the same loops as all rows
 # A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
 # for a job of a few seconds.
 SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-FRAME = TiltFrame(
-    levels=["1h", "1d", "1mo", "1y"],
-    time="ts",
-    keys=["origin", "carrier"],
-    timezone="America/New_York",
-    measures={
-        "flights": aggr.count(),
-        "departed": aggr.count("dep_delay"),
-        "dep_delay": aggr.exact_quantiles("dep_delay", QUANTILES),
-        "arr_delay": aggr.exact_quantiles("arr_delay", QUANTILES),
-        "air_time": aggr.hdr("air_time", [0.5]),
-        "mean_miles": aggr.avg("distance"),
-        "stdev_miles": aggr.stdev("distance"),
-    },
-)
 
 
 def flights() -> pa.Table:
@@ -110,14 +103,15 @@ def demo(out: Path) -> None:
         )
     say = click.echo
     say("reading the flights, and compiling the functions in a second process …")
-    with warming(FRAME):
+    with compiling() as compiler:
         rows = flights()
         say(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
         with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
             started = time.perf_counter()
-            if engine is SPARK:  # its workers start and load compiled code while the rows are sent to Spark
-                pool.submit(su.warm, spark, _function_names(FRAME), tasks=2)
+            if engine is SPARK:  # its workers start, and load compiled code, while the rows are sent to Spark
+                is_compiled = compiler.poll() is not None
+                pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if is_compiled else None)
             say(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
             from_now(STEPS)
             shutil.rmtree(folder, ignore_errors=True)
@@ -138,20 +132,32 @@ def demo(out: Path) -> None:
 
 
 @contextmanager
-def warming(frame: TiltFrame) -> Iterator[None]:
-    """Compile the functions of a frame in a separate process, while rows are read and Spark starts."""
-    command = [sys.executable, "-m", "tiltframe.cli", "warm", *_function_names(frame)]
+def compiling() -> Iterator[subprocess.Popen[bytes]]:
+    """Compile the loops that the demo needs in a separate process, while rows are read and Spark starts. Yield the
+    process, which ends once the code of all loops is on disk.
+    """
+    command = [sys.executable, "-c", _COMPILE]
     nothing = subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait()
 
 
-def _function_names(frame: TiltFrame) -> list[str]:
-    return sorted({measure.function.name for measure in frame.measures.values()})
+def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
+    """Start two workers of Spark, which import the library. If rows are passed, the workers also load the compiled
+    loops that such rows need.
+    """
+
+    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if rows is not None:
+            with compile_at_once():
+                run_locally(rows)
+        yield from batches
+
+    spark.range(0, 2, 1, 2).mapInArrow(TaskFunction(load), "id long").collect()
 
 
 def show(store: FrameStore) -> None:

@@ -90,8 +90,9 @@ def write_archive(file: Path, load: str = _LOAD_CLASSES) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.{os.getpid()}")
-    options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -XX:ArchiveClassesAtExit={partial} -Xlog:cds*=off"
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": options}
+    options = [text for text in os.environ.get("SPARK_SUBMIT_OPTS", "").split() if not text.startswith(_READ)]
+    options += [f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds*=off"]
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}
     try:
         # The JVM writes the archive after the code has ended. It keeps the captured output open, for which `run` waits.
         subprocess.run([sys.executable, "-c", load], env=environment, check=True, capture_output=True)
