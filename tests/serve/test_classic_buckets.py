@@ -179,6 +179,8 @@ def test_names_labels_and_rows_without_values(server):
         frozenset({"__name__": "slow_bucket", "store": "web", "host": host}.items()) for host in HOSTS
     }, "a measure of this name replaces the buckets"
     assert server.query("increase(slow_count[20m])", AT).data["result"] == [], "no row is that slow"
+    for metric in ("edges_count", "edges_bucket", "hdr_sum", "hdr_bucket"):
+        assert server.query(f'increase({metric}{{host="none"}}[20m])', AT).data["result"] == []
     assert server.ask("label/le/values", **{"match[]": "dds_bucket"}).data == ["0.3", "0.9", "1.9", "+Inf"]
     assert server.query("count(dds_bucket)", AT).by_labels() == {frozenset(): {AT: 8}}
     below = server.query('sum(rate(dds_bucket{le="1.9"}[20m])) / sum(rate(dds_count[20m]))', AT)

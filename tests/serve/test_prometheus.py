@@ -173,6 +173,14 @@ def test_keys_are_labels():
         assert without == {frozenset(): {BEGIN + 60: 2}, frozenset({("_2xx_rate", "a")}): {BEGIN + 60: 1}}
 
 
+def test_a_label_may_have_the_name_of_a_measure():
+    frame = TiltFrame(["1m"], "ts", {"a_b": aggr.max("v")}, ["a.b"])
+    rows_of_a_key = pa.table({"ts": [BEGIN * 1000], "a.b": ["x"], "v": [2.0]})
+    with serving({"s": store_of(MemoryBackend(), rows_of_a_key, frame)}) as server:
+        series_by_labels = server.query("max by (a_b) (max_over_time(a_b[1m]))", BEGIN + 60).by_labels()
+        assert series_by_labels == {frozenset({("a_b", "x")}): {BEGIN + 60: 2}}
+
+
 def test_clashes_are_refused_at_the_start():
     for measures, keys, word in (
         ({"a b": aggr.count("x"), "a_b_total": aggr.count()}, [], "'a b' and 'a_b_total'"),
@@ -324,6 +332,14 @@ def test_steps_are_answered_as_moments_are(world):
     assert len(steps) == 9
     for at, value in steps.items():
         assert list(server.query(query, at).by_labels().values()) == [{at: value}]
+
+
+def test_an_offset_that_the_step_does_not_divide_is_exact(world):
+    server, _ = world
+    query = "sum(increase(requests_total[1h] offset 10m))"
+    (steps,) = server.query_range(query, BEGIN + 7200, BEGIN + 10800, 3600).by_labels().values()
+    assert steps == {at: value for at in steps for value in server.query(query, at).by_labels()[frozenset()].values()}
+    assert len(set(steps.values())) == 2
 
 
 def test_a_label_that_no_key_has_is_absent(world):

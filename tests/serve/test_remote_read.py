@@ -30,7 +30,13 @@ from tiltframe.store.backends.memory import MemoryBackend
 pytestmark = pytest.mark.store
 TABLE = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
-    "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
+    "Hints": {
+        "step_ms": (1, "int64"),
+        "func": (2, "string"),
+        "start_ms": (3, "int64"),
+        "end_ms": (4, "int64"),
+        "range_ms": (7, "int64"),
+    },
     "Query": {
         "start": (1, "int64"),
         "end": (2, "int64"),
@@ -56,10 +62,11 @@ def world():
         yield server, store
 
 
-def request(*matchers, start=BEGIN, end=END, step=0, span=0, function="", accepted=()):
-    """Pack a request: times, steps and spans in seconds."""
+def request(*matchers, start=BEGIN, end=END, step=0, span=0, function="", accepted=(), hinted=(0, 0)):
+    """Pack a request: times, steps and spans in seconds. ``hinted`` is the range of one selector of an expression."""
     matchers = [{"type": kind, "name": name, "value": value} for name, kind, value in matchers]
     hints = {"step_ms": step * 1000, "range_ms": span * 1000, "func": function}
+    hints |= {"start_ms": hinted[0] * 1000, "end_ms": hinted[1] * 1000}
     query = {"start": start * 1000, "end": end * 1000, "matchers": matchers, "hints": hints}
     return pa.compress(
         MESSAGES["Request"](queries=[query], accepted=accepted).SerializeToString(), "snappy", asbytes=True
@@ -165,6 +172,15 @@ def test_a_sum_is_a_counter(world):
     samples = totals_of(world[0], 10, **hour, function="sum_over_time", is_total=False)
     assert sum(value for _, value in samples) == sum(n for _, n in rows_of_series)
     assert all(value == sum(n for ts, n in rows_of_series if at - 10_000 <= ts < at) for at, value in samples[::20])
+
+
+def test_the_range_of_a_selector_decides_not_that_of_the_expression(world):
+    """``rate(bytes[30m] offset 90s) / rate(bytes[1h])`` at one moment: only the second range ends with a minute."""
+    begin, end = BEGIN + 1800, BEGIN + 5400
+    for hinted, level in (((end - 1890, end - 90), 10), ((begin, end), 60)):
+        span = hinted[1] - hinted[0]
+        samples = totals_of(world[0], level, span=span, function="rate", start=begin, end=end, hinted=hinted)
+        assert [samples[0][0], samples[-1][0]] == [at * 1000 for at in hinted]
 
 
 def test_what_is_no_total_is_read_of_the_finest_windows(world):

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from aggr.contrib import Histogram
 from aggr.extend import BucketState, Function
@@ -129,7 +130,7 @@ def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> F
     numbers = np.array(list(bounds.values()))
     if isinstance(reader, Histogram):
         results = reader.finish(mark_as_checked(states))
-        counts = pc.struct_field(results, "counts").flatten().to_numpy().reshape(len(states), -1)
+        counts = _interval_counts(results, len(reader.edges) - 1)
         below, above = (pc.struct_field(results, name).to_numpy()[:, None] for name in ("below", "above"))
         cumulative: Floats = np.cumsum(np.hstack([below, counts, above]), axis=1, dtype=np.float64)
         return cumulative[:, np.searchsorted([*reader.edges, math.inf], numbers)]
@@ -148,7 +149,13 @@ def missing_part(results: pa.StructArray, part: str) -> pa.Array:
     if part == "sum":
         mean, count = (pc.struct_field(results, name).cast(pa.float64()) for name in ("mean", "count"))
         return pc.multiply(mean, count)
-    lists = pc.struct_field(results, "counts")
-    counts = lists.flatten().to_numpy().reshape(len(results), -1).sum(axis=1)
+    intervals = len(pc.struct_field(results[:1], "counts").flatten())
+    counts = _interval_counts(results, intervals).sum(axis=1)
     total = counts + sum(pc.struct_field(results, name).to_numpy() for name in ("below", "above"))
     return pa.array(total, mask=total == 0)
+
+
+def _interval_counts(results: pa.StructArray, intervals: int) -> NDArray[np.int64]:
+    """Return the numbers of values in the ``intervals`` between edges, of shape (results, intervals)."""
+    counts: NDArray[np.int64] = pc.struct_field(results, "counts").flatten().to_numpy()
+    return counts.reshape(len(results), intervals)

@@ -249,9 +249,9 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
             answered = ", ".join(SUBQUERY_FUNCTIONS)
             raise Unanswerable(f"{name} of a subquery is not supported, only {answered} are; {WAY}")
         vector, steps, moments = _subquery(argument, evaluation)
-        values = vector.unnamed()
         span = _micros(argument.range)
-        return reduced(name, values, steps, moments=moments, span=span, deadline=evaluation.deadline)
+        values = reduced(name, vector, steps, moments=moments, span=span, deadline=evaluation.deadline)
+        return values.unnamed()
     assert isinstance(argument, MatrixSelector)  # the parser has checked the types
     span = _micros(argument.range)
     selector = selector_of(argument.vector_selector, span, evaluation)

@@ -335,23 +335,23 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
 
 
 def legal(name: str) -> str:
-    """Return a name in which characters that PromQL does not allow are replaced by ``_``. If the name begins with a
-    digit, ``_`` is put before it.
+    """Return the name of a metric, in which characters that PromQL does not allow are replaced by ``_``. If the name
+    begins with a digit, ``_`` is put before it. Names of recording rules contain colons.
 
-    >>> legal("2xx rate")
-    '_2xx_rate'
+    >>> legal("2xx rate"), legal("job:requests:rate5m")
+    ('_2xx_rate', 'job:requests:rate5m')
     """
-    return re.sub(r"^(?=[0-9])|[^a-zA-Z0-9_]", "_", name)
+    return re.sub(r"^(?=[0-9])|[^a-zA-Z0-9_:]", "_", name)
 
 
 def label_of(key: str) -> str:
     """Return the name of the label of a key. If the server uses this name for a label of its own, the prefix
     ``exported_`` is added, as in Prometheus.
 
-    >>> label_of("route.id"), label_of("store")
+    >>> label_of("route:id"), label_of("store")
     ('route_id', 'exported_store')
     """
-    label = legal(key)
+    label = legal(key).replace(":", "_")
     return f"exported_{label}" if label in (STORE, QUANTILE, LE, NAME) else label
 
 

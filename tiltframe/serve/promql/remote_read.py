@@ -47,7 +47,13 @@ _OF_COUNTERS = ("rate", "irate", "increase", "resets")
 _OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
-    "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
+    "Hints": {
+        "step_ms": (1, "int64"),
+        "func": (2, "string"),
+        "start_ms": (3, "int64"),
+        "end_ms": (4, "int64"),
+        "range_ms": (7, "int64"),
+    },
     "Query": {
         "start_ms": (1, "int64"),
         "end_ms": (2, "int64"),
@@ -224,6 +230,10 @@ def _read_query(query: Any) -> _ReadQuery:
     matchers = tuple(Matcher(matcher.name, matcher.value, *kinds[matcher.type]) for matcher in query.matchers)
     start, end = (int(at) * _MILLIS for at in (query.start_ms, query.end_ms))
     hints = query.hints
+    if hints.end_ms:
+        # The range of the query is that of all selectors of the expression. The hints have that of this selector.
+        start = max(start, hints.start_ms * _MILLIS)
+        end = min(end, hints.end_ms * _MILLIS)
     step, span = hints.step_ms * _MILLIS, hints.range_ms * _MILLIS
     return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
 

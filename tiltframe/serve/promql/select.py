@@ -37,6 +37,8 @@ LOOKBACK = 300 * SECOND
 # rows of states that a selector reads
 MOST_CELLS = 10_000_000
 _MONTHS = ("mo", "q", "y")
+# names of columns that no label has, because of the blank
+_STATE, _WINDOW_END = "the state", "the end of the window"
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,11 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     groups, first_rows = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
     series = _series(rows.select(labels), first_rows, metric, grouping)
     evaluation.check(len(series) * len(moments) * max(len(metric.bounds), 1))
-    first, last = _ranges(groups.ids, len(series), window_ends=instants_of(rows, END), moments=moments, span=span)
-    name, function = metric.state
-    states = rows.column(name).combine_chunks()
+    first, last = _ranges(
+        groups.ids, len(series), window_ends=instants_of(rows, _WINDOW_END), moments=moments, span=span
+    )
+    function = metric.state[1]
+    states = rows.column(_STATE).combine_chunks()
 
     def merged(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
         runs = merge_runs(function, states, first, last)
@@ -175,10 +179,7 @@ def _newest(
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
     """Return the level whose windows a selector reads. Add messages about this level to the infos of the evaluation."""
     frame, step = selector.metric.view.frame, evaluation.step
-    if selector.span is None:
-        level = newest_level(frame, step)
-    else:
-        level = range_level(frame, moments, step, span=selector.span, text=selector.text)
+    level = newest_level(frame, step) if selector.span is None else range_level(frame, moments, step, selector)
     sentences = [f"{selector.text} is read from windows of {level.name}"]
     if step is not None and step < int(frame.levels[0].length):
         finest = frame.levels[0].name
@@ -202,8 +203,8 @@ def _rows(
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
-    by = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
-    return merge_by(mark_as_checked(rows), by, dict([metric.state]), unknown=True)
+    by = {name: rows.column(name).combine_chunks() for name in (*labels, _WINDOW_END)}
+    return merge_by(mark_as_checked(rows), by, {_STATE: metric.state[1]}, unknown=True)
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
@@ -216,7 +217,7 @@ def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evalua
         evaluation.check(read)
         texts = label_columns(states, metric)
         mask = chosen(texts, selector.matchers, states.num_rows)
-        columns = {name: states.column(name) for name in (END, metric.state[0])}
+        columns = {_WINDOW_END: states.column(END), _STATE: states.column(metric.state[0])}
         yield pa.table({**texts, **columns}).filter(pa.array(mask))
 
 
@@ -274,9 +275,9 @@ def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
     return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
 
 
-def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
+def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector: Selector) -> TimeWindow:
     """Return the level whose windows are merged into the ranges that end at the moments: the coarsest level whose
-    length divides the length ``span`` of the ranges and the time ``step`` between moments.
+    length divides the length of the ranges, the time ``step`` between moments and the offset of the selector.
 
     For a single moment there is no step. A level is then used only if, at this moment, its current window starts at the
     same time as the current window of the finest level. The merged windows then include all complete windows of the
@@ -284,11 +285,13 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
 
     Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """
-    finest = frame.levels[0]
+    finest, span, text = frame.levels[0], selector.span, selector.text
+    assert span is not None
 
     def fits(level: TimeWindow) -> bool:
-        fresh = step is not None or level.starts(moments)[-1] == finest.starts(moments)[-1]
-        return fresh and (step is None or _is_whole(step, level))
+        if step is None:
+            return bool(level.starts(moments)[-1] == finest.starts(moments)[-1])
+        return _is_whole(step, level) and _is_whole(selector.offset, level)
 
     for level in (*filter(fits, reversed(frame.levels)), finest):
         if _is_whole(span, level):
