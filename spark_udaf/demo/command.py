@@ -23,8 +23,8 @@ import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from aggr.compiling.jit import compile_at_once
+from spark_udaf.demo.class_loading import archive_in_background
 from spark_udaf.demo.frame import FRAME, run_locally
-from spark_udaf.plan.class_archive import archive_in_background
 from spark_udaf.plan.engine import SPARK, Engine, engines
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
 from spark_udaf.versions.same_version import TaskFunction

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.backends.memory import MemoryBackend
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -27,7 +29,8 @@ FRAME = TiltFrame(
 
 
 def run_locally(rows: pa.Table) -> None:
-    """Roll up rows into a store in memory, and query it. This compiles, or loads, the loops that the demo needs."""
-    store = FrameStore(MemoryBackend("demo"), FRAME)
-    store.append(rollup(rows, FRAME, jobs=1), "demo", 1)
-    store.query("1y", keys=["origin"])
+    """Roll up rows into a temporary store, and query it. This compiles, or loads, the loops that the demo needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = FrameStore(Path(folder, "store"), FRAME)
+        store.append(rollup(rows, FRAME, jobs=1), "demo", 1)
+        store.query("1y", keys=["origin"])

@@ -11,13 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 
 _READ = "-XX:SharedArchiveFile="
-_LOAD_CLASSES = "from spark_udaf.plan.class_archive import load_classes; load_classes()"
-_WRITE_ARCHIVE = "from spark_udaf.plan.class_archive import main; main()"
 
 
 def archive_file() -> Path | None:
@@ -34,45 +31,23 @@ def archive_file() -> Path | None:
     program = Path(java).resolve()
     parts = (str(program), program.stat().st_mtime_ns, str(jars.resolve()), jars.stat().st_mtime_ns)
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "tiltframe" / f"spark-{pyspark.__version__}-{zlib.crc32(repr(parts).encode()):08x}.jsa"
+    return caches / "tiltframe" / f"spark-{zlib.crc32(repr(parts).encode()):08x}.jsa"
 
 
 def java_options() -> str:
     """Return the options with which a JVM of Spark reads the archive. Return an empty text if there is no archive, or
     if the environment already names one.
     """
-    file = None if _is_set() else archive_file()
+    file = None if is_named() else archive_file()
     return "" if file is None or not file.exists() else f"{_READ}{file} -Xlog:cds*=off"
 
 
-def _is_set() -> bool:
+def is_named() -> bool:
+    """Return whether the environment names an archive."""
     return _READ in os.environ.get("SPARK_SUBMIT_OPTS", "")
 
 
-def load_classes() -> None:
-    """Run a rollup into a store and an aggregation of files in a local session, so that its JVM loads the classes that
-    such jobs need.
-    """
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-
-    import aggr
-    import spark_udaf as su
-    from spark_udaf.plan.session import local_session
-    from tiltframe import FrameStore, TiltFrame
-
-    rows = pa.table({"ts": pa.array(range(1000), pa.timestamp("s", "UTC")), "k": ["a", "b"] * 500, "x": range(1000)})
-    spark = local_session("classes", {"spark.sql.shuffle.partitions": "2"})
-    with tempfile.TemporaryDirectory() as folder:
-        frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "p": aggr.dds("x", [0.5])}, ["k"])
-        su.rollup_into(spark.createDataFrame(rows), FrameStore(Path(folder, "store"), frame), "rows", 1)
-        spark.createDataFrame(rows).write.parquet(f"{folder}/rows")
-        files = spark.read.parquet(f"{folder}/rows")
-        files.where("x > 1").groupBy("k").agg(F.count("x"), F.percentile_approx("x", 0.5)).orderBy("k").toArrow()
-    spark.stop()
-
-
-def write_archive(file: Path, load: str = _LOAD_CLASSES) -> None:
+def write_archive(file: Path, load: str) -> None:
     """Run Python code that starts Spark, and write the classes that its JVM has loaded to a file.
 
     Parameters
@@ -81,7 +56,7 @@ def write_archive(file: Path, load: str = _LOAD_CLASSES) -> None:
         The folder is created. A complete file replaces an existing one, and other processes never see an incomplete
         one.
     load : str
-        Code for a process of its own. The default is `load_classes`.
+        Code for a process of its own.
 
     Raises
     ------
@@ -99,29 +74,3 @@ def write_archive(file: Path, load: str = _LOAD_CLASSES) -> None:
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def archive_in_background() -> bool:
-    """Start a process of low priority that writes the archive. It continues when this process ends.
-
-    Returns
-    -------
-    bool
-        Whether a process was started. None is started if there is an archive, or if the environment names one.
-    """
-    file = archive_file()
-    if file is None or file.exists() or _is_set():
-        return False
-    nothing = subprocess.DEVNULL
-    command = [sys.executable, "-c", _WRITE_ARCHIVE]
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
-    return True
-
-
-def main() -> None:
-    """Write the archive of this user, with low priority."""
-    if hasattr(os, "nice"):
-        os.nice(19)
-    file = archive_file()
-    if file is not None:
-        write_archive(file)

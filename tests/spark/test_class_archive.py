@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_udaf.plan.class_archive import archive_file, archive_in_background, java_options, write_archive
+from spark_udaf.demo.class_loading import LOAD_CLASSES, archive_in_background
+from spark_udaf.plan.class_archive import archive_file, java_options, write_archive
 
 SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # as in conftest.py
 SESSION = "from pyspark.sql import SparkSession; SparkSession.builder.master('local[1]').getOrCreate().range(9).count()"
@@ -41,7 +42,7 @@ def test_a_local_session_loads_classes_of_spark_from_the_archive_of_the_user(tmp
     monkeypatch.setenv("XDG_CACHE_HOME", caches)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", options)
     assert java_options() == ""
-    write_archive(archive_file())
+    write_archive(archive_file(), LOAD_CLASSES)
     assert str(archive_file()) in java_options()
     assert not archive_in_background()  # there is an archive
     share = share_of_archive(tmp_path / "with.log", LOCAL_SESSION, options, XDG_CACHE_HOME=caches)
