@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from aggr import Function
@@ -61,7 +62,8 @@ def sql(
     ------
     ValueError
         If the store cannot give the same answer (the message names the part of the query), if a call of a function of
-        several columns has ``DISTINCT``, if a call has no column or reads a stream, or if ``args`` has too few values.
+        several columns has ``DISTINCT``, if a call has no column or reads a stream, if a function of this library is
+        called without ``aggr_``, or if ``args`` has too few values.
     TypeError
         If the arguments have neither of the two forms, a session and a query, or a query and a store.
     AnalysisException
@@ -107,7 +109,13 @@ def sql(
         for name, udf in family.udfs().items():
             if name in called:
                 first.udf.register(name, sql_udf(udf))
-    answer = first.sql(text, arguments)
+    try:
+        answer = first.sql(text, arguments)
+    except AnalysisException as error:
+        name = (error.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
+        if f"aggr_{name}" not in makers:
+            raise
+        raise ValueError(f"{name} is not a function of Spark; in SQL, this library's is called aggr_{name}") from None
     in_python = called.intersection(makers)
     if in_python and answer.isStreaming:
         raise ValueError(

@@ -130,11 +130,17 @@ def test_functions_of_lists_and_states(spark_with_rows):
 
 @pytest.mark.spark
 def test_mistakes_are_told_in_a_sentence(spark_with_rows):
+    from pyspark.errors import AnalysisException
+
     import spark_udaf as su
 
     spark = spark_with_rows
     with pytest.raises(ValueError, match="aggr_first takes several columns, but DISTINCT works only with one"):
         su.sql(spark, "SELECT aggr_first(DISTINCT i, ts) FROM rows_of_lists")
+    with pytest.raises(ValueError, match="dds is not a function of Spark; in SQL, this library's is called aggr_dds"):
+        su.sql(spark, "SELECT dds(i) FROM rows_of_lists")
+    with pytest.raises(AnalysisException, match="ddz"):
+        su.sql(spark, "SELECT ddz(i) FROM rows_of_lists")
     with pytest.raises(TypeError, match=r"write su\.sql\(spark, query\), or su\.sql\(query, store\)"):
         su.sql("SELECT 1")
     with pytest.raises(TypeError, match=r"write su\.sql\(spark, query\)"):
