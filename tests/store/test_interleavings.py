@@ -19,7 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +118,7 @@ class Description:
     generation: int = 0
     earlier: tuple[()] = ()
     name: str = "s"
+    retention: dict[str, str] = field(default_factory=lambda: {"1s": "1s", "2s": "3s"})
 
     @property
     def frame(self) -> Frame:
@@ -130,10 +131,6 @@ class Description:
     @property
     def columns(self) -> pa.Schema:
         return _schema(self.had)
-
-    @property
-    def retention(self) -> dict[str, str]:
-        return {"1s": "1s", "2s": "3s"} if self.count > 1 else {"1s": "1s"}
 
     def to_dict(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
@@ -153,7 +150,7 @@ def _schema(measures: Iterable[str]) -> pa.Schema:
 
 def plan_evolution(now: Description, frame: Frame, row_schema: None = None) -> Description:
     had = tuple(dict.fromkeys([*now.had, *frame.measures]))
-    return Description(len(frame.levels), frame.measures, had, now.generation + 1)
+    return replace(now, count=len(frame.levels), measures=frame.measures, had=had, generation=now.generation + 1)
 
 
 def subtract_by(rows: pa.Table, removed: pa.Table, by: Iterable[str], functions: Any) -> pa.Table:
@@ -757,6 +754,7 @@ class Play(World):
         self.add(name, lambda name: evolution.evolve(self.backend, self.backend.first, Frame(LEVELS[:count], ("m0",))))
 
 
+KEPT = {"1s": "4s"}  # the retention that an actor of the kind ``retain`` sets
 PAST = {  # what an actor of each kind does to a store with a history
     "append": lambda play, name: play.append(name, name, 1, {(name, at) for at in (1, 5, 6)}),
     "append a group": lambda play, name: play.append_group(
@@ -764,6 +762,8 @@ PAST = {  # what an actor of each kind does to a store with a history
     ),
     "replace": lambda play, name: play.replace_one(name, 4, 6, {(name, 4)}),
     "replace an empty range": lambda play, name: play.replace_one(name, END + 4, END + 8, {(name, END + 5)}),
+    "rebuild": lambda play, name: play.replace_one(name, 4, 8, None),
+    "retain": lambda play, name: evolution.retain(play.backend, KEPT),
     "expire": lambda play, name: play.works(name, lambda m: expiry.expire_windows(play.backend, m, 7 * SECOND)),
     "compact": lambda play, name: play.works(name, lambda m: compaction.compact_parts(play.backend, m, 2**62)),
     "evolve": lambda play, name: play.works(name, lambda m: play.evolve_to(m, 3, ("m0", f"m{name}"))),
@@ -793,6 +793,8 @@ def test_of_two_operations_on_a_store_with_a_history_nothing_is_lost(first, seco
         play.until("two")
         play.until("one")
         play.run()
+        retention = Description.from_dict(play.backend.snapshot().manifest).retention
+        assert retention == (KEPT if "retain" in (first, second) else Description().retention)
         if is_over:
             return
         calls += 1
