@@ -14,7 +14,7 @@ import pyarrow.json as pajson
 from aggr.arrow.versions import has_json_stream
 
 
-class Batches(Protocol):
+class JsonBatches(Protocol):
     """Record batches of one schema, in the order of the lines."""
 
     schema: pa.Schema
@@ -25,7 +25,7 @@ class Batches(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> Batches:
+def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> JsonBatches:
     """Open a stream of JSON lines, which is read in blocks.
 
     Parameters
@@ -40,12 +40,12 @@ def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes
 
     Returns
     -------
-    Batches
+    JsonBatches
         One batch per block. Reading raises ``pyarrow.ArrowInvalid`` for a line that is not JSON or has other types.
     """
     if has_json_stream():
         options = pajson.ReadOptions(block_size=block_bytes)
-        batches: Batches = pajson.open_json(stream, options, _parse_options(schema))
+        batches: JsonBatches = pajson.open_json(stream, options, _parse_options(schema))
         return batches
     return _Blocks(stream, schema, block_bytes)
 

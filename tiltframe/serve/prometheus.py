@@ -21,7 +21,7 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, prometheus_failure, status_of
 from tiltframe.serve.http import read_body
 from tiltframe.serve.promql import response
-from tiltframe.serve.promql.catalogue import Listing, Metrics, label_names, label_values, series_of
+from tiltframe.serve.promql.catalogue import Listing, MetricsByName, label_names, label_values, series_of
 from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
@@ -35,7 +35,7 @@ from tiltframe.store import StoreError, StoreView
 from windows import Instants
 
 Form = Mapping[str, list[str]]
-TextOf = Callable[[Form, Metrics, Deadline], str]
+TextOf = Callable[[Form, MetricsByName, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
@@ -127,7 +127,7 @@ class _Api:
 
     budget: Budget
 
-    def query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def query(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
         moments = np.array([read_moment(_only_value(form, "time"), "time")])
         evaluation = self._evaluation(form, metrics, moments=moments, step=None, deadline=deadline)
@@ -138,7 +138,7 @@ class _Api:
         value = shown_of(evaluate(expression, evaluation))
         return response.success(response.instant(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
-    def query_range(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def query_range(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
         start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
         step = read_duration(_only_value(form, "step"), "step")
@@ -156,32 +156,32 @@ class _Api:
             raise BadData(f"the string {shown(value)} cannot be evaluated over a range; use /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
-    def read(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> bytes:
+    def read(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> bytes:
         none = np.zeros(0, np.int64)
         return sampled_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
 
-    def read_chunks(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> Iterator[bytes]:
+    def read_chunks(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> Iterator[bytes]:
         none = np.zeros(0, np.int64)
         return chunked_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
 
     def _evaluation(
-        self, form: Form, metrics: Metrics, *, moments: Instants, step: int | None, deadline: Deadline
+        self, form: Form, metrics: MetricsByName, *, moments: Instants, step: int | None, deadline: Deadline
     ) -> Evaluation:
         lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else LOOKBACK
         if "timeout" in form:
             deadline = deadline.within(read_duration(form["timeout"][-1], "timeout") / 1e6)
         return Evaluation(metrics, moments, step, budget=self.budget, lookback=lookback, deadline=deadline)
 
-    def series(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def series(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         if not form.get("match[]"):
             raise BadData("the parameter match[] is missing; pass at least one, such as match[]=requests_total")
         return self._listed(series_of(metrics, form["match[]"], self._listing(form, deadline)), form)
 
-    def labels(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def labels(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         names = label_names(metrics, form.get("match[]", []), self._listing(form, deadline))
         return self._listed(names, form)
 
-    def label_values(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def label_values(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         name, matches = form["name"][0], form.get("match[]", [])
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
@@ -197,29 +197,29 @@ class _Api:
     def _listed(self, values: list[Any], form: Form) -> str:
         return response.success(json.dumps(values[: _limit(form)], ensure_ascii=False))
 
-    def metadata(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def metadata(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         metric = form.get("metric")
         described = {n: [m.described for m in ms] for n, ms in metrics.items() if metric is None or n in metric}
         return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
 
-    def format_query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def format_query(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
         return response.success(json.dumps(expression.prettify(), ensure_ascii=False))
 
-    def parse_query(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def parse_query(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
         return response.success(json.dumps(syntax_tree(expression), ensure_ascii=False))
 
-    def runtimeinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def runtimeinfo(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         return response.success(json.dumps(runtime_information(_stores_of(metrics))))
 
-    def flags(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def flags(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         return response.success(json.dumps(flags_of(self.budget.limits)))
 
-    def tsdb(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def tsdb(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         return response.success(json.dumps(database_statistics(metrics), ensure_ascii=False))
 
-    def buildinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
+    def buildinfo(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
         return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
 
@@ -247,7 +247,7 @@ async def _streamed(
         joined = await pool.run(_joined, frames, deadline)
 
 
-def _stores_of(metrics: Metrics) -> list[StoreView]:
+def _stores_of(metrics: MetricsByName) -> list[StoreView]:
     """Return the views of the stores of all metrics, one view per store."""
     return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
 

@@ -40,7 +40,7 @@ from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
 from tiltframe.store import Query, StoreView
 
-Metrics = dict[str, list[Metric]]
+MetricsByName = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
 # kind of metric → the range function that merges its states over time, and the aggregation that merges them over series
@@ -60,7 +60,7 @@ class Listing:
     deadline: Deadline
 
 
-def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
+def series_of(metrics: MetricsByName, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
     """Return the labels of each series that matches at least one of the selectors ``matches``, and has a value in the
     range of ``listing``.
     """
@@ -74,7 +74,7 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
     return [dict(labels) for labels in dict.fromkeys(tuple(one_series.items()) for one_series in series)]
 
 
-def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
+def label_names(metrics: MetricsByName, matches: list[str], listing: Listing) -> list[str]:
     """Return the sorted names of the labels of the series that match a selector in ``matches``, or of all series if
     ``matches`` is empty.
     """
@@ -86,7 +86,7 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
     return sorted({NAME, STORE, *own_labels, *(label for metric in every for label in metric.labels)})
 
 
-def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
+def label_values(metrics: MetricsByName, label: str, matches: list[str], listing: Listing) -> list[str]:
     """Return the sorted values of a label in the series that match a selector in ``matches``, or in all rows if
     ``matches`` is empty.
     """
@@ -142,7 +142,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
     return columns
 
 
-def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
+def _selected(metrics: MetricsByName, matches: Iterable[str]) -> Iterator[Selected]:
     """Yield the metrics that match the selectors ``matches``, each with the matchers that apply to its keys."""
     for text in matches:
         node = read_expression(text)

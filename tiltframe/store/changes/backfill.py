@@ -32,7 +32,7 @@ from tiltframe.time_range import read_time_range
 from windows import window
 
 Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
-Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
+BatchesOfRange: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
 Add: TypeAlias = "Callable[[OpenedStore, Range, str, int, Mapping[str, Any] | None], bool]"
 
 
@@ -182,7 +182,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
     return ranges[::-1] if newest_first else ranges
 
 
-def _spilling(batches: Batches) -> Add:
+def _spilling(batches: BatchesOfRange) -> Add:
     """Return a function that adds the rows of a range to a store in bounded memory. ``batches`` is a function that
     returns the rows of a range, or None if the range has no rows; then nothing is committed.
     """
