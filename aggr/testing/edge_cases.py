@@ -22,6 +22,7 @@ _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64
 # Accents as one and as two code points, letters of both cases, and characters whose order in UTF-16 differs from the
 # order of code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
+_LONG = (300, 70_000)  # the lengths of long texts, beyond the ranges of one and two bytes
 
 
 def edge_cases(
@@ -84,7 +85,8 @@ def edge_cases(
 
 
 def corner_values(dtype: pa.DataType) -> pa.Array:
-    """Return each edge case of a type once: limits, zeros of both signs, NaN, infinities, texts that look alike.
+    """Return each edge case of a type once: limits, zeros of both signs, NaN, infinities, texts that look alike, long
+    texts.
 
     Parameters
     ----------
@@ -107,7 +109,9 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
     if pa.types.is_integer(dtype):
         return pa.array([value for value in _INTEGERS if _limits(dtype)[0] <= value <= _limits(dtype)[1]], dtype)
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
-        return pa.array(_TEXTS, dtype)
+        return pa.array([*_TEXTS, *("é" + "x" * length for length in _LONG)], dtype)
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
+        return pa.array([b"", b"\x00", b"a", b"a\x00", b"\xff", *(b"\x80" * length for length in _LONG)], dtype)
     return edge_cases(dtype, 20, 3).drop_null()
 
 

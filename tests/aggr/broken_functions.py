@@ -1137,6 +1137,231 @@ class ZeroSignInList(Documented):
         return {"range": [values[0], values[-1]] if values else None}
 
 
+# A third list, written without looking at the laws
+
+
+@dataclass(frozen=True)
+class MergeDropsNaN(Documented):
+    """The greatest double, NaN if there is one; the fault: a merge of states prefers numbers to NaN."""
+
+    name = "merge_drops_nan"
+    takes = FLOATS
+
+    @property
+    def state_fields(self):
+        return {"largest": _LargestNumber()}
+
+    def reduce_values(self, values):
+        return {"largest": GREATEST.merge(values.array, values.groups)}
+
+    def exact(self, rows):
+        return max(rows.to_pylist(), key=ordered, default=None)
+
+
+class _LargestNumber(Field):
+    def merge(self, column, groups):
+        numbers = np.full(groups.n, np.nan)
+        present = column.drop_null()
+        ids = groups.ids[column.is_valid().to_numpy(zero_copy_only=False)]
+        np.fmax.at(numbers, ids, present.to_numpy())
+        return pa.array(numbers, mask=np.bincount(ids, minlength=groups.n) == 0)
+
+
+class _AddThroughDoubles(Field):
+    def merge(self, column, groups):
+        totals = np.bincount(groups.ids, column.to_numpy(), minlength=groups.n)
+        return pa.array(np.clip(totals, -(2.0**62), 2.0**62).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class MergesThroughDoubles(Documented):
+    """The sum of int32; the fault: states are added as doubles, which loses whole numbers beyond 2^53."""
+
+    name = "merges_through_doubles"
+    takes = INTEGERS
+    fields: ClassVar = {"total": _AddThroughDoubles()}
+
+    def reduce_values(self, values):
+        numbers = values.array.cast(pa.int64(), safe=False)
+        return {"total": AddIntegers().merge(pc.bit_wise_and(numbers, 2**60 - 1), values.groups)}
+
+
+@dataclass(frozen=True)
+class DecimalContext(PerGroup):
+    """The greatest decimal; the fault: Python's decimal context rounds it to 28 digits."""
+
+    name = "decimal_context"
+    takes = InputTypes("decimals of 38 digits", "Of decimals.", lambda dtype: dtype == pa.decimal128(38, 10))
+    keeps, returns, guarantee = "the greatest decimal", "decimal", "exact"
+    state_kind = result_kind = pa.decimal128(38, 10)
+
+    def start(self):
+        return None
+
+    def add(self, state, value):
+        rounded = +value  # the unary plus rounds
+        return rounded if state is None else max(state, rounded)
+
+    def combine(self, a, b):
+        return a if b is None else self.add(a, b)
+
+    def result(self, state):
+        return state
+
+    def exact(self, rows):
+        return max(rows.to_pylist(), default=None)
+
+
+@dataclass(frozen=True)
+class FlushesSubnormals(Largest):
+    """The greatest double; the fault: magnitudes below 2.2e-308 become zero."""
+
+    name = "flushes_subnormals"
+    takes = FLOATS
+
+    def reduce_values(self, values):
+        x = values.array.to_numpy()
+        flushed = np.where(np.abs(x) < np.finfo(np.float64).tiny, np.copysign(0.0, x), x)
+        return {"largest": GREATEST.merge(pa.array(flushed), values.groups)}
+
+
+_RESULTS_BY_LENGTH: dict[int, Any] = {}
+
+
+@dataclass(frozen=True)
+class RemembersByLength(Total):
+    """The sum of doubles; the fault: results are remembered by the length of a column, not by its values."""
+
+    name = "remembers_by_length"
+
+    def finish_states(self, states):
+        if len(states) not in _RESULTS_BY_LENGTH:
+            _RESULTS_BY_LENGTH[len(states)] = super().finish_states(states)
+        return _RESULTS_BY_LENGTH[len(states)]
+
+
+@dataclass(frozen=True)
+class UndeclaredWords(Documented):
+    """The count of texts that are among some words; the fault: the words shape the state and are not declared."""
+
+    name = "undeclared_words"
+    takes = TEXT
+    words: tuple[str, ...] = ("a", "b")
+    fields: ClassVar = {"count": COUNT}
+
+    def reduce_values(self, values):
+        among = pc.is_in(values.array, pa.array(self.words, pa.string())).to_numpy(zero_copy_only=False)
+        return {"count": pa.array(values.filter(among).counts)}
+
+
+@dataclass(frozen=True)
+class UndeclaredFlag(Documented):
+    """The greatest double, or the greatest magnitude; the fault: the flag shapes the state and is not declared."""
+
+    name = "undeclared_flag"
+    takes = FLOATS
+    magnitude: bool = False
+    fields: ClassVar = {"largest": GREATEST}
+
+    def reduce_values(self, values):
+        column = pc.abs(values.array) if self.magnitude else values.array
+        return {"largest": GREATEST.merge(column, values.groups)}
+
+
+class _Pairwise(Field):
+    """Doubles that are added in pairs, as NumPy adds many of them."""
+
+    def merge(self, column, groups):
+        x = column.to_numpy()
+        with np.errstate(all="ignore"):
+            totals = [float(np.sum(x[groups.ids == group])) for group in range(groups.n)]
+        return pa.array(totals, pa.float64())
+
+
+@dataclass(frozen=True)
+class PairwiseSum(Documented):
+    """The sum of doubles; the fault: it is rounded in an order that the number of rows decides."""
+
+    name = "pairwise_sum"
+    takes = FLOATS
+    fields: ClassVar = {"total": _Pairwise()}
+
+    def reduce_values(self, values):
+        return {"total": self.fields["total"].merge(values.array, values.groups)}
+
+
+@dataclass(frozen=True)
+class SetOrder(PerGroup):
+    """The first letter of some text; the fault: the order of a set, which differs between processes, decides."""
+
+    name = "set_order"
+    takes = TEXT
+    keeps, returns, guarantee = "distinct first letters", "string", "exact"
+    state_kind = pa.list_(pa.string())
+    result_kind = pa.string()
+
+    def start(self):
+        return []
+
+    def add(self, state, value):
+        return self.combine(state, [value[:1]])
+
+    def combine(self, a, b):
+        return sorted({*a, *b})
+
+    def result(self, state):
+        return next(iter(set(state)), None)
+
+
+@dataclass(frozen=True)
+class ReadsUnitWrong(Documented):
+    """The greatest time in microseconds; the fault: nanoseconds and seconds are read as microseconds."""
+
+    name = "reads_unit_wrong"
+    takes = TIMES
+    fields: ClassVar = {"largest": GREATEST}
+
+    def reduce_values(self, values):
+        return {"largest": GREATEST.merge(values.array.cast(pa.int64()), values.groups)}
+
+    def exact(self, rows):
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[rows.type.unit]
+        numbers = rows.cast(pa.int64()).to_pylist()
+        return max((number * 10**6 // per_second for number in numbers), default=None)
+
+
+@dataclass(frozen=True)
+class ReplacesInfinities(Documented):
+    """The count of values; the fault: infinite numbers are set to zero in place, where there are any."""
+
+    name = "replaces_infinities"
+    takes = FLOATS
+    fields: ClassVar = {"count": COUNT}
+
+    def reduce_values(self, values):
+        x = values.floats.array
+        if np.isinf(x).any():
+            shared = writable(x)
+            shared[np.isinf(shared)] = 0.0
+        return {"count": pa.array(values.counts)}
+
+
+@dataclass(frozen=True)
+class LongTexts(Documented):
+    """The greatest length of a text in characters; the fault: texts are cut after 255 bytes."""
+
+    name = "long_texts"
+    takes = TEXT
+    fields: ClassVar = {"longest": GREATEST}
+
+    def reduce_values(self, values):
+        lengths = [len(text.encode()[:255].decode(errors="ignore")) for text in values.array.to_pylist()]
+        return {"longest": GREATEST.merge(pa.array(lengths, pa.int64()), values.groups)}
+
+    def exact(self, rows):
+        return max(map(len, rows.to_pylist()), default=None)
+
+
 @dataclass(frozen=True)
 class FloatCountState(State):
     """A count; the fault: rows are counted as doubles, and merged to int64."""

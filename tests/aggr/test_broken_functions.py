@@ -74,16 +74,29 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "FailsWithoutGroups": "no_groups",
     "SubtractsDoubles": "subtraction",
     "ZeroSignInList": "exact",
+    "MergeDropsNaN": "any_order",
+    "MergesThroughDoubles": "tower",
+    "DecimalContext": "exact",
+    "FlushesSubnormals": "exact",
+    "RemembersByLength": "isolated_results",
+    "UndeclaredWords": "reading_parameters",
+    "UndeclaredFlag": "reading_parameters",
+    "PairwiseSum": "tower",
+    "SetOrder": "other_process",
+    "ReadsUnitWrong": "exact",
+    "ReplacesInfinities": "neighbours",
+    "LongTexts": "exact",
 }
 WITHOUT_LAW = ["DropsEmpty"]  # the function raises an error itself
 SOUND = ["Largest", "Total"]
 SLOW = {
     *("NumbersByFirstSight", "SaltedHashes", "ReadsProcess", "NarrowGroups", "ZeroSignInStruct", "RandomSample"),
-    *("LocalHour", "SharedScratch", "SixteenBits", "SampleOfLargeBatches"),
+    *("LocalHour", "SharedScratch", "SixteenBits", "SampleOfLargeBatches", "FlushesSubnormals", "SetOrder"),
 }
 PARAMETERS: dict[str, dict[str, Any]] = {
     "UndeclaredText": {"conversion": ["upper"]},
     "UndeclaredTuple": {"edges": [(5.0, 20.0)]},
+    "UndeclaredWords": {"words": [("x", "00")]},
 }
 CASES = [
     pytest.param(name, law, marks=[pytest.mark.long] if name in SLOW else [])
