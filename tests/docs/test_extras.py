@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.docs.extras import sections
+from tests.docs.extras import extension_pages, install_lines, page_requirements, sections
+from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -159,6 +160,19 @@ def test_each_extra_has_its_lines():
     listed = page["installing"].partition("| extra | for |")[2]
     assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(documented)
     assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in documented)
+
+
+def test_each_page_of_an_extension_point_can_be_followed_alone():
+    """`make extras` follows them, each in an empty environment."""
+    pages = extension_pages()
+    table = re.findall(r"\]\(([\w/-]+\.md)\) \|$", (ROOT / "docs" / "extending.md").read_text(), flags=re.M)
+    assert sorted(pages) == sorted(table)
+    assert len(pages) >= 7
+    for page in pages:
+        text = (ROOT / "docs" / page).read_text()
+        assert len(install_lines(text)) == 1, page
+        assert blocks(text), page
+    assert any(word.startswith(f"{ROOT}[") for word in page_requirements(pages))
 
 
 @pytest.mark.parametrize("page", ["start.md", *(f"how-to/{path.name}" for path in ROOT.glob("docs/how-to/*.md"))])
