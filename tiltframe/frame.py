@@ -54,7 +54,7 @@ class TiltFrame:
     keys : column names, or name -> column or expression
         Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as
-        `aggr.tables.keys` describes.
+        `aggr.tables.keys` describes. A struct is a key with all its fields, and a null struct is a value of its own.
     timezone : str
         The zone in which windows are aligned: an IANA name, or an offset such as ``+05:30``.
     results : name -> measure or expression

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import read_only
 from aggr.arrow import compute as pc
+from aggr.arrow.flat_columns import flat_columns
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
@@ -345,8 +346,9 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     Parameters
     ----------
     columns : sequence of arrays, each of length ``rows``
-        The key columns. Their types must have an order. Dictionary-encoded arrays are allowed. Without columns, all
-        rows form one group. Floats are equal if their bits are equal.
+        The key columns. Their types must have an order, or be structs of such types. Structs are compared field by
+        field; a null struct is a value of its own, after all others. Dictionary-encoded arrays are allowed, except of
+        structs. Without columns, all rows form one group. Floats are equal if their bits are equal.
     rows : int
         The number of rows.
 
@@ -369,10 +371,11 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     (array([1, 0, 1, 2]), array([1, 2, 3]))
     """
     _number("the number of rows", rows)
-    codes, bound = np.zeros(0 if columns else rows, np.int64), 1
-    for place, column in enumerate(columns):
+    for column in columns:
         if len(column) != rows:
             raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
+    codes, bound = np.zeros(0 if columns else rows, np.int64), 1
+    for place, column in enumerate(flat_columns(columns)):
         code, size = _codes(column)
         # The combined codes might not fit int64. The codes of the earlier columns are then first numbered without gaps.
         if bound * size >= 2**62:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.measure import Measure
-from aggr.sql.inputs import columns_in, is_column
+from aggr.sql.inputs import columns_in, is_column, quoted
 from aggr.sql.number_columns import Use
-from aggr.tables.keys import columns_keys_may_read, key_paths, names_with_keys
+from aggr.tables.keys import KeyPath, columns_keys_may_read, key_paths, names_with_keys, records_of_keys
 
 Uses = Mapping[str, frozenset[Use]]
 _NUMBERS = frozenset({Use.NUMBER, Use.ORDER})
@@ -59,6 +59,32 @@ class ColumnUses:
                     uses[column] = uses.get(column, _NONE) | {use}
         return uses
 
+    def complete_structs(self, schema: pa.Schema) -> frozenset[str]:
+        """Return the columns with structs that a key, a measure or the condition reads with all their fields.
+
+        A column is included if it is read as a value, or if a struct or a list inside it is read as a value.
+        """
+        names, structs = schema.names, set[str]()
+        readable = [name for name, field in zip(names, schema, strict=True) if pa.types.is_nested(field.type)]
+        if not readable:
+            return frozenset()
+        conditions = [self.where, *(measure.where for group in self.measures for measure in group)]
+        texts = [(text, "expression") for text, _ in self._texts()]
+        texts += [(text, "condition") for text in conditions if text is not None]
+        paths = list[str]()
+        with suppress(ValueError):  # for this text and those below, the frame raises an error later
+            paths += records_of_keys(self.keys, names).values()
+        for text, what in texts:
+            with suppress(ValueError):
+                read = sql.uses_among(text, names, what) if text not in names else [(text, Use.VALUE)]
+                paths += [path for path, _ in read]
+        for path in paths:
+            column = sql.column_in(path, readable)
+            with suppress(ValueError):
+                if column is not None and pa.types.is_nested(sql.value_type(quoted(path), schema)):
+                    structs.add(column)
+        return frozenset(structs)
+
     def is_missing(self, schema: pa.Schema) -> bool:
         """Return whether a key or a measure reads a column that is missing in a schema, or has the null type."""
         try:
@@ -68,8 +94,8 @@ class ColumnUses:
             return True
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
-    def key_paths(self, names: Collection[str]) -> list[tuple[str, str]]:
-        """Return the column and the path of each key, as `aggr.tables.keys.key_paths` does."""
+    def key_paths(self, names: Collection[str]) -> list[KeyPath]:
+        """Return the path of each key, as `aggr.tables.keys.key_paths` does."""
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:

@@ -44,7 +44,9 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         for path, name, dtype in leaves(field.name, field.type):
             if name in fields:
-                raise ValueError(f"flat results would have two columns {name!r}; rename the measure {field.name!r}")
+                raise ValueError(
+                    f"flat results would have two columns {name!r}; rename the key or the measure {field.name!r}"
+                )
             fields[name] = pa.field(name, dtype) if path else field
     return pa.schema(list(fields.values()), schema.metadata)
 

@@ -10,6 +10,9 @@
     ["a", "a"]      a         2        once for each element, also if they are equal
     null            a         2        without elements, a row is in no group
 
+A struct is a key with the values of all its fields. A null struct and a struct of null fields are different groups, as
+in Spark.
+
 Several uses of `each` produce all combinations of their elements. Measures may read a key by its name if no column has
 that name. ``fields[class]`` is the value of the entry for which `each` has repeated the row.
 """
@@ -55,6 +58,17 @@ class Elements(NamedTuple):
     rows: np.ndarray[Any, Any]
     keys: pa.Array
     values: pa.Array | None
+
+
+class KeyPath(NamedTuple):
+    """The place of a key in the rows: a column, and the path of the column itself or of a field in it.
+
+    ``is_each`` says whether the elements at the path are the keys, and not the values themselves.
+    """
+
+    column: str
+    path: str
+    is_each: bool
 
 
 class Keyed(NamedTuple):
@@ -167,21 +181,22 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(read))
 
 
-def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
-    """Return the column and the path of each key that is a column, a field of a column, or ``each`` of one of them.
+def key_paths(keys: Keys, names: Collection[str]) -> list[KeyPath]:
+    """Return the path of each key that is a column, a field of a column, or ``each`` of one of them.
 
-    >>> keys = {"host": "host", "day": "http.day", "tag": "each(tags)", "hour": "hour(at)"}
-    >>> key_paths(keys, ["host", "http", "tags", "at"])
-    [('host', 'host'), ('http', 'http.day'), ('tags', 'tags')]
+    >>> keys = {"day": "http.day", "tag": "each(tags)", "hour": "hour(at)"}
+    >>> key_paths(keys, ["http", "tags", "at"])
+    [KeyPath(column='http', path='http.day', is_each=False), KeyPath(column='tags', path='tags', is_each=True)]
     """
     paths = []
     for name, text in keys.items():
         with suppress(ValueError):  # ignores a text that cannot be parsed; the frame raises an error for it
-            source = _each_of(name, text, names) or text
+            inner = _each_of(name, text, names)
+            source = inner or text
             path = source if source in names else sql.column_of(source)
             column = None if path is None else sql.column_in(path, names)
             if path is not None and column is not None:
-                paths.append((column, path))
+                paths.append(KeyPath(column, path, is_each=inner is not None))
     return paths
 
 
@@ -237,20 +252,42 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column in the form in which keys are grouped.
 
-    All NaN are equal, and both zeros are equal, as in Spark.
+    All NaN are equal, and both zeros are equal, as in Spark. The fields of a null struct are null.
     """
-    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
+    if pa.types.is_dictionary(column.type) and not _has_floats(column.type.value_type):
         # a dictionary is grouped by its codes; only floats must be decoded, to make all NaN, and both zeros, equal
         return one_array(column)
-    return normalize_floats(normalize(column).cast(key_type(column.type)))
+    return _plain_key_column(column)
+
+
+def _has_floats(dtype: pa.DataType) -> bool:
+    """Return whether a type is a floating-point type, or a struct, whose fields may have such a type."""
+    return bool(pa.types.is_floating(dtype) or pa.types.is_struct(dtype))
+
+
+def _plain_key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the column that `key_column` describes in the type that `key_type` returns, also for a dictionary."""
+    values, dtype = normalize(column), key_type(column.type)
+    if not pa.types.is_struct(dtype):
+        return normalize_floats(values.cast(dtype))
+    fields = [_plain_key_column(field) for field in values.flatten()]
+    return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=values.is_null() if values.null_count else None)
 
 
 def key_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type in which a key column of type ``dtype`` is stored.
 
-    A column of the null type is stored as text.
+    A column of the null type is stored as text. The fields of a struct are stored in the types that they have as keys.
+
+    >>> key_type(pa.struct({"host": pa.large_string(), "rack": pa.null()}))
+    StructType(struct<host: string, rack: string>)
     """
-    return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
+    if pa.types.is_null(dtype):
+        return pa.string()
+    normalized = normalized_type(dtype)
+    if not pa.types.is_struct(normalized):
+        return normalized
+    return pa.struct([pa.field(field.name, key_type(field.type)) for field in normalized])
 
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
@@ -371,17 +408,44 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     else:
         dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
         _check_reads(name, text, schema.names)
-    if any(is_list(dtype) for is_list in _LISTS):
-        hint = f"; {each(text)} takes their elements" if text in schema.names else ""
-        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
-    if not has_order(key_type(dtype)):
-        hint = ""
-        if pa.types.is_struct(dtype) and dtype.num_fields:
-            field = dtype.field(0).name
-            value = quoted(text) if text in schema.names else text
-            hint = f"; group by its fields, such as {{{field!r}: {f'{value}.{quoted(field)}'!r}}}"
-        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
+    _check_key_type(name, text, dtype, schema.names)
     return key_type(dtype)
+
+
+def _check_key_type(name: str, text: str, dtype: pa.DataType, names: Collection[str]) -> None:
+    """Raise ``TypeError`` if values of the type ``dtype`` cannot be grouped. ``text`` is the text of the key ``name``,
+    and ``names`` are the columns of the rows.
+    """
+    if pa.types.is_struct(dtype):
+        _check_struct(name, quoted(text) if text in names else text, dtype)
+    elif any(is_list(dtype) for is_list in _LISTS):
+        hint = f"; {each(text)} takes their elements" if text in names else ""
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be a list{hint}")
+    elif not has_order(key_type(dtype)):
+        raise TypeError(
+            f"the key {shown(name)} has type {shown(dtype)}; use a column of numbers, texts, times, or structs of them"
+        )
+
+
+def _check_struct(path: str, text: str, dtype: pa.DataType) -> None:
+    """Raise ``TypeError`` if a struct of the type ``dtype`` cannot be a key. ``path`` is the name of the key, followed
+    by the fields around the struct, and ``text`` is the expression that computes the struct.
+    """
+    names = [field.name for field in dtype]
+    if not names:
+        raise TypeError(f"the key {shown(path)} is a struct without fields; name another key")
+    for field in dtype:
+        if names.count(field.name) > 1:
+            raise TypeError(f"the key {shown(path)} is a struct with two fields called {shown(field.name)}; rename one")
+        if pa.types.is_struct(field.type):
+            _check_struct(f"{path}.{field.name}", f"{text}.{quoted(field.name)}", field.type)
+        elif not has_order(key_type(field.type)):
+            plain = next((other.name for other in dtype if has_order(other.type)), None)
+            hint = "" if plain is None else f", such as {{{plain!r}: {f'{text}.{quoted(plain)}'!r}}}"
+            raise TypeError(
+                f"the key {shown(path)} is a struct with the field {shown(field.name)} of type {shown(field.type)}; "
+                f"fields of keys must be numbers, texts, times, or structs of them; group by single fields{hint}"
+            )
 
 
 def _check_reads(name: str, text: str, names: Collection[str]) -> None:

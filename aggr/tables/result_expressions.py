@@ -77,7 +77,7 @@ def in_order(expressions: Mapping[str, str], names: Collection[str], other_colum
     names : collection of str
         The names of all results, including those of the expressions.
     other_columns : collection of str
-        The columns of results that are not measures, such as keys.
+        The columns of results that are not measures, such as keys. An expression may also read their fields.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def in_order(expressions: Mapping[str, str], names: Collection[str], other_colum
     for name, text in expressions.items():
         read = results_in(text, names)
         for column, bases in read.items():
-            if not bases and column not in other_columns:
+            if not bases and sql.column_in(column, other_columns) is None:
                 candidates = [other for other in names if other != name]
                 raise ValueError(
                     f"{name} names {shown(column)}, which is not a result; {nearest(column, candidates)}; write an "

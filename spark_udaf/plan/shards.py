@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.arrow.flat_columns import flat_columns
+
 Words = NDArray[np.uint64]
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # the word that is hashed for a null: 2^64 divided by the golden ratio
@@ -29,7 +31,7 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
     [378112591, 722373711, 378112591]
     """
     words = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
+    for column in flat_columns(columns):
         words = _mixed(words * np.uint64(31) + _mixed(_words(column)))
     return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
 

@@ -155,7 +155,7 @@ def test_the_same_names_and_values_from_all_ways(spark, postgres, tmp_path):
 
 def test_names_that_clash_are_refused():
     frame = TiltFrame(["1m"], "ts", {"ms": aggr.dds("ms"), "ms_count": aggr.count()})
-    with pytest.raises(ValueError, match=r"two columns 'ms_count'; rename the measure"):
+    with pytest.raises(ValueError, match=r"two columns 'ms_count'; rename the key or the measure"):
         finish(rollup(rows(), frame), frame, flat=True)
 
 

@@ -38,6 +38,7 @@ from tiltframe.files.digits import check_floats
 from tiltframe.files.formats import json_types, without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.key_texts import with_key_texts
+from tiltframe.files.late_fields import LateFields, check_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.written_numbers import find_numbers, number_arrays, with_numbers
@@ -207,6 +208,8 @@ class Lines:
         """
         known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
+            if self.schema is not None:
+                self._check_fields(data, self.schema)
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
             if self.schema is None and any("." in name for name in self.reading.declared):
                 typed = [f.with_type(self.reading.typed(f.name, f.type)) for f in rows.schema]
@@ -247,6 +250,18 @@ class Lines:
         if not self.arrival:
             self.ahead.check(times, time)
         return table
+
+    def _check_fields(self, data: bytes, schema: pa.Schema) -> None:
+        """Raise ``ValueError`` if a struct that is read with all fields has a field that the first lines lack."""
+        names = self.frame.column_uses(self.reading.where).complete_structs(schema)
+        if not names:
+            return
+        structs = json_types(pa.schema([schema.field(name) for name in sorted(names)]))
+        options = pajson.ParseOptions(explicit_schema=structs, unexpected_field_behavior="infer")
+        try:
+            check_fields(structs, pajson.read_json(io.BytesIO(data), parse_options=options).schema, names)
+        except LateFields as late:
+            raise ValueError(f"cannot read {self.source_name}: {late}") from None
 
     def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Return ``rows`` with event times as text if the parser has converted them to timestamps. Timestamps do not

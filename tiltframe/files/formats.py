@@ -35,6 +35,7 @@ from tiltframe.files.digits import (
 )
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.json_batches import open_json_lines
+from tiltframe.files.late_fields import LateFields, with_new_fields
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of, readers
@@ -181,7 +182,12 @@ def _first_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 
 
 def read(
-    file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
+    file: Path,
+    columns: Sequence[str],
+    types: pa.Schema,
+    uses: Uses,
+    reading: ReadOptions,
+    complete_structs: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of columns of a file.
 
@@ -197,6 +203,8 @@ def read(
         How measures and keys use a column. This decides whether an error is raised if the inferred type would change
         the digits of a number.
     reading : ReadOptions
+    complete_structs : collection of str
+        Columns of JSON that are read with all fields. If a row has a field that ``types`` lacks, `LateType` is raised.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -209,9 +217,13 @@ def read(
     elif kind_of(file) == "json":
         schema = json_types(pa.schema([types.field(name) for name in columns]))
         with _json_stream(file, reading) as stream:
-            for batch in open_json_lines(stream, schema, _INFERRED_BYTES):
-                check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
-                yield without_nothing(batch, reading.null)
+            try:
+                for batch in open_json_lines(stream, schema, _INFERRED_BYTES, complete_structs):
+                    check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
+                    yield without_nothing(batch, reading.null)
+            except LateFields as late:
+                wider = with_new_fields(types.field(late.column).type, late.parsed)
+                raise LateType(late.column, wider, partial("{}: {}".format, file, late)) from None
     else:
         yield from _read_csv(file, columns, types=types, uses=uses, reading=reading)
 

@@ -80,6 +80,8 @@ class Source:
         The schema of each file, as it was read or inferred from this file alone.
     key_texts : set of str
         Keys that are read as text although their values look like dates or times.
+    complete_structs : set of str
+        Columns of structs that are read with all fields, and not only with the fields of the first rows.
     """
 
     files: tuple[Path, ...]
@@ -91,6 +93,7 @@ class Source:
     own: pa.Schema | None = None
     written: Mapping[Path, pa.Schema] = field(default_factory=dict)
     key_texts: frozenset[str] = frozenset()
+    complete_structs: frozenset[str] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -157,7 +160,14 @@ class Source:
                 # later row, so columns are requested even if ``written`` lacks them.
                 late = kind_of(file) == "json"
                 present = [name for name in own.names if late or name in written.names]
-                rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
+                rows = read(
+                    file,
+                    present,
+                    types=types,
+                    uses=self.uses,
+                    reading=self.reading,
+                    complete_structs=[name for name in self.complete_structs if name in present],
+                )
             for batch in rows:
                 batch = self._widened(batch, own, file)
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
@@ -382,6 +392,7 @@ def open_source(
         own=own,
         written=written,
         key_texts=frozenset(key_texts),
+        complete_structs=uses.complete_structs(schema),
     )
 
 

@@ -5,13 +5,14 @@ block of lines is read as a separate file.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.json as pajson
 
 from aggr.arrow.versions import has_json_stream
+from tiltframe.files.late_fields import check_fields
 
 
 class JsonBatches(Protocol):
@@ -25,7 +26,9 @@ class JsonBatches(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> JsonBatches:
+def open_json_lines(
+    stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int, complete_structs: Collection[str] = ()
+) -> JsonBatches:
     """Open a stream of JSON lines, which is read in blocks.
 
     Parameters
@@ -37,32 +40,41 @@ def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes
         block are read, and their types are inferred from it.
     block_bytes : int
         The size of a block, in bytes.
+    complete_structs : collection of str
+        Columns of ``schema`` for which `LateFields` is raised if a struct has a field that ``schema`` lacks. Reading is
+        slower with such columns.
 
     Returns
     -------
     JsonBatches
         One batch per block. Reading raises ``pyarrow.ArrowInvalid`` for a line that is not JSON or has other types.
     """
-    if has_json_stream():
+    # Arrow's stream infers the types of further columns from the first block only
+    if has_json_stream() and not complete_structs:
         options = pajson.ReadOptions(block_size=block_bytes)
         batches: JsonBatches = pajson.open_json(stream, options, _parse_options(schema))
         return batches
-    return _Blocks(stream, schema, block_bytes)
+    return _Blocks(stream, schema, block_bytes, complete_structs)
 
 
-def _parse_options(schema: pa.Schema | None) -> pajson.ParseOptions:
+def _parse_options(schema: pa.Schema | None, reads_all: bool = False) -> pajson.ParseOptions:
     """Return options that read the columns of ``schema`` by name, so that a column may be missing in the first block.
-    Without a schema, all columns are read.
+    Without a schema, or if ``reads_all`` is true, all columns and fields are read.
     """
-    beside = "infer" if schema is None else "ignore"
+    beside = "infer" if schema is None or reads_all else "ignore"
     return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)
 
 
 class _Blocks:
-    """Batches for versions of pyarrow before 20: each block of complete lines is parsed as a separate file."""
+    """Batches for versions of pyarrow before 20, and for complete structs: each block of complete lines is parsed as a
+    separate file.
+    """
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> None:
+    def __init__(
+        self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int, complete_structs: Collection[str]
+    ) -> None:
         self._block_bytes = block_bytes
+        self._complete_structs = complete_structs
         blocks = _blocks_of_lines(stream, block_bytes)
         # For an empty stream, an empty block is parsed, which raises the same error as ``pajson.open_json``.
         self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)
@@ -71,7 +83,14 @@ class _Blocks:
 
     def _parsed(self, block: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
         options = pajson.ReadOptions(use_threads=False, block_size=max(self._block_bytes, len(block) + 1))
-        table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema)).combine_chunks()
+        reads_all = schema is not None and bool(self._complete_structs)
+        table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema, reads_all))
+        if schema is not None and reads_all:
+            check_fields(schema, table.schema, self._complete_structs)
+            table = table.select(schema.names)
+            if table.schema != schema:  # fields without values
+                table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema))
+        table = table.combine_chunks()
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 

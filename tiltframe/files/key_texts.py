@@ -20,26 +20,35 @@ from tiltframe.files.read_options import ReadOptions
 
 def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
     """Return the schema of a text file in which keys that are dates or times become text. A key is a column or a field.
+    If a key is a struct, its fields that are dates or times become text.
 
     The column of event times, and columns and fields with a declared type, keep their types.
     """
-    for column, path in uses.key_paths(schema.names):
+    for column, path, is_each in uses.key_paths(schema.names):
         is_event_time = column == time and reading.time is None
         if is_event_time or column in reading.declared or path in reading.declared:
             continue
         at = schema.get_field_index(column)
         field = schema.field(at)
         inner = [name for name in path.removeprefix(column).split(".") if name]
-        schema = schema.set(at, field.with_type(_with_text(field.type, inner)))
+        # fields of a struct may have declared types as well
+        dtype = reading.typed(column, with_text(field.type, inner, is_each))
+        schema = schema.set(at, field.with_type(dtype))
     return schema
 
 
-def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
+def with_text(dtype: pa.DataType, path: Sequence[str] = (), is_each: bool = False) -> pa.DataType:
     """Return the type ``dtype``, in which the type at ``path`` is replaced by text if it is a date or a time. ``path``
     has the names of nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
+
+    A struct at ``path`` is a key with its fields, which are replaced. With ``is_each``, its field names are the keys,
+    and its fields are not replaced.
     """
     if pa.types.is_list(dtype):
-        return pa.list_(_with_text(dtype.value_type, path))
-    if path and pa.types.is_struct(dtype):
-        return pa.struct([f.with_type(_with_text(f.type, path[1:])) if f.name == path[0] else f for f in dtype])
+        return pa.list_(with_text(dtype.value_type, path, is_each))
+    if pa.types.is_struct(dtype) and path:
+        fields = [f.with_type(with_text(f.type, path[1:], is_each)) if f.name == path[0] else f for f in dtype]
+        return pa.struct(fields)
+    if pa.types.is_struct(dtype) and not is_each:
+        return pa.struct([f.with_type(with_text(f.type, path, is_each)) for f in dtype])
     return pa.string() if pa.types.is_temporal(dtype) and not path else dtype

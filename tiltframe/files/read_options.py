@@ -214,7 +214,7 @@ class ReadOptions:
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
             option = self.say(name, kind)
-            if name not in read:
+            if sql.column_in(name, read) is None:
                 raise ValueError(
                     f"{option}: no key, measure or time uses the column {shown(name)}; leave out this option"
                 )

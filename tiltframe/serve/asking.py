@@ -158,8 +158,8 @@ class Asking:
         def ask() -> Question:
             name = request.path_params["name"]
             view = self.served.now(name)
-            if key not in view.frame.keys:
-                raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, view.frame.keys)}")
+            if key not in view.manifest.key_types:
+                raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, view.manifest.key_types)}")
             query = Query(within=within, keys=[key])
 
             def describe() -> object:
@@ -220,14 +220,14 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
                 "kept_for": view.manifest.retention.get(level.name),
             }
         )
-    keys = view.manifest.schema
+    key_types = view.manifest.key_types
     return {
         "name": name,
         "version": view.version,
         "time": frame.time,
         "timezone": frame.timezone,
         "levels": levels,
-        "keys": [{"name": key, "type": str(keys.field(key).type), "label": label_of(key)} for key in frame.keys],
+        "keys": [{"name": key, "type": str(dtype), "label": label_of(key)} for key, dtype in key_types.items()],
         "measures": [
             {
                 "name": measure,

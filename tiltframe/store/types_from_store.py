@@ -35,6 +35,10 @@ def with_stored_types(
         at = schema.get_field_index(name)
         given_type = schema.field(at).type
         is_key = name in plain_keys(frame.keyed_by)
+        if is_key and pa.types.is_struct(given_type):
+            fitting_type = _with_stored_fields(given_type, stored_schema.field(name).type, change_numbers)
+            schema = schema.set(at, pa.field(name, fitting_type))
+            continue
         is_time = is_key and pa.types.is_string(given_type) and pa.types.is_temporal(stored_schema.field(name).type)
         may_change = (change_numbers and is_number(given_type)) or (
             name in guessed and (is_guess(given_type) or is_time)
@@ -52,6 +56,27 @@ def with_stored_types(
             choices += [with_numbers(texts, {name: kind}) for kind in kinds]
         schema = next((choice for choice in choices if _fits(choice, frame, stored_schema, name)), schema)
     return schema
+
+
+def _with_stored_fields(given_type: pa.DataType, stored_type: pa.DataType, change_numbers: bool) -> pa.DataType:
+    """Return the type of a key in rows, ``given_type``, changed so that it equals its type in the store if possible.
+
+    A struct gets the fields of the store in their order; a field that rows do not have is null. Fields without values
+    get the types of the store. With ``change_numbers``, so do fields of numbers that keep their fractions. Fields that
+    the store does not have are left out if they have no values.
+    """
+    if pa.types.is_null(given_type):
+        return stored_type
+    if not (pa.types.is_struct(given_type) and pa.types.is_struct(stored_type)):
+        are_numbers = is_number(given_type) and is_number(stored_type) and not _narrows(given_type, stored_type)
+        return stored_type if change_numbers and are_numbers else given_type
+    given_types = {field.name: field.type for field in given_type}
+    fields = [
+        pa.field(field.name, _with_stored_fields(given_types.pop(field.name, pa.null()), field.type, change_numbers))
+        for field in stored_type
+    ]
+    new_fields = [pa.field(name, dtype) for name, dtype in given_types.items() if not pa.types.is_null(dtype)]
+    return pa.struct([*fields, *new_fields])
 
 
 def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:

@@ -1,9 +1,10 @@
 // SQL conditions on keys, from the filters of a panel and from the keys that are drawn.
 
-const PLAIN = /^[a-z_][a-z0-9_]*$/;
+const PLAIN = /^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*$/; // a name, or the path of a field, such as tags.host
 const UNQUOTED = /int|double|float|decimal|bool/;
 
-export const quotedName = (name) => (PLAIN.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+// Return a name as it is written in conditions. Double quotes enclose texts, and the server names some fields in backquotes.
+export const quotedName = (name) => (PLAIN.test(name) || name.startsWith("`") ? name : `\`${name.replaceAll("`", "``")}\``);
 
 function literal(key, value) {
   return UNQUOTED.test(key.type) ? String(value) : `'${String(value).replaceAll("'", "''")}'`;

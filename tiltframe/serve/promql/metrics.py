@@ -244,7 +244,8 @@ class Metric:
     # the aggregation that merges the states: `SUM`, `MIN`, `MAX`, `AVG` or `LAST`; `GAUGE` if no aggregation merges
     # them; `HISTOGRAM` for the states of a sketch; `BUCKETS` for the buckets of a classic histogram
     kind: str
-    labels: Mapping[str, str]  # label → the key of the store's frame whose values the label has
+    # label → the key of the store's frame, or the field of such a key, whose values the label has
+    labels: Mapping[str, str]
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
 
     @property
@@ -326,7 +327,7 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
 @lru_cache(maxsize=64)
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
     """Return, for each metric of a store, a function that returns the metric for a view of the store."""
-    labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
+    labels = _once([(key, label_of(key)) for key in manifest.key_types], store_name, "keys")
     metrics = tuple(_metrics(store_name, manifest, labels))
     named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
     names = _once(named, store_name, "measures")
@@ -345,13 +346,13 @@ def legal(name: str) -> str:
 
 
 def label_of(key: str) -> str:
-    """Return the name of the label of a key. If the server uses this name for a label of its own, the prefix
-    ``exported_`` is added, as in Prometheus.
+    """Return the name of the label of a key, or of a field such as ``tags.host``. If the server uses this name for a
+    label of its own, the prefix ``exported_`` is added, as in Prometheus.
 
     >>> label_of("route:id"), label_of("store")
     ('route_id', 'exported_store')
     """
-    label = legal(key).replace(":", "_")
+    label = legal(key.strip("`")).replace(":", "_")
     return f"exported_{label}" if label in (STORE, QUANTILE, LE, NAME) else label
 
 

@@ -230,8 +230,9 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
     """Return an SQL condition from the matchers on text keys, or None if no matcher can be written in SQL. The
     condition may be true for rows that do not match, so the matchers must still be applied to the rows.
     """
-    schema = metric.view.manifest.schema
-    keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
+    types = metric.view.manifest.key_types
+    # a name in backquotes is an expression, which matchers do not write in SQL
+    keys = {k: key for k, key in metric.labels.items() if pa.types.is_string(types[key]) and not key.startswith("`")}
     conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
     return " AND ".join(condition for condition in conditions if condition) or None
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from aggr import UnknownFunction
 from aggr.arguments import checked_mapping, shown
+from aggr.sql.inputs import quoted
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
 from tiltframe.ranges import FIRST
@@ -76,6 +77,20 @@ class Manifest:
     def columns(self) -> pa.Schema:
         """The schema of all columns that rows may have: window_start, keys, states, and states of dropped measures."""
         return pa.schema([*self.schema, *self.dropped])
+
+    @property
+    def key_types(self) -> dict[str, pa.DataType]:
+        """The types of the keys by which queries can group. A key that is a struct is replaced by its innermost fields,
+        under the names that queries read, such as ``tags.host``.
+        """
+        types = dict[str, pa.DataType]()
+        for key in self.frame.keys:
+            dtype = self.schema.field(key).type
+            # a key takes precedence over a field of the same name
+            types |= {name: of_field for name, of_field in _fields(key, dtype) if name not in self.frame.keys}
+            if not pa.types.is_struct(dtype):
+                types[key] = dtype
+        return types
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as values that JSON can represent."""
@@ -179,6 +194,15 @@ class Manifest:
             ) from None
 
 
+def _fields(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the names and the types of the innermost fields of a struct, whose path is ``path``."""
+    if pa.types.is_struct(dtype):
+        for field_of_struct in dtype:
+            yield from _fields(f"{path}.{field_of_struct.name}", field_of_struct.type)
+    else:
+        yield path if re.fullmatch(r"\w+(\.\w+)*", path) else quoted(path), dtype
+
+
 def generation_in(described: Mapping[str, Any]) -> int:
     """Return the generation in a manifest that `Manifest.to_dict` returned: the number of times that the frame of the
     store had changed.
@@ -260,7 +284,19 @@ def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
     """
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
+    for key in frame.keys:
+        _check_field_names(key, states.field(key).type)
     return pa.schema([pa.field(name, states.field(name).type) for name in names])
+
+
+def _check_field_names(path: str, dtype: pa.DataType) -> None:
+    """Raise ``ValueError`` if the names of two fields of a struct differ only by case. ``path`` is the name of a key,
+    or the path of a struct inside it, and ``dtype`` is its type.
+    """
+    if pa.types.is_struct(dtype):
+        check_states_names([f"{path}.{field.name}" for field in dtype])
+        for field in dtype:
+            _check_field_names(f"{path}.{field.name}", field.type)
 
 
 def check_states_names(names: Sequence[str]) -> None:
@@ -289,15 +325,17 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
     for name, stored_type in zip(manifest.schema.names, manifest.schema.types, strict=True):
         dtype = states.field(name).type
         if dtype != stored_type:
+            is_key = name in manifest.frame.keys
+            kinds = [_kind(column_type, is_key) for column_type in (stored_type, dtype)]
             raise OtherFrame(
-                f"the store {uri} contains {_kind(stored_type)} in {name!r}; got {_kind(dtype)}; convert the data to "
-                "the type in the store, or write to another store"
+                f"the store {uri} contains {kinds[0]} in {name!r}; got {kinds[1]}; convert the data to the type in the "
+                "store, or write to another store"
             )
 
 
-def _kind(dtype: pa.DataType) -> str:
+def _kind(dtype: pa.DataType, is_key: bool) -> str:
     """Return a description of the type of a key or a column of states, for messages."""
-    if not pa.types.is_struct(dtype):
+    if is_key or not pa.types.is_struct(dtype):
         return str(dtype)
     about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]
     return f"states of {about[0]}" if about else "states"

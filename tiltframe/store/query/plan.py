@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,15 +84,26 @@ class QueryPlan:
     def columns(self) -> tuple[str, ...]:
         """The columns to read: keys, columns of the condition, and states."""
         read = () if self.where is None else sql.columns_of(self.where)
-        keys = [self.derived_keys[name].key if name in self.derived_keys else name for name in self.keys]
-        return tuple(dict.fromkeys([*keys, *read, *self.states]))
+        keys = [key_read(name, self.frame) for name in (*self._keys_by_name(), *read)]
+        return tuple(dict.fromkeys([*(key for key in keys if key is not None), *self.states]))
+
+    def _keys_by_name(self) -> list[str]:
+        """Return the keys of the frame, or their fields, from which the keys of the results are computed."""
+        return [self.derived_keys[name].key if name in self.derived_keys else name for name in self.keys]
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields of structs, such as ``tags.host``, that are keys of the results or the source of derived keys."""
+        return tuple(dict.fromkeys(name for name in self._keys_by_name() if name not in self.frame.keys))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
         """Return the condition on keys that backends may use to skip rows, or None. Backends read the times in a
         condition in UTC, so None is returned if the condition compares times in another zone.
         """
         read = () if self.where is None else sql.columns_of(self.where)
-        timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
+        # fields of structs have no bounds, so backends do not read their times
+        types = [schema.field(name).type for name in read if name in schema.names]
+        timed = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
         return None if timed else self.where
 
     def span(self) -> Range:
@@ -124,7 +136,7 @@ def plan_queries(
     fit the frame, or names the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
-        if name not in frame.keys:
+        if key_read(name, frame) is None:
             hint = f"compare results with {parameter('having')}"
             if name not in frame.measures:
                 hint = f"a text is written in single quotes, {shown(name)}"
@@ -212,12 +224,24 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     )
 
 
+def key_read(name: str, frame: TiltFrame) -> str | None:
+    """Return the key of a frame that a name refers to: the key of this name, or the key that has the named field, such
+    as ``tags`` for ``tags.host``. Return None if there is no such key.
+    """
+    key = sql.column_in(name, frame.keys)
+    if key is None:
+        with suppress(ValueError):  # a text that cannot be parsed is not the name of a key
+            path = sql.column_of(name)
+            key = None if path is None else sql.column_in(path, frame.keys)
+    return key
+
+
 def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
     if query.keys is None:
         return frame.keys
     for name in query.keys:
         key = query.derived_keys[name].key if name in query.derived_keys else name
-        if key not in frame.keys:
+        if key_read(key, frame) is None:
             raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _names_there(frame.keys))}")
     return tuple(query.keys)
 
@@ -247,7 +271,7 @@ def _measures(
                 f"the frame has no measure {shown(name)}; {nearest(name, readable, _names_there(frame.results))}"
             )
         for read, bases in results_in(str(reading), readable).items():
-            if not bases and read not in (LEVEL, START, END, *frame.keys):
+            if not bases and sql.column_in(read, (LEVEL, START, END, *frame.keys)) is None:
                 raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, readable)}")
             to_read += bases
     while to_read:
@@ -275,7 +299,8 @@ def _keys_read(name: str, frame: TiltFrame) -> set[str]:
         return set()
     read = results_in(frame.expressions[name], frame.results)
     inner = (_keys_read(base, frame) for bases in read.values() for base in bases)
-    return {column for column, bases in read.items() if not bases and column in frame.keys}.union(*inner)
+    columns = (sql.column_in(column, frame.keys) for column, bases in read.items() if not bases)
+    return {column for column in columns if column is not None}.union(*inner)
 
 
 def _read_by_stored(name: str, measures: Mapping[str, Measure], frame: TiltFrame) -> list[str]:

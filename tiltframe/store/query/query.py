@@ -48,8 +48,8 @@ class Query:
         sketch. SQL expressions are computed from results, ``{"rate": "errors / requests"}``. By default all results of
         the frame, except expressions that read a key which the query leaves out.
     keys : names, or name -> name or derived key, optional
-        The keys of the results; states are merged over the other keys. ``{"site": lookup("device", table)}`` derives a
-        key from a table; see `tiltframe.lookup`.
+        The keys of the results, or fields of keys, such as ``tags.host``; states are merged over the other keys.
+        ``{"site": lookup("device", table)}`` derives a key from a table; see `tiltframe.lookup`.
     fill : str or bool
         How windows without rows are added, for each key that has rows in the range. The column ``filled`` marks the
         added windows. ``null``, or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous``

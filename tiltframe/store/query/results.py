@@ -16,6 +16,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
 from aggr.neighbours import Neighbours
+from aggr.sql.inputs import values_in
 from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
@@ -45,6 +46,8 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
+    for name in plan.key_fields:
+        rows = rows.append_column(name, values_in(name, rows, plan.timezone))
     derived = {name: key.keys_of(rows, name, plan.now) for name, key in plan.derived_keys.items()}
     rows = pa.table({name: rows.column(name) for name in rows.column_names} | derived)
     if plan.whole:

@@ -147,8 +147,21 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = split_into_row_groups(pa.table(columns), keys)
-    with_statistics = [START, *keys]  # Columns of states have no statistics, which would be too large.
+    # Columns of states have no statistics, which would be too large.
+    with_statistics = [START, *(path for key in keys for path in column_paths(key, rows.schema.field(key).type))]
     return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
+
+
+def column_paths(name: str, dtype: pa.DataType) -> list[str]:
+    """Return the names of the columns in which Parquet stores a column: those of its innermost fields, if it is a
+    struct.
+
+    >>> column_paths("tags", pa.struct({"host": pa.string(), "at": pa.struct({"row": pa.int64()})}))
+    ['tags.host', 'tags.at.row']
+    """
+    if not pa.types.is_struct(dtype):
+        return [name]
+    return [path for field in dtype for path in column_paths(f"{name}.{field.name}", field.type)]
 
 
 def write_file(
@@ -162,7 +175,8 @@ def write_file(
     """Write rows to a new file in the subfolder ``place`` of ``folder``. Return its name in ``folder`` and its size in
     bytes.
 
-    The columns ``with_statistics`` are written with their minimum and maximum per row group. ``sizes`` are the numbers
+    The columns ``with_statistics`` are written with their minimum and maximum per row group. A field of a struct is
+    named by its path, such as ``tags.host``. ``sizes`` are the numbers
     of rows of the row groups; by default there is one row group.
     """
     buffer = pa.BufferOutputStream()

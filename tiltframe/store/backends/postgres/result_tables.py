@@ -39,11 +39,15 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, s
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
-    """Return the columns of a plain table, as name → type in PostgreSQL. If two measures would have a column of the
-    same name, the columns of all measures are left out.
+    """Return the columns of a plain table, as name → type in PostgreSQL. A key that is a struct has a column for each
+    field, such as ``tags_host``. If two measures would have a column of the same name, the columns of all measures are
+    left out.
     """
     moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
-    keys = {column_name(key): sql_type(stored_type(schema.field(key).type), key) for key in frame.keys}
+    keys = {
+        column_name(field.name): sql_type(stored_type(field.type), field.name)
+        for field in flat_schema(pa.schema([schema.field(key) for key in frame.keys]))
+    }
     columns_by_measure = [results_of(frame, schema, measure) for measure in frame.results]
     columns = {name: dtype for named in columns_by_measure for name, dtype in named.items()}
     own_names = {*moments, *keys, PARTIAL}

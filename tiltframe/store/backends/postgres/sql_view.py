@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from aggr import Measure
 from aggr.extend.tables import FUNCTION
+from aggr.extend.tables import flat_schema as result_schema
 from tiltframe import TiltFrame
 from tiltframe.store.backends import END, EXPIRED, PARTIAL, START, stored_schema
 from tiltframe.store.backends.postgres.literals import moment, quoted
@@ -33,12 +34,15 @@ def sql_view(
     If ``evolved`` is true, the frame has changed, and rows may lack the states of added measures. Results that include
     such rows are null.
     """
-    keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
+    keys = pa.schema([schema.field(key) for key in frame.keys])
+    stored_columns = [START, END, *flat_schema(stored_schema(keys)).names]
+    # the view names the field ``host`` of a key ``tags`` as flat results do: ``tags_host``
+    view_columns = [START, END, *map(column_name, result_schema(keys).names)]
     merged = Merged()
-    columns, comment = _columns(frame, schema, merged=merged, own_columns={START, END, PARTIAL, *keys}, evolved=evolved)
-    own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
-    by = ", ".join(f"s.{quoted(column)}" for column in own.values())
-    named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
+    columns, comment = _columns(frame, schema, merged=merged, own_columns={*view_columns, PARTIAL}, evolved=evolved)
+    own = {f"k{i}": column for i, column in enumerate(view_columns)}
+    by = ", ".join(f"s.{quoted(column)}" for column in stored_columns)
+    named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in zip(own, stored_columns, strict=True))
     outside = ", ".join(f"m.{alias} AS {quoted(column)}" for alias, column in own.items())
     inner = "".join(f", {sql} AS {alias}" for sql, alias in merged.names.items())
     outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in columns.items())

@@ -1,0 +1,24 @@
+"""Flat columns: columns without structs that have the same equality and the same order as a column of structs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+
+def flat_columns(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Yield columns without structs such that rows are equal in them if and only if they are equal in ``columns``.
+
+    A struct becomes a column of booleans, whether it is null, and the columns of its fields. A null struct therefore
+    differs from a struct with null fields. In the order by the columns, with null last, a null struct comes last.
+
+    >>> [column.to_pylist() for column in flat_columns([pa.array([{"a": 1}, {"a": None}, None])])]
+    [[False, False, True], [1, None, None]]
+    """
+    for column in columns:
+        if pa.types.is_struct(column.type):
+            yield column.is_null()
+            yield from flat_columns(column.flatten())
+        else:
+            yield column
