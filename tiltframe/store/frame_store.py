@@ -7,7 +7,7 @@ operations that change the store are functions in `tiltframe/store/changes/`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from html import escape
@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from aggr.arguments import checked_name, checked_names, checked_truth, checked_type, nearest, shown
+from aggr.arguments import checked_truth, checked_type, shown
 from aggr.tables.column_uses import ColumnUses
 from aggr.workers import checked_jobs
 from tiltframe.caller_warnings import warn_caller
@@ -31,21 +31,17 @@ from tiltframe.store.changes import (
     copying,
     expiry,
     group_commit,
+    recording,
     replacement,
     result_tables,
     retraction,
 )
-from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.log.records import OWN, WATERMARKS, checked_records, expected_texts, values_of
-from tiltframe.store.log.run import Attempt, run, snapshot_of
-from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
-from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
 from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.derived_keys import Unmapped
 from tiltframe.store.query.join import Join
@@ -583,189 +579,12 @@ class FrameStore:
     expire = expiry.expire
     export = result_tables.export
     copy_to = copying.copy_to
-
-    def has_commit(self, writer: str, commit: int) -> bool:
-        """Return whether the store has a commit of a writer: whether the writer's last commit number is ``commit`` or
-        greater.
-
-        Parameters
-        ----------
-        writer : str
-            The name of the writer.
-        commit : int
-            The number of the commit.
-
-        Returns
-        -------
-        bool
-            False if the store has no commit of this writer.
-
-        Raises
-        ------
-        ValueError
-            If the writer or the number is not valid for a commit.
-        StoreError
-            If the store cannot be read.
-        """
-        check_writer(writer, commit)
-        last = self.last_commit(writer)
-        return last is not None and last >= commit
-
-    def last_commit(self, writer: str) -> int | None:
-        """Return the last commit number of a writer.
-
-        Parameters
-        ----------
-        writer : str
-
-        Returns
-        -------
-        int or None
-            None if the store has no commit of this writer.
-
-        Raises
-        ------
-        ValueError
-            If ``writer`` cannot be the name of a writer.
-        StoreError
-            If the store cannot be read.
-        """
-        check_writer(writer, 0)
-        snapshot = self._backend.snapshot([f"{OWN}writer {writer}"])
-        last = -1 if snapshot is None else last_commits(snapshot, writer)[0]
-        return None if last < 0 else last
-
-    def refused_values(self, writer: str) -> dict[int, dict[str, int]]:
-        """Return the number of values that measures with ``bad_values="skip"`` have skipped in the commits of a writer.
-
-        Parameters
-        ----------
-        writer : str
-            The name of the writer.
-
-        Returns
-        -------
-        dict of commit number -> column of states -> number of values
-            The numbers for the last 64 commits. Commits without skipped values are left out.
-
-        Raises
-        ------
-        ValueError
-            If ``writer`` cannot be the name of a writer.
-        StoreError
-            If the store cannot be read.
-
-        Examples
-        --------
-        >>> import aggr, tempfile, warnings, pyarrow as pa
-        >>> from tiltframe import FrameStore, TiltFrame
-        >>> frame = TiltFrame(["1m"], "ts", {"ms": aggr.hdr("ms", bad_values="skip")})
-        >>> store = FrameStore(tempfile.mkdtemp(), frame)
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("ignore")
-        ...     store.append_rows(pa.table({"ts": [0, 0], "ms": [5, -1]}), writer="docs", commit=1)
-        True
-        >>> store.refused_values("docs")
-        {1: {'ms': 1}}
-        """
-        check_writer(writer, 0)
-        snapshot = self._backend.snapshot([f"{OWN}writer {writer}"])
-        counts = {} if snapshot is None else refused_of_commits(snapshot, writer)
-        return {int(number): by_column for number, by_column in counts.items()}
-
-    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the values that commits have recorded with the states, by name.
-
-        Parameters
-        ----------
-        names : names
-            The names under which values were recorded by `append`, `replace` or `record`. The store is read once for
-            all names.
-
-        Returns
-        -------
-        dict of name -> plain data
-            Names without a recorded value are left out.
-
-        Raises
-        ------
-        ValueError
-            If ``names`` is not a list of names.
-        StoreError
-            If the store cannot be read.
-        """
-        requested = checked_names(names, "names")
-        snapshot = self._backend.snapshot(requested)
-        return {} if snapshot is None else values_of(snapshot.texts, requested)
-
-    def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
-        """Record values by name in a commit without states.
-
-        Parameters
-        ----------
-        recorded : name -> plain data
-            The values to record, as in `append`.
-        replacing : name -> plain data, optional
-            The values that the store must have under the names in ``recorded``; see `append`.
-
-        Raises
-        ------
-        ValueError
-            If a name or a value cannot be recorded.
-        CommitConflict
-            If another writer has recorded another value under one of the names.
-        StoreError
-            If the store does not exist or cannot be written.
-        """
-        texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-
-        def attempt(transaction: Attempt) -> None:
-            check_unchanged(transaction, unchanged)
-            for name, text in texts.items():
-                transaction.records(name, text)
-
-        _ = self.manifest
-        run(self._backend, attempt, unchanged)
-
-    def end_stream(self, stream: str) -> None:
-        """Remove the watermark of a stream that does not continue, so that queries with ``closed=True`` ignore it.
-
-        A stream that closes its windows at its end, such as ``tiltframe stream --drain``, removes its watermark itself.
-        The states of the stream stay in the store. If the stream commits again, it records its watermark again.
-
-        Parameters
-        ----------
-        stream : str
-            The name of the stream, as in ``inspect().watermarks``.
-
-        Raises
-        ------
-        ValueError
-            If the store has no watermark of this stream.
-        StoreError
-            If the store does not exist or cannot be written.
-
-        Examples
-        --------
-        >>> import aggr, tempfile, pyarrow as pa
-        >>> from tiltframe import FrameStore, TiltFrame
-        >>> from tiltframe.store.closed_windows import ClosedWindows
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
-        >>> stream = ClosedWindows(store, "docs")
-        >>> late = stream.add_rows(pa.table({"ts": [0]}))
-        >>> stream.advance(60_000_000)
-        >>> stream.commit(), store.inspect().watermarks
-        (True, {'docs': 60000000})
-        >>> store.query("1h", closed=True).num_rows
-        0
-        >>> store.end_stream("docs")
-        >>> store.query("1h", closed=True)["n"].to_pylist()
-        [1]
-        """
-        streams = watermarks_of(snapshot_of(self._backend))
-        if checked_name(stream, "stream, the name of a stream into the store,") not in streams:
-            raise ValueError(f"the store has no watermark of the stream {shown(stream)}; {nearest(stream, streams)}")
-        run(self._backend, StreamWatermark(stream, None).record, [WATERMARKS])
+    has_commit = recording.has_commit
+    last_commit = recording.last_commit
+    refused_values = recording.refused_values
+    recorded = recording.recorded
+    record = recording.record
+    end_stream = recording.end_stream
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
         """Create the store if it does not exist, and check that it accepts states of a schema. `append` does this
