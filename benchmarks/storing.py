@@ -206,11 +206,11 @@ def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
     queries = ["CREATE DATABASE d"]
     queries += [f"CREATE TABLE d.of_{level} ({columns}) ENGINE = {engine}" for level in LEVELS]
     files = f"file('{rows}/*.parquet', Parquet, 'ts DateTime64(6, \\'UTC\\'), host String, ms Float64')"
-    states = ", ".join(_combined(call, "State", column) for call, column in _STATES.values())
+    states = ", ".join(combined(call, "State", column) for call, column in _STATES.values())
     queries.append(
         f"INSERT INTO d.of_1m SELECT toStartOfMinute(ts, 'UTC') AS t, host, {states} FROM {files} GROUP BY t, host"
     )
-    merged = ", ".join(_combined(call, "MergeState", name) for name, (call, _) in _STATES.items())
+    merged = ", ".join(combined(call, "MergeState", name) for name, (call, _) in _STATES.items())
     for finer, (level, unit) in zip(LEVELS, list(LEVELS.items())[1:], strict=False):
         start = f"toStartOfInterval(t, INTERVAL {unit}, 'UTC')"
         queries.append(
@@ -221,7 +221,7 @@ def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
     return [sys.executable, "-c", program]
 
 
-def _combined(call: str, suffix: str, column: str) -> str:
+def combined(call: str, suffix: str, column: str) -> str:
     """Return a call of a function of ClickHouse with a suffix after the function's name, such as ``sumState(ms)``."""
     name, parenthesis, parameters = call.partition("(")
     return f"{name}{suffix}{parenthesis}{parameters}({column})"
@@ -265,7 +265,7 @@ def read_store(target: Path, level: str) -> pa.Table:
 
 def read_clickhouse(target: Path, level: str) -> pa.Table:
     """Return the results of a level of ClickHouse's tables, merged from its states in another process."""
-    merged = {name: _combined(call, "Merge", name) for name, (call, _) in _STATES.items()}
+    merged = {name: combined(call, "Merge", name) for name, (call, _) in _STATES.items()}
     merged["median"] = f"arrayElement({merged.pop('p')}, 1)"
     results = ", ".join(f"{call} AS r_{name}" for name, call in merged.items())
     file = target / f"{level}.parquet"

@@ -1,0 +1,309 @@
+"""Queries of a year and of a day, compared with states in ClickHouse and with exported results in DuckDB.
+
+    python -m benchmarks.querying [--quick] [--out FILE]
+
+The rows are those of `benchmarks.storing`, with four rows per key on each of the 364 days before. All systems have them
+at four levels, as `benchmarks.storing` writes them: the store and ClickHouse (chdb) contain states, and DuckDB contains
+results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so it has no part in
+those queries. All systems run in this process and take turns. Before they are timed, their results are compared. A
+query returns an Arrow table with the results in columns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aggr.bench.timing import alternate, circumstances
+from aggr.workers import available_cores
+from benchmarks.costs import heading
+from benchmarks.costs import show as print_table
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.storing import (
+    BEGIN,
+    HOUR,
+    HOURS,
+    LEVELS,
+    Extent,
+    clickhouse_command,
+    combined,
+    duckdb_command,
+    rollup_command,
+    run_process,
+    write_day,
+)
+from tiltframe import FrameStore
+
+DAY = HOURS * HOUR  # in microseconds
+FULL = Extent(rows=6_000_000, keys=1000, rounds=9)
+QUICK = Extent(rows=240_000, keys=100, rounds=3)
+DAYS = 365
+OURS, CLICKHOUSE, DUCKDB = "tiltframe", "ClickHouse", "DuckDB"
+# The results that a query selects, as they are called in the results of each system. ClickHouse computes both quantiles
+# at once.
+MEASURES = ("n", "avg", "most", "p")
+_CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01, 0.5, 0.99)"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One query: results at a level of the last days, of some keys, or merged over all keys.
+
+    ``hosts`` is the number of keys, or None for all keys. With ``is_merged``, the results are merged over all keys.
+    """
+
+    level: str
+    days: int
+    hosts: int | None
+    measures: Sequence[str] = MEASURES
+    is_merged: bool = False
+
+    @property
+    def begin(self) -> int:
+        """Return the begin of the range in microseconds since 1970. It ends with the last row."""
+        return BEGIN - (self.days - 1) * DAY
+
+
+def dashboard() -> list[Panel]:
+    """Return twelve panels with one measure each: a day by minute and 30 days by hour of one host, and a year by day of
+    ten hosts.
+    """
+    views = (("1m", 1, 1), ("1h", 30, 1), ("1d", DAYS, 10))
+    return [Panel(*view, measures=[measure]) for view in views for measure in MEASURES]
+
+
+QUERIES: Mapping[str, Sequence[Panel]] = {
+    "a dashboard of twelve panels": dashboard(),
+    "a year by day": [Panel("1d", DAYS, None)],
+    "a day by minute": [Panel("1m", 1, None)],
+    "a year by day, merged over keys": [Panel("1d", DAYS, None, is_merged=True)],
+    "a day by minute, merged over keys": [Panel("1m", 1, None, is_merged=True)],
+}
+
+
+class System(ABC):
+    """A system that has written the rows to a folder, and answers queries from it."""
+
+    merges = True
+
+    @abstractmethod
+    def ask(self, panel: Panel) -> pa.Table:
+        """Return the results of a query in any order, with the columns t, host (unless merged) and the measures."""
+
+
+class Store(System):
+    """A store of tiltframe."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the store."""
+        self._store = FrameStore(str(folder / "store"))
+
+    def ask(self, panel: Panel) -> pa.Table:
+        """Query the store."""
+        where = None if panel.hosts is None else f"host in ({_host_list(panel)})"
+        keys = [] if panel.is_merged else ["host"]
+        within = (_moment(panel.begin), _moment(BEGIN + DAY))
+        return self._store.query(panel.level, within=within, where=where, measures=list(panel.measures), keys=keys)
+
+
+class ClickHouse(System):
+    """Tables of states in ClickHouse."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the database."""
+        self._session = importlib.import_module("chdb.session").Session(str(folder / "chdb"))
+
+    def ask(self, panel: Panel) -> pa.Table:
+        """Merge the states of each window and key, because the parts of a table may contain several."""
+        results = ", ".join(f"{combined(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
+        keys = "" if panel.is_merged else ", host"
+        query = f"SELECT t{keys}, {results} FROM d.of_{panel.level} WHERE t >= {panel.begin // 10**6}"
+        query += "" if panel.hosts is None else f" AND host IN ({_host_list(panel)})"
+        return self._session.query(f"{query} GROUP BY t{keys} SETTINGS max_threads = {available_cores()}", "ArrowTable")
+
+
+class DuckDB(System):
+    """Tables of results in DuckDB."""
+
+    merges = False
+
+    def __init__(self, folder: Path) -> None:
+        """Load the exported results into a database file."""
+        config = {"threads": available_cores()}
+        self._connection = importlib.import_module("duckdb").connect(str(folder / "results.db"), config=config)
+        for level in LEVELS:
+            exported = f"SELECT * FROM read_parquet('{folder}/{level}.parquet') ORDER BY host, t"
+            self._connection.execute(f"CREATE TABLE of_{level} AS {exported}")
+
+    def ask(self, panel: Panel) -> pa.Table:
+        """Select results."""
+        query = f"SELECT t, host, {', '.join(panel.measures)} FROM of_{panel.level}"
+        query += f" WHERE t >= make_timestamptz({panel.begin})"
+        query += "" if panel.hosts is None else f" AND host IN ({_host_list(panel)})"
+        return self._connection.sql(query).to_arrow_table()
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 10**6, UTC)
+
+
+def _host_list(panel: Panel) -> str:
+    return ", ".join(f"'host-{number:04}'" for number in range(panel.hosts or 0))
+
+
+def main(extent: Extent, out: Path | None) -> list[MustHold]:
+    """Measure all queries, print the figures, and write them to ``out`` if it is passed."""
+    about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
+    seconds: dict[str, dict[str, float]] = {}
+    rows: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        systems = dict(_systems(Path(folder), extent))
+        for name, panels in QUERIES.items():
+            asked = {who: system for who, system in systems.items() if system.merges or not panels[0].is_merged}
+            rows[name] = check(asked, panels)
+            calls = [partial(_ask_all, system, panels) for system in asked.values()]
+            seconds[name] = dict(zip(asked, alternate(calls, extent.rounds), strict=True))
+    lines = [
+        MustHold(f"{name}: tiltframe / the faster one", 0.5, _ratio(of_query), is_judged=extent == FULL)
+        for name, of_query in seconds.items()
+    ]
+    table = heading(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
+    for name, of_query in seconds.items():
+        cells = [f"{1000 * of_query[who]:,.1f}" if who in of_query else "" for who in systems]
+        table.add_row(name, f"{rows[name]:,}", *cells)
+    print_table(table)
+    show_must_hold(lines)
+    if out is not None:
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        figures = {"result_rows": rows, "seconds": seconds, "must_hold": limits}
+        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
+    return lines
+
+
+def _systems(folder: Path, extent: Extent) -> Iterator[tuple[str, System]]:
+    """Write the rows, and yield the name of each installed system with the system that contains them."""
+    rows = folder / "rows"
+    write_day(rows, extent)
+    write_past(rows, extent.keys)
+    opened: list[tuple[str, str, Callable[..., Sequence[str]], Callable[[Path], System]]] = [
+        (OURS, "tiltframe", rollup_command, Store),
+        (CLICKHOUSE, "chdb", clickhouse_command, ClickHouse),
+        (DUCKDB, "duckdb", duckdb_command, DuckDB),
+    ]
+    for name, package, command, system in opened:
+        if importlib.util.find_spec(package):
+            target = folder / package
+            target.mkdir()
+            run_process(command(rows, target))
+            yield name, system(target)
+
+
+def write_past(folder: Path, keys: int) -> None:
+    """Write one file for each of the 364 days before the day, with a row per key every six hours."""
+    rng = np.random.default_rng(11)
+    hosts = pa.array([f"host-{number:04}" for number in range(keys)])
+    for day in range(1 - DAYS, 0):
+        times = np.repeat(BEGIN + day * DAY + np.arange(4) * 6 * HOUR, keys)
+        table = pa.table(
+            {
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "host": hosts.take(pa.array(np.tile(np.arange(keys), 4))),
+                "ms": np.round(rng.lognormal(3, 1, len(times)), 3),
+            }
+        )
+        pq.write_table(table, folder / f"past-{day + DAYS:03}.parquet")
+
+
+def _ask_all(system: System, panels: Sequence[Panel]) -> list[pa.Table]:
+    return [system.ask(panel) for panel in panels]
+
+
+def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
+    """Compare the results of all systems, and return the number of rows of all panels.
+
+    Windows, keys, counts and maxima must be equal, and averages differ by at most 1e-9 of their value. Medians of
+    windows merged over all keys may differ by 3 %, because sketches estimate them. Others are not compared, because
+    the systems define the median of a few rows differently.
+
+    Raises
+    ------
+    ValueError
+        If results differ.
+    """
+    rows = 0
+    for panel in panels:
+        tables = {who: _comparable(system.ask(panel), panel) for who, system in systems.items()}
+        first, *others = tables
+        for who in others:
+            _compare(tables[first], tables[who], f"{first} and {who}: {panel}")
+        rows += tables[first].num_rows
+    return rows
+
+
+def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
+    """Return results with the columns t (microseconds), host and the measures as doubles, sorted by host and t."""
+    renamed = {"window_start": "t", **{f"r_{name}": name for name in panel.measures}}
+    table = table.rename_columns([renamed.get(name, name) for name in table.column_names])
+    starts = table["t"]
+    if pa.types.is_unsigned_integer(starts.type):  # the DateTime of ClickHouse, in seconds
+        starts = starts.cast(pa.int64()).cast(pa.timestamp("s", "UTC"))
+    micros = starts.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    columns: dict[str, Any] = {"t": micros}
+    if not panel.is_merged:
+        columns["host"] = table["host"].cast(pa.string())
+    for name in panel.measures:
+        column = table[name]
+        if pa.types.is_struct(column.type):
+            column = pc.struct_field(column, ["quantiles", "0.5"])
+        elif pa.types.is_list(column.type):
+            column = pc.list_element(column, 0)
+        columns[name] = column.cast(pa.float64())
+    order = [(name, "ascending") for name in ("host", "t") if name in columns]
+    return pa.table(columns).sort_by(order)
+
+
+def _compare(one: pa.Table, other: pa.Table, label: str) -> None:
+    for name in one.column_names:
+        if name in ("t", "host"):
+            is_equal = one[name].to_pylist() == other[name].to_pylist()
+        elif name == "p" and "host" in one.column_names:
+            is_equal = one[name].null_count == other[name].null_count == 0
+        else:
+            tolerance = 0.03 if name == "p" else 1e-9
+            is_equal = np.allclose(one[name].to_numpy(), other[name].to_numpy(), rtol=tolerance, atol=0)
+        if not is_equal:
+            raise ValueError(f"{label}: the columns {name} differ")
+
+
+def _ratio(seconds: Mapping[str, float]) -> float | None:
+    others = [value for who, value in seconds.items() if who != OURS]
+    return seconds[OURS] / min(others) if others else None
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Use few rows; figures are not compared with their limits.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+def command(quick: bool, out: Path | None) -> None:
+    """Compare the time of queries with ClickHouse and DuckDB. Exit with status 1 if a limit is exceeded."""
+    lines = main(QUICK if quick else FULL, out)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()
