@@ -166,9 +166,6 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
     level = plan.frame.levels[plan.level()]
     span = closed(plan.span(), _range_of(part_ranges, level))
-    schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
-    nothing = regroup(schema.empty_table(), plan, (0, 0))
-    yield nothing
     threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
     if plan.window.max_overlap > 1:
@@ -181,7 +178,16 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
 
     with Workers(threads) as workers:
         states = workers.map(read_and_merge, pieces)
-        yield from [united([nothing, *states], plan)] if plan.whole else states
+        first = next(states, None)
+        if first is None:
+            schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
+            yield regroup(schema.empty_table(), plan, (0, 0))
+        elif plan.whole:
+            yield united([first, *states], plan)
+        else:
+            yield first
+            del first  # so that its memory is free while the next table is read
+            yield from states
 
 
 def read_labelled(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
