@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from benchmarks.peer_plots import draw_accuracy, draw_bytes, draw_functions, draw_reduce
 from benchmarks.plots import SMALL_PRINT, STYLE
 from benchmarks.spark_plots import draw_answers, draw_growth, draw_jobs, draw_streams
-from benchmarks.store_plots import draw_scale, draw_serving, draw_storing, draw_year
+from benchmarks.store_plots import draw_querying, draw_scale, draw_serving, draw_storing, draw_year
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -67,6 +67,7 @@ PICTURES = (
     Picture("scale.svg", "scale.json", "Costs of a day of ten million rows", draw_scale),
     Picture("serve.svg", "serve.json", "Panels of a dashboard over HTTP", draw_serving),
     Picture("storing.svg", "storing.json", "Rows of a day written at four levels", draw_storing),
+    Picture("querying.svg", "querying.json", "Queries of a year and of a day", draw_querying),
     Picture("year.svg", "year.json", "Queries of minutes of 1,000 keys", draw_year),
 )
 

@@ -36,6 +36,17 @@ def draw_storing(figures: Any) -> Figure:
     return bar_chart(rows, ["seconds", "core seconds"], is_ours=_none, xlabel="seconds", form="{:.1f}", shades=shades)
 
 
+def draw_querying(figures: Any) -> Figure:
+    """Draw bars with the milliseconds of each query in the store, in ClickHouse and in DuckDB."""
+    systems = list(next(iter(figures["seconds"].values())))
+    rows = {
+        query: [1000 * seconds[system] if system in seconds else None for system in systems]
+        for query, seconds in figures["seconds"].items()
+    }
+    xlabel = "milliseconds, log scale"
+    return bar_chart(rows, systems, is_ours=_none, xlabel=xlabel, form="{:,.0f}", scale="log", shades=SYSTEMS)
+
+
 def draw_serving(figures: Any) -> Figure:
     """Draw bars with the milliseconds of each panel: the first request, and the median and the 99th percentile of the
     requests of 32 clients.

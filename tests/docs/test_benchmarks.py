@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks import storing
+from benchmarks import querying, storing
 from benchmarks.account import account
 from benchmarks.pictures import PICTURES, write_pictures
 
@@ -51,6 +51,24 @@ def test_wrong_results_of_a_side_fail_the_benchmark_of_writing(tmp_path):
             storing.check("DuckDB", wrong, tmp_path / "day")
     with pytest.raises(ValueError, match="the windows or keys of 1m differ"):
         storing.check("DuckDB", lambda level: storing.read_duckdb(tmp_path, level).slice(1), tmp_path / "day")
+
+
+class _Results(querying.System):
+    """A system that returns fixed results."""
+
+    def __init__(self, **changed):
+        self._table = pa.table({"t": [0, 60], "host": ["a", "b"], "n": [1, 2], "avg": [0.5, 2.0]} | changed)
+
+    def ask(self, panel):
+        return self._table.set_column(0, "t", self._table["t"].cast(pa.timestamp("s", "UTC")))
+
+
+def test_wrong_results_of_a_system_fail_the_benchmark_of_queries():
+    panel, right = querying.Panel("1m", 1, None, ["n", "avg"]), _Results()
+    assert querying.check({"one": right, "other": _Results(avg=[0.5, 2.0 + 1e-12])}, [panel]) == 2
+    for name, values in {"t": [0, 61], "host": ["a", "c"], "n": [1, 3], "avg": [0.5, 2.1]}.items():
+        with pytest.raises(ValueError, match=f"one and other: .* the columns {name} differ"):
+            querying.check({"one": right, "other": _Results(**{name: values})}, [panel])
 
 
 def _started(query, *stages):
