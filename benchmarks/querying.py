@@ -54,8 +54,7 @@ FULL = Extent(rows=6_000_000, keys=1000, rounds=9)
 QUICK = Extent(rows=240_000, keys=100, rounds=3)
 DAYS = 365
 OURS, CLICKHOUSE, DUCKDB = "tiltframe", "ClickHouse", "DuckDB"
-# The results that a query selects, as they are called in the results of each system. ClickHouse computes both quantiles
-# at once.
+# The names of the results, which are columns of the results of each system. ClickHouse computes both quantiles at once.
 MEASURES = ("n", "avg", "most", "p")
 _CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01, 0.5, 0.99)"}
 
@@ -174,17 +173,17 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     with tempfile.TemporaryDirectory() as folder:
         systems = dict(_systems(Path(folder), extent))
         for name, panels in QUERIES.items():
-            asked = {who: system for who, system in systems.items() if system.merges or not panels[0].is_merged}
-            rows[name] = check(asked, panels)
-            calls = [partial(_ask_all, system, panels) for system in asked.values()]
-            seconds[name] = dict(zip(asked, alternate(calls, extent.rounds), strict=True))
+            able = {label: system for label, system in systems.items() if system.merges or not panels[0].is_merged}
+            rows[name] = check(able, panels)
+            calls = [partial(_ask_all, system, panels) for system in able.values()]
+            seconds[name] = dict(zip(able, alternate(calls, extent.rounds), strict=True))
     lines = [
         MustHold(f"{name}: tiltframe / the faster one", 0.5, _ratio(of_query), is_judged=extent == FULL)
         for name, of_query in seconds.items()
     ]
     table = heading(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
     for name, of_query in seconds.items():
-        cells = [f"{1000 * of_query[who]:,.1f}" if who in of_query else "" for who in systems]
+        cells = [f"{1000 * of_query[label]:,.1f}" if label in of_query else "" for label in systems]
         table.add_row(name, f"{rows[name]:,}", *cells)
     print_table(table)
     show_must_hold(lines)
@@ -247,11 +246,12 @@ def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
     """
     rows = 0
     for panel in panels:
-        tables = {who: _comparable(system.ask(panel), panel) for who, system in systems.items()}
-        first, *others = tables
-        for who in others:
-            _compare(tables[first], tables[who], f"{first} and {who}: {panel}")
-        rows += tables[first].num_rows
+        (first, expected), *further = (
+            (label, _comparable(system.ask(panel), panel)) for label, system in systems.items()
+        )
+        for label, results in further:
+            _compare(results, expected, f"{first} and {label}: {panel}")
+        rows += expected.num_rows
     return rows
 
 
@@ -277,22 +277,25 @@ def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
     return pa.table(columns).sort_by(order)
 
 
-def _compare(one: pa.Table, other: pa.Table, label: str) -> None:
-    for name in one.column_names:
+def _compare(results: pa.Table, expected: pa.Table, label: str) -> None:
+    """Raise ``ValueError``, with a message that begins with ``label``, if results differ from the expected ones."""
+    for name in expected.column_names:
+        column, right = results[name], expected[name]
         if name in ("t", "host"):
-            is_equal = one[name].to_pylist() == other[name].to_pylist()
-        elif name == "p" and "host" in one.column_names:
-            is_equal = one[name].null_count == other[name].null_count == 0
+            is_equal = column.to_pylist() == right.to_pylist()
+        elif name == "p" and "host" in expected.column_names:
+            is_equal = column.null_count == right.null_count == 0
         else:
             tolerance = 0.03 if name == "p" else 1e-9
-            is_equal = np.allclose(one[name].to_numpy(), other[name].to_numpy(), rtol=tolerance, atol=0)
+            is_equal = np.allclose(column.to_numpy(), right.to_numpy(), rtol=tolerance, atol=0)
         if not is_equal:
             raise ValueError(f"{label}: the columns {name} differ")
 
 
 def _ratio(seconds: Mapping[str, float]) -> float | None:
-    others = [value for who, value in seconds.items() if who != OURS]
-    return seconds[OURS] / min(others) if others else None
+    """Return the time of tiltframe divided by that of the fastest other system, or None without another system."""
+    of_peers = [value for label, value in seconds.items() if label != OURS]
+    return seconds[OURS] / min(of_peers) if of_peers else None
 
 
 @click.command()
