@@ -86,9 +86,9 @@ class Manifest:
         types = dict[str, pa.DataType]()
         for key in self.frame.keys:
             dtype = self.schema.field(key).type
-            # a key takes precedence over a field of the same name
-            types |= {name: of_field for name, of_field in _fields(key, dtype) if name not in self.frame.keys}
-            if not pa.types.is_struct(dtype):
+            if pa.types.is_struct(dtype):  # a key takes precedence over a field of the same name
+                types |= {name: of_field for name, of_field in _fields(key, dtype) if name not in self.frame.keys}
+            else:
                 types[key] = dtype
         return types
 
