@@ -1,12 +1,12 @@
 """Response times of a server that writes and maintains its store, for 50 writing requests per second and 32 readers.
 
-    python -m benchmarks.serving [--minutes M] [--writes N] [--out FILE]
+    python -m benchmarks.serving [--minutes M] [--writes N] [--readers N] [--out FILE]
 
 Ten writers send events with the current time. Each has its own name, and numbers its requests. Each reader requests a
 panel of the last hour by PromQL, or of the last ten minutes by `/v1/query`, and then waits a second, like a dashboard
-that refreshes. The time from the request to the last byte is measured. The server's memory and the number of files of
-the store are read every ten seconds. At the end, the store must contain at least every acknowledged event. It may also
-contain events of requests whose answer was lost.
+that refreshes. The time from the request to the last byte is measured, and the processor time that the server uses. The
+server's memory and the number of files of the store are read every ten seconds. At the end, the store must contain at
+least every acknowledged event. It may also contain events of requests whose answer was lost.
 """
 
 from __future__ import annotations
@@ -157,7 +157,13 @@ def sample(process: int, store: Path, observed: Observed) -> None:
         observed.samples.append({"MiB": int(memory[1]) / 1024, "files": len(files), "parts": parts})
 
 
-def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has used, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(folder: Path, minutes: float, writes: float, readers: int) -> dict[str, Any]:
     """Run readers and writers for some minutes, and return the figures. All writers together send ``writes`` requests
     per second.
     """
@@ -166,13 +172,16 @@ def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
     FrameStore(store, FRAME).append_rows(pa.table(first_event), "first", 1)
     observed = Observed()
     with serving(store, folder / "log") as (process, port):
-        threads = [threading.Thread(target=read, args=(port, i, observed)) for i in range(READERS)]
+        threads = [threading.Thread(target=read, args=(port, i, observed)) for i in range(readers)]
         rate = writes / WRITERS
-        threads += [threading.Thread(target=write, args=(port, i, rate, observed)) for i in range(WRITERS)]
+        if writes:
+            threads += [threading.Thread(target=write, args=(port, i, rate, observed)) for i in range(WRITERS)]
         threads.append(threading.Thread(target=sample, args=(process, store, observed)))
+        used_before = processor_seconds(process)
         for thread in threads:
             thread.start()
         time.sleep(minutes * 60)
+        used = processor_seconds(process) - used_before
         observed.has_ended.set()
         for thread in threads:
             thread.join()
@@ -185,6 +194,7 @@ def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
     third = max(len(observed.samples) // 3, 1)
     return {
         "minutes": minutes,
+        "server_cores": round(used / (minutes * 60), 3),
         "writes_per_second": len(observed.writes) / (minutes * 60),
         "write_ms": _percentiles(observed.writes),
         "reads_per_second": len(observed.reads) / (minutes * 60),
@@ -212,16 +222,17 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="The minutes for which clients send requests.")
 @click.option("--writes", default=50.0, show_default=True, help="The number of writing requests per second.")
+@click.option("--readers", default=READERS, show_default=True, help="The number of clients that read.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path(__file__).parent / "results" / "serving.json",
     help="Write the figures to this JSON file; by default benchmarks/results/serving.json.",
 )
-def main(minutes: float, writes: float, out: Path) -> None:
+def main(minutes: float, writes: float, readers: int, out: Path) -> None:
     """Measure, print the figures and write them to a file."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = measured(Path(folder), minutes, writes)
+        figures = measured(Path(folder), minutes, writes, readers)
     figures["load_average"] = os.getloadavg()[0]
     print(json.dumps(figures, indent=1))
     out.write_text(json.dumps({**circumstances(), "figures": figures}, indent=1) + "\n")

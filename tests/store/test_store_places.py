@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 import aggr
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.backends.delta.files import _OpenFiles
+from tiltframe.store import StoreError
+from tiltframe.store.backends.delta.file_cache import FileCache
 
 pytestmark = pytest.mark.store
 
@@ -135,27 +134,35 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_no_failure_of_the_commit(
     assert FrameStore(tmp_path / "s").query("1h")["n"].to_pylist() == [3]
 
 
-def test_opening_a_file_costs_the_same_however_many_are_open(tmp_path, monkeypatch):
-    """Footers are counted once per file that is opened or dropped, not once per file and opened file."""
-    import pyarrow.dataset as ds
-
-    from tiltframe.store.backends.delta import files
-
-    file = str(tmp_path / "x.parquet")
-    pq.write_table(pa.table({"x": [1]}), file)
-    fragment = ds.ParquetFileFormat().make_fragment(file, LocalFileSystem())
-    fragment.ensure_complete_metadata()
-    size = fragment.metadata.serialized_size
-    counted: list[int] = []
-    real = files._footer_bytes
-    monkeypatch.setattr(files, "_footer_bytes", lambda file: counted.append(1) or real(file))
-    cache = _OpenFiles(100 * size)
+def test_a_cache_of_files_removes_what_was_used_least_recently():
+    cache = FileCache(1_000)
     for number in range(300):
-        cache.put(("", str(number), 1, None), fragment)
-    assert len(counted) == 300 + 200  # each is counted when it is opened, and 200 when they are dropped
-    assert [number for number in range(300) if cache.get(("", str(number), 1, None))] == list(range(200, 300))
-    cache.put(("", "299", 1, None), fragment)  # again: nothing is dropped
-    assert cache.get(("", "200", 1, None)) is not None
+        cache.put(number, f"rows of {number}", 10)
+    assert [number for number in range(300) if cache.get(number)] == list(range(200, 300))
+    cache.put(299, "again", 10)  # nothing is removed
+    assert cache.get(200) == "rows of 200"
+    cache.put(298, "more", 20)
+    assert cache.get(201) is None
+    cache.limit(30)
+    assert [number for number in range(300) if cache.get(number)] == [200, 298]
+    cache.put(1, "more than the limit", 31)
+    assert [number for number in range(300) if cache.get(number)] == []
+
+
+def test_rows_of_small_files_are_cached_until_the_file_changes(tmp_path):
+    """Half of the range of a file is read first, and then the other half: both are right."""
+    store = FrameStore(tmp_path, FRAME)
+    for number in range(3):
+        store.append_rows(pa.table({"ts": [60_000 * number, 3_600_000]}), "w", number + 1)
+    for within, counts in (("1970-01-01,1970-01-01T00:01", [1]), ("1970-01-01T01:00,1970-01-01T02:00", [3])):
+        for _ in range(2):
+            assert store.query(per="1m", within=within).column("n").to_pylist() == counts
+    for file in tmp_path.rglob("level=1m/**/*.parquet"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 3] ^= 255
+        file.write_bytes(data)
+    with pytest.raises(StoreError):
+        store.query(per="1m").column("n")
 
 
 def test_a_folder_of_a_store_is_a_path_too(tmp_path):

@@ -1,4 +1,6 @@
-"""Cache memory: the maximum size of the caches of open files. All stores of a process share these caches."""
+"""Cache memory: the maximum size of the caches of open files and of the rows of small files. All stores of a process
+share these caches.
+"""
 
 from __future__ import annotations
 

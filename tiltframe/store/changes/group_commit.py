@@ -28,7 +28,7 @@ from tiltframe.store.checked_states import check_readable, frame_of_fallible_mea
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.log.writers import check_writer, digests_of
+from tiltframe.store.log.writers import Digest, check_writer, digests_of_each
 from tiltframe.store.opened import OpenedStore
 
 
@@ -173,8 +173,10 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
                 "afterwards"
             )
 
+    digests = _digests_of_commits(prepared)
+
     def attempt(transaction: Attempt) -> list[bool | StoreError]:
-        outcomes = [_recorded(rows, transaction) for rows in prepared]
+        outcomes = [_recorded(rows, digests[rows.writer], transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _of_equal_schemas(rows.finest for rows in added):
             # This is the current frame of the store, because `_recorded` rejects rows of other frames.
@@ -192,11 +194,23 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
     return outcomes
 
 
-def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
+def _digests_of_commits(prepared: Sequence[PreparedRows]) -> dict[str, list[Digest]]:
+    """Return the digests of the states of each commit (see `tiltframe.store.log.writers.digests_of`), by writer."""
+    groups: dict[tuple[pa.Schema, int], list[PreparedRows]] = {}
+    for rows in prepared:
+        groups.setdefault((rows.finest.schema.remove_metadata(), id(rows.commit.manifest)), []).append(rows)
+    digests: dict[str, list[Digest]] = {}
+    for group in groups.values():
+        tables = [rows.finest.replace_schema_metadata() for rows in group]
+        of_group = digests_of_each(tables, group[0].commit.manifest, of_earlier=True)
+        digests.update(zip((rows.writer for rows in group), of_group, strict=True))
+    return digests
+
+
+def _recorded(rows: PreparedRows, digests: Sequence[Digest], transaction: Attempt) -> bool | StoreError:
     """Record the commit of ``rows`` in a transaction. Return True if the commit number is new, and False if the store
     already has the commit. If the rows cannot be committed, return the `StoreError`.
     """
-    digests = digests_of(rows.finest, rows.commit.manifest, of_earlier=True)
     try:
         return rows.commit.record_in(transaction, digests, rows.excluded.refused)
     except StoreError as error:

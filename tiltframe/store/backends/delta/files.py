@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import and_, or_
-from threading import Lock
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -33,6 +31,7 @@ from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
 from tiltframe.store.backends.cache_memory import cache_memory
+from tiltframe.store.backends.delta.file_cache import FileCache
 from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
@@ -50,56 +49,16 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **_CHECKED)
 )
 
-_LOCK = Lock()
-
 FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, bytes, modification time in nanoseconds
-
-
-class _OpenFiles:
-    """A cache of open files. If their footers together exceed a maximum number of bytes, the files that were used least
-    recently are closed.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
-
-    def limit(self, most_bytes: int) -> None:
-        """Set the maximum number of bytes of the footers of all open files together. If the footers exceed this number,
-        close the files that were used least recently.
-        """
-        self._most_bytes = most_bytes
-        self._close_oldest()
-
-    def get(self, key: FileVersion) -> ds.ParquetFileFragment | None:
-        """Return a file if it is open, otherwise None."""
-        fragment = self._fragments.get(key)
-        if fragment is not None:
-            self._fragments.move_to_end(key)
-        return fragment
-
-    def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
-        """Add an open file, and close the files that were used least recently if the footers exceed the limit."""
-        before = self._fragments.pop(key, None)
-        self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
-        self._fragments[key] = fragment
-        self._close_oldest()
-
-    def _close_oldest(self) -> None:
-        while self._bytes > self._most_bytes:
-            _, oldest = self._fragments.popitem(last=False)
-            self._bytes -= _footer_bytes(oldest)
-
-
-def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
-    return int(fragment.metadata.serialized_size)
-
 
 # The memory that the footer of an open file takes, in bytes per byte of the footer in the file. The number was
 # measured. It is large because the statistics in the footer are decoded.
 _FOOTER_MEMORY = 20
-_OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
+# Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
+# millisecond, for any number of rows, and each commit adds small files until they are compacted.
+_SMALL_FILE = 1 << 16
+_ROWS_MEMORY = 8_192  # the memory of cached rows in addition to their values, in bytes
+_CACHE = FileCache(cache_memory())
 
 
 class _Written:
@@ -286,22 +245,26 @@ def _between(span: Range) -> pc.Expression:
     return (pc.field(START) >= low) & (pc.field(START) < high)
 
 
-def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return a data file with its footer, from the cache if the file has not changed since it was cached."""
+def _version_of(name: str, folder: fs.FileSystem) -> FileVersion:
+    """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if it is missing."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
-    seen = getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
-    with _LOCK:
-        if fragment := _OPEN_FILES.get(seen):
-            return fragment
+    return getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
+
+
+def _opened(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
+    """Return a data file with its footer, from the cache if the file has not changed since it was cached."""
+    fragment: ds.ParquetFileFragment | None = _CACHE.get(version)
+    if fragment is not None:
+        return fragment
+    _, name, _, _ = version
     _check_file(name, folder)
     fragment = _FORMAT.make_fragment(name, folder)
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
-        with _LOCK:
-            _OPEN_FILES.limit(cache_memory() // _FOOTER_MEMORY)
-            _OPEN_FILES.put(seen, fragment)
+        _CACHE.limit(cache_memory())
+        _CACHE.put(version, fragment, _FOOTER_MEMORY * int(fragment.metadata.serialized_size))
     return fragment
 
 
@@ -314,16 +277,15 @@ def _read(
     """
     if not parts:
         return schema.empty_table()
-    read_schema = stored_schema(schema)
-    fragments = [_opened(part.name, folder) for part in parts]
+    versions = [_version_of(part.name, folder) for part in parts]
     # files of object stores are read as a dataset, which sends several requests at a time
     is_local = isinstance(folder, fs.SubTreeFileSystem)
-    if is_local and not bounds and all(_has_columns(fragment, read_schema) for fragment in fragments):
-        tables = [
-            _read_directly(part, fragment, folder, read_schema=read_schema, span=span)
-            for part, fragment in zip(parts, fragments, strict=True)
-        ]
-        return pa.concat_tables([_in_types(table, schema) for table in tables])
+    if is_local and not bounds:
+        tables = _read_each(parts, versions, folder, schema=schema, span=span)
+        if tables is not None:
+            return pa.concat_tables(tables)
+    fragments = [_opened(version, folder) for version in versions]
+    read_schema = stored_schema(schema)
     for bound in bounds:
         if bound.key not in read_schema.names:
             read_schema = read_schema.append(pa.field(bound.key, bound.dtype))
@@ -336,6 +298,34 @@ def _read(
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows(parts, row_count)
     return _in_types(rows, schema)
+
+
+def _read_each(
+    parts: Sequence[Part],
+    versions: Sequence[FileVersion],
+    folder: fs.FileSystem,
+    schema: pa.Schema,
+    span: Range | None,
+) -> list[pa.Table] | None:
+    """Return the rows of each part whose windows start in ``span``, or all rows if ``span`` equals None. The rows of
+    small files are taken from the cache. Return None if a file lacks a column of ``schema``, or has it in another type.
+    """
+    read_schema = stored_schema(schema)
+    columns = tuple((field.name, str(field.type)) for field in schema)
+    cached: list[pa.Table | None] = [_CACHE.get((version, columns)) for version in versions]
+    absent = [place for place, table in enumerate(cached) if table is None]
+    opened = [_opened(versions[place], folder) for place in absent]
+    if not all(_has_columns(fragment, read_schema) for fragment in opened):
+        return None
+    for place, fragment in zip(absent, opened, strict=True):
+        is_small = versions[place][2] <= _SMALL_FILE
+        span_to_read = None if is_small else span
+        rows = _read_directly(parts[place], fragment, folder, read_schema=read_schema, span=span_to_read)
+        rows = _in_types(rows, schema)
+        cached[place] = rows
+        if is_small:
+            _CACHE.put((versions[place], columns), rows, rows.nbytes + _ROWS_MEMORY)
+    return [_inside(table, span) for table in cached]
 
 
 def _lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
@@ -378,12 +368,16 @@ def _read_directly(
         file = pq.ParquetFile(source, metadata=fragment.metadata, **_CHECKED)
         names = list(dict.fromkeys([START, *read_schema.names]))
         rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
-    if span is not None:
-        starts = instants_of(rows)
-        is_inside = (starts >= span[0]) & (starts < span[1])
-        if not is_inside.all():
-            rows = rows.filter(pa.array(is_inside))
-    return rows.select(read_schema.names)
+    return _inside(rows, span).select(read_schema.names)
+
+
+def _inside(rows: pa.Table, span: Range | None) -> pa.Table:
+    """Return the rows whose windows start in ``span``, or all rows if ``span`` equals None."""
+    if span is None:
+        return rows
+    starts = instants_of(rows)
+    is_inside = (starts >= span[0]) & (starts < span[1])
+    return rows if is_inside.all() else rows.filter(pa.array(is_inside))
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,0 +1,55 @@
+"""A cache of footers of files, and of the rows of small files. It has a maximum size in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+from typing import Any
+
+
+class FileCache:
+    """A cache of values by key. If the values together exceed a maximum number of bytes, those that were used least
+    recently are removed. Any thread may use it.
+
+    >>> cache = FileCache(10)
+    >>> cache.put("a", "footer", 6)
+    >>> cache.put("b", "rows", 6)
+    >>> cache.get("a"), cache.get("b")
+    (None, 'rows')
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """Create an empty cache for at most ``most_bytes`` bytes."""
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def limit(self, most_bytes: int) -> None:
+        """Set the maximum number of bytes. If the values exceed it, remove those that were used least recently."""
+        with self._lock:
+            self._most_bytes = most_bytes
+            self._remove_oldest()
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value of a key, or None if the cache does not have it."""
+        with self._lock:
+            cached = self._values.get(key)
+            if cached is None:
+                return None
+            self._values.move_to_end(key)
+            return cached[0]
+
+    def put(self, key: Hashable, value: Any, bytes_of_value: int) -> None:
+        """Add a value that takes ``bytes_of_value`` bytes of memory."""
+        with self._lock:
+            _, replaced = self._values.pop(key, (None, 0))
+            self._bytes += bytes_of_value - replaced
+            self._values[key] = value, bytes_of_value
+            self._remove_oldest()
+
+    def _remove_oldest(self) -> None:
+        while self._bytes > self._most_bytes:
+            _, (_, bytes_of_oldest) = self._values.popitem(last=False)
+            self._bytes -= bytes_of_oldest
