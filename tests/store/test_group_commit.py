@@ -10,8 +10,10 @@ import pytest
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.row_hash import row_hashes
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.store import BeyondLimit, CommitConflict, OtherFrame
+from tiltframe.store.log.writers import digests_of_each
 
 pytestmark = pytest.mark.store
 
@@ -136,3 +138,22 @@ def test_groups_of_several_threads_lose_and_double_nothing(address):
         thread.join()
     assert len(counts) == 15
     assert sum(FrameStore(address()).query("1h", keys=[]).column("n").to_pylist()) == sum(counts) + 1
+
+
+def test_digests_of_tables_are_the_sums_of_the_hashes_of_their_rows(tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
+    store = FrameStore(tmp_path, frame)
+    rows = [pa.table({"ts": [0] * size, "host": [f"h{i}" for i in range(size)]}) for size in (3, 1, 5)]
+    tables = [store.prepare_rows(table, "w", 1).finest.replace_schema_metadata() for table in rows]
+    tables.insert(1, tables[0].slice(0, 0))
+    tables.insert(0, tables[0].slice(0, 0))
+    expected = []
+    for table in tables:
+        columns = [table.column(name) for name in ("window_start", "host", *(state.name for state in frame.states))]
+        hashes = row_hashes(columns).tolist() if table.num_rows else [[], []]
+        expected.append([tuple(sum(words) % 2**64 for words in hashes)])
+    store.append_rows(rows[0], "first", 1)
+    digests = digests_of_each(tables, store.manifest, of_earlier=True)
+    assert digests == expected
+    assert [len(table) for table in tables] == [0, 3, 0, 1, 5]
+    assert len({digest for (digest,) in digests}) == 4
