@@ -136,7 +136,11 @@ def _signature(function: type[Function]) -> Signature:
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else (_column_type(function),)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
-    words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights
+    words = [
+        *(["by"] if EVENT_TIME in function.inputs else []),
+        "where",
+        *([WEIGHT] if function.takes_weights else []),
+    ]
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
     if function.name in _DISTINCT:
         named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))

@@ -203,5 +203,7 @@ def write_value(value: Any) -> str:
     """Return the text of a value, which `read_value` parses to the same value. Text is quoted only if necessary."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write_value, value))}]"
-    bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value
-    return str(value) if bare else str(value).lower() if isinstance(value, bool) else repr(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value
+    return str(value) if is_bare else repr(value)

@@ -132,5 +132,6 @@ def reduce_keyed(
     times = times[pane_windows.rows]
     begun, over = unite_intervals(frame.panes, pane_windows.starts, pane_windows.ends, keys)
     windows = {START: as_instants(begun)} | keys
-    reduced = reduce_by(rows, windows, frame.states, as_instants(times), {END: as_instants(over)}, frame.timezone)
+    carried = {END: as_instants(over)}
+    reduced = reduce_by(rows, windows, frame.states, as_instants(times), carried=carried, timezone=frame.timezone)
     return reduced.select(frame.states_columns[1:])

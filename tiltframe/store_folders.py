@@ -28,11 +28,8 @@ def folder_problem(path: Path) -> str | None:
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if existing.is_dir():
         return None
-    kind = (
-        "a file"
-        if existing.is_file()
-        else "a link to a missing folder"
-        if existing.is_symlink()
-        else "a device or a pipe"
-    )
+    if existing.is_file():
+        kind = "a file"
+    else:
+        kind = "a link to a missing folder" if existing.is_symlink() else "a device or a pipe"
     return f"{existing} is {kind}, and a store is a folder; name another folder"

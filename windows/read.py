@@ -53,7 +53,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     makers: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
     example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
     fixed = {"timezone": timezone}
-    return read_as(makers, text, "a window", example, fixed, name_alone=True)
+    return read_as(makers, text, "a window", example, fixed=fixed, name_alone=True)
 
 
 def text_of(window: TimeWindow) -> str:

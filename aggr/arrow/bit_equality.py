@@ -74,7 +74,8 @@ def _pieces(column: pa.Array) -> Iterator[bytes]:
         )
         dtype = column.type
     lists = pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
-    name = "struct" if pa.types.is_struct(dtype) else "list" if lists else str(dtype)
+    name_unless_struct = "list" if lists else str(dtype)
+    name = "struct" if pa.types.is_struct(dtype) else name_unless_struct
     yield f"{len(column)} {name};".encode()
     valid = column.is_valid()
     yield np.packbits(valid.to_numpy(zero_copy_only=False)).tobytes()

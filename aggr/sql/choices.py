@@ -100,7 +100,9 @@ def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
     """Return the term for the first value that is not null in each row."""
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
-    return null() if not parts else parts[0] if len(parts) == 1 else apply(pc.coalesce, *parts, kind=kind)
+    if not parts:
+        return null()
+    return parts[0] if len(parts) == 1 else apply(pc.coalesce, *parts, kind=kind)
 
 
 def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:

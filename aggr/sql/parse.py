@@ -63,7 +63,10 @@ def _builder(name: str) -> Builder:
     """
     build = _builder_of_nodes(name)
     arguments = _NAMES[name].arguments
-    max_arguments = 1 if "DOW" in name else 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
+    if "DOW" in name:
+        max_arguments = 1
+    else:
+        max_arguments = 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
     at = _TIME_AT.get(name, 0 if "DOW" in name else None)
 
     def read(args: list[Any], dialect: Any) -> exp.Expr:

@@ -76,8 +76,10 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
         regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _quoted(part) for part in parts)
         check_size(regex)
         matches = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
+    elif any_before and any_after:
+        matches = pc.match_substring(text, "".join(inner))
     elif any_before or any_after:
-        find = pc.match_substring if any_before and any_after else pc.ends_with if any_before else pc.starts_with
+        find = pc.ends_with if any_before else pc.starts_with
         matches = find(text, "".join(inner))
     else:
         matches = pc.equal(text, pa.scalar("".join(inner)))

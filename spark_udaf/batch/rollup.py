@@ -140,7 +140,7 @@ def plan_rollup(
     """
     check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
-    together = [COARSE] * frame.disjoint
+    together = [COARSE] if frame.disjoint else []
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
     # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The

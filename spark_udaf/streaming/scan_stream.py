@@ -226,7 +226,8 @@ def share_of(
     for at, length in enumerate(lengths):
         begin, end = end, end + length
         if share_at(begin) == share_at(max(end - 1, begin)):
-            chosen += [(at, None)] * (share_at(begin) == share)
+            if share_at(begin) == share:
+                chosen.append((at, None))
             continue
         totals = list(accumulate(sizes(at)))
         middles = (
@@ -234,7 +235,8 @@ def share_of(
             for total, size in zip(totals, sizes(at), strict=True)
         )
         groups = [group for group, middle in enumerate(middles) if share_at(middle) == share]
-        chosen += [(at, groups)] * bool(groups)
+        if groups:
+            chosen.append((at, groups))
     return chosen
 
 
@@ -350,10 +352,10 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
         )
     if filesystem is None:
         (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
+    elif "://" not in path:
+        place = path
     else:
-        place = (
-            path if "://" not in path else _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
-        )
+        place = _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
     if filesystem.get_file_info(place).type != fs.FileType.Directory:
         raise FileNotFoundError(f"the folder {path} does not exist; create it before the stream starts")
     if isinstance(filesystem, fs.LocalFileSystem):

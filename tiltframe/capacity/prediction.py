@@ -238,7 +238,15 @@ def explain(
     )
     states_bytes = level_capacities[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
     files = _files_per_commit([level for level, _ in levels], states_bytes, commits_per_day) * commits_per_day
-    return Capacity(rate, count, tuple(level_capacities), shuffled, commits_per_day, files, work)
+    return Capacity(
+        rate,
+        count,
+        tuple(level_capacities),
+        shuffle_bytes_per_day=shuffled,
+        commits_per_day=commits_per_day,
+        files_per_day=files,
+        core_seconds_per_day=work,
+    )
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
@@ -334,7 +342,15 @@ def _level_capacities(
             sampled.append((rows_log, sizes))
         states_kept = retained.get(level.name, _YEAR) * states_per_day if per_day else repeated * keys
         in_memory = repeated * per_window * states.nbytes / states.num_rows
-        capacities.append(LevelCapacity(level.name, states_per_day, sizes, states_kept, in_memory, few))
+        capacity = LevelCapacity(
+            level.name,
+            states_per_day=states_per_day,
+            bytes_per_state=sizes,
+            retained_states=states_kept,
+            open_bytes=in_memory,
+            extrapolated=few,
+        )
+        capacities.append(capacity)
     return capacities
 
 

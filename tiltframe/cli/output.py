@@ -165,7 +165,7 @@ def _starts(results: pa.Table) -> list[str]:
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
     rows = zip(starts, levels, partial, strict=True)
-    return [_start(start, _STARTS[_unit(level)]) + " …" * dots for start, level, dots in rows]
+    return [_start(start, _STARTS[_unit(level)]) + (" …" if dots else "") for start, level, dots in rows]
 
 
 def _start(start: dt.datetime, form: str) -> str:

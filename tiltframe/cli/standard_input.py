@@ -99,7 +99,9 @@ def _format_of(head: bytes) -> str:
         return "parquet"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     first = text.split(b"\n", 1)[0]
-    return "json" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first and b"," not in first else "csv"
+    if text.startswith((b"{", b"[")):
+        return "json"
+    return "tsv" if b"\t" in first and b"," not in first else "csv"
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:

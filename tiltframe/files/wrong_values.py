@@ -182,7 +182,7 @@ def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequenc
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
-    comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
+    comma = [] if reading.decimal_comma else [reading.say_option("decimal_comma", True)]
     if reading.thousands is None and grouped and grouped["fraction"] and grouped["fraction"][0] != grouped["sign"]:
         of_groups = reading.say_option("thousands", grouped["sign"])
         return f"use {' and '.join([of_groups, *(comma if grouped['fraction'][0] == ',' else [])])}"

@@ -49,7 +49,14 @@ class _OpenPart(Part):
     @classmethod
     def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
-        part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
+        part = cls(
+            level,
+            first_start=int(starts.min()),
+            last_start=int(starts.max()),
+            rows=states.num_rows,
+            bytes=states.nbytes,
+            name=name,
+        )
         # ``states`` is not a field of the dataclass, because a store writes all fields of a part as metadata.
         object.__setattr__(part, "states", states)
         return part

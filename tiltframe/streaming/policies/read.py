@@ -50,7 +50,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     >>> read_emit("periodic(1m, repeat, having='n > 300')")
     Periodic(every='1m', repeat=True, having='n > 300')
     """
-    return _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
+    return _read(text, EmitPolicy, _EMIT, what="emit policy", example="after_close(delay=10s)")
 
 
 def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
@@ -107,7 +107,7 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     >>> read_late("drop(5m)")
     Drop(lateness='5m')
     """
-    return _read(text, LatePolicy, _LATE, "late policy", "drop(1h)")
+    return _read(text, LatePolicy, _LATE, what="late policy", example="drop(1h)")
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:

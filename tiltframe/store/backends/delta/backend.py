@@ -369,7 +369,7 @@ class DeltaBackend:
         same commit, replace the list of the parts from which the table was computed by ``sources``.
         """
         with as_store_errors(self.uri):
-            write_results(self._results(level), dict(self.options), ranges, results, sources)
+            write_results(self._results(level), dict(self.options), ranges, results=results, sources=sources)
 
     def verify(self) -> list[str]:
         """Read the complete log again, and return a message for each problem."""

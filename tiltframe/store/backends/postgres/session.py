@@ -143,10 +143,11 @@ def translated(uri: str, message: str, code: str | None) -> Exception:
     reason = (match.group(1) if match else message.splitlines()[0]).strip()
     for secret in sorted(secrets(uri), key=len, reverse=True):
         reason = reason.replace(secret, "***")
-    error = Conflict if code in _RETRY else StoreError if match and code else UnreachableStore
     if match and code:
+        error = Conflict if code in _RETRY else StoreError
         return error(f"PostgreSQL at {shown(uri)} refused the statement: {reason}")
-    return error(
+    unreachable = Conflict if code in _RETRY else UnreachableStore
+    return unreachable(
         f"PostgreSQL at {shown(uri)} cannot be reached: {reason}; check that the server runs, and the address "
         "and password"
     )
