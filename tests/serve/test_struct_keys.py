@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 import aggr
 from tests.serve.servers import serving
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.promql.metrics import metrics_of
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -75,3 +77,16 @@ def test_labels_of_the_fields(server):
         ({"tags_at_row": "2"}, "1"),
     ]
     assert server.ask("/api/v1/label/tags_host/values").json()["data"] == ["a", "b"]
+
+
+def test_names_with_blanks_of_keys_and_fields(tmp_path):
+    """A key keeps its name; the path of a field with a blank is in backquotes, as queries read it."""
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["my host", "tags"])
+    store = FrameStore(tmp_path / "store", frame)
+    rows = pa.table({"ts": [START], "my host": ["a"], "tags": [{"data center": "x", "row": 1}]})
+    store.append_rows(rows, "w", 1)
+    names = list(store.manifest.key_types)
+    assert names == ["my host", "`tags.data center`", "tags.row"]
+    [row] = store.query(per="1m", keys=names).to_pylist()
+    assert [row[name] for name in names] == ["a", "x", 1]
+    assert list(metrics_of({"store": store.at()})["n_total"][0].labels) == ["my_host", "tags_data_center", "tags_row"]
