@@ -143,10 +143,27 @@ class Shared(MemoryBackend):
         return super().snapshot(self.tables.records)
 
 
+class SameVersion(MemoryBackend):
+    """Returns the first version from every commit."""
+
+    def commit(self, transaction):
+        super().commit(transaction)
+        return 1
+
+
+class Paged(MemoryBackend):
+    """Reads the first thousand rows only."""
+
+    def read(self, parts, columns, where=None):
+        return super().read(parts, columns, where).slice(0, 1000)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
+        (SameVersion, "greater than all earlier versions"),
+        (Paged, "a part with thousands of rows"),
         (Skipping, "that vacuum.. has removed raises Conflict"),
         (Forgetful, "writes a record which was written after its snapshot"),
         (ByText, "replaced by the same text after its snapshot"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -187,7 +188,44 @@ class JulianMonths(TimeWindow):
         return Intervals(rows, starts, ends)
 
 
+class DaysOfProcess(Hours):
+    """Days in the time zone of the process."""
+
+    length = float(DAY)
+    same_in_all_years = False
+
+    def assign(self, times):
+        years_known = 10**9  # seconds about 1970 whose offsets the system has
+        seconds = np.clip(times // 1_000_000, 0, years_known).tolist()
+        offsets = np.array([time.localtime(second).tm_gmtoff for second in seconds], np.int64) * 1_000_000
+        starts = (times + offsets) // DAY * DAY - offsets
+        return Intervals(np.arange(len(times)), starts, starts + DAY)
+
+
+class CachesByLength(Hours):
+    """Windows are remembered by the number of times, and not by the times."""
+
+    def assign(self, times):
+        if len(times) not in _REMEMBERED:
+            _REMEMBERED[len(times)] = super().assign(times)
+        return _REMEMBERED[len(times)]
+
+
+_REMEMBERED: dict[int, Intervals] = {}
+
+
+class ThroughNanoseconds(Hours):
+    """Times pass through nanoseconds, which have 64 bits until 2262."""
+
+    def assign(self, times):
+        starts = times * 1000 // (1000 * HOUR) * HOUR
+        return Intervals(np.arange(len(times)), starts, starts + HOUR)
+
+
 LAW_BY_WINDOW = {
+    DaysOfProcess(): "process_zone",
+    CachesByLength(): "contains|overlaps",
+    ThroughNanoseconds(): "nests|contains",
     LengthInSeconds(): "lengths",
     LengthOfDay(): "lengths",
     Until2038(): "nests|contains",

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
 from functools import lru_cache, partial
@@ -94,6 +96,30 @@ def by_time_alone(case: Case) -> None:
     rows = case.window.assign(case.times).rows
     for row in case.rng.permutation(len(case.times))[:20]:
         _same(case.intervals(np.array([row])), all_intervals[rows == row])
+
+
+def process_zone(case: Case) -> None:
+    """The intervals do not depend on the time zone of the process, which the environment variable ``TZ`` sets."""
+    if not hasattr(time, "tzset"):  # Windows has no such function
+        return
+    expected = case.intervals()
+    with _time_zone_of_process("Pacific/Apia"):
+        _same(case.intervals(), expected)
+
+
+@contextmanager
+def _time_zone_of_process(name: str) -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = name
+    time.tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def known_by_start(case: Case) -> None:
@@ -325,18 +351,18 @@ def agrees(case: Case) -> None:
     if case.oracle is None:
         return
     assigned = case.window.assign(case.times)
-    for row, time in enumerate(case.times.tolist()):
+    for row, at in enumerate(case.times.tolist()):
         of_row = assigned.rows == row
         got = sorted(zip(assigned.starts[of_row].tolist(), assigned.ends[of_row].tolist(), strict=True))
         expected = sorted(
-            (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(time)
+            (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(at)
         )
-        holds(got == expected, f"the time {time} lies in {expected}; got {got}")
+        holds(got == expected, f"the time {at} lies in {expected}; got {got}")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
-    untouched, contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries,
-    nests, lengths, overlap, of_nothing, travels, agrees,
+    untouched, contains, by_time_alone, process_zone, known_by_start, in_order, naive, any_tree, isolation, panes,
+    overlaps, queries, nests, lengths, overlap, of_nothing, travels, agrees,
 )  # fmt: skip
 
 

@@ -51,9 +51,10 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     >>> check_backend(MemoryBackend)
     """
     _check_manifest(make_backend())
-    checks = (_check_empty, _check_commit, _check_parts, _check_written_twice, _check_removal, _check_conflicts)
-    of_transactions = (_check_revisions, _check_ranges, _check_all_at_once, _check_together, _check_guarded_together)
-    for check in (*checks, *of_transactions, _check_evolving, _check_vacuum):
+    of_states = (_check_empty, _check_commit, _check_parts, _check_many_rows, _check_written_twice, _check_removal)
+    of_transactions = (_check_conflicts, _check_revisions, _check_ranges, _check_all_at_once)
+    of_processes = (_check_together, _check_guarded_together, _check_evolving, _check_vacuum)
+    for check in (*of_states, *of_transactions, *of_processes):
         check(_Tried.create(make_backend()))
 
 
@@ -164,8 +165,12 @@ def _check_commit(tried: _Tried) -> None:
     _expect(set(seen.of(COARSE.name)) == set(coarse), "a part has the level that was passed to write()")
     _expect(seen.texts == {"w": "1", "note": note}, "a snapshot has exactly the requested records")
     tried.expect_rows(states, "read() returns states with the same bits as those passed to write()")
-    tried.backend.commit(_transaction(seen, records={"w": json.dumps("x" * 10_000)}))
+    later = tried.backend.commit(_transaction(seen, records={"w": json.dumps("x" * 10_000)}))
     seen = tried.snapshot("w", "note")
+    _expect(
+        seen.version == later > version,
+        "each commit() returns the version of its snapshot, which is greater than all earlier versions",
+    )
     _expect(len(seen.texts["w"]) == 10_002, "a transaction without parts can replace a record")
     _expect(set(seen.records) == {"w", "note"}, "a commit does not change records that its transaction does not name")
     many = {f"name {i}": str(i) for i in range(1000)}
@@ -200,6 +205,12 @@ def _check_parts(tried: _Tried) -> None:
     _expect(_same(first_rows, expected), "read() returns only states within the requested range")
     rows = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
     _expect(_same(_of_host(rows), _of_host(states)), "read() returns every row for which the condition is true")
+
+
+def _check_many_rows(tried: _Tried) -> None:
+    states = _states_of_hosts(4_000)
+    tried.add(states)
+    tried.expect_rows(states, "read() returns all rows of a part with thousands of rows")
 
 
 def _check_written_twice(tried: _Tried) -> None:
@@ -528,6 +539,16 @@ def _states(hours: Sequence[int]) -> pa.Table:
     ]
     schema = pa.schema([("ts", pa.int64()), ("host", pa.string()), ("x", pa.float64())])
     states = rollup(pa.Table.from_pylist(events, schema), FRAME)
+    finest = states.filter(pc.equal(states.column(LEVEL), FINE.name))
+    return finest.select(schema_of(states.schema, FRAME).names)
+
+
+def _states_of_hosts(count: int) -> pa.Table:
+    """Return one state of the finest level for each of ``count`` hosts, all in the first second."""
+    numbers = range(count)
+    hosts, values = [f"h{i}" for i in numbers], [i / 3 for i in numbers]
+    events = pa.table({"ts": pa.array([0] * count), "host": hosts, "x": values})
+    states = rollup(events, FRAME)
     finest = states.filter(pc.equal(states.column(LEVEL), FINE.name))
     return finest.select(schema_of(states.schema, FRAME).names)
 
