@@ -5,9 +5,10 @@ b ──▶ waits         ├──▶ commit b, c, d
 c, d ──▶ wait ──────┘
 
 A commit takes about as long for many requests as for one. Group commits therefore keep up with the requests. They also
-write fewer and larger parts, which makes queries faster. A request that arrives alone is committed at once. After a
-commit of several requests, the next commit begins 0.2 s later at the earliest, because each commit makes the cached
-answers outdated.
+write fewer and larger parts, which makes queries faster. A request that arrives alone is committed at once. A commit of
+several requests is followed by a pause, because each commit makes the cached answers outdated. The pause is twice as
+long as the commit, and ends 0.2 s after the commit began at the latest. Requests therefore wait less if commits are
+fast.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from dataclasses import dataclass
 from tiltframe.store import FrameStore, PreparedRows
 
 _MOST = 64  # the maximum number of requests in one commit
-_PERIOD_SECONDS = 0.2  # the minimum time from a commit of several requests to the next one
+# the time from the begin of a commit of several requests to the next one: a multiple of the commit's duration, and its
+# maximum in seconds
+_PERIOD_FACTOR, _LONGEST_PERIOD = 3, 0.2
 
 
 @dataclass(eq=False)
@@ -72,7 +75,9 @@ class GroupCommits:
             outcomes = store.commit_group([waiting.rows for waiting in members])
         except Exception as error:
             outcomes = [error] * len(members)
-        self._not_before = began + _PERIOD_SECONDS if len(members) > 1 else began
+        if len(members) > 1:
+            took = time.monotonic() - began
+            self._not_before = began + min(_PERIOD_FACTOR * took, _LONGEST_PERIOD)
         for waiting, outcome in zip(members, outcomes, strict=True):
             self._waiting.remove(waiting)
             waiting.outcome = outcome
