@@ -70,7 +70,9 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) 
 
 
 class TimedReceived(conservation.Received):
-    """A `conservation.Received` whose comparisons are timed. Their seconds are written to ``folder``."""
+    """A `conservation.Received`, which checks that a task has received all rows that were sent to it. The seconds that
+    each check takes are written to ``folder``.
+    """
 
     folder = ""
 

@@ -124,9 +124,10 @@ class Cells:
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """Return a list of spans for each group, without spans that have no rows.
+        """Return, for each group, the list of its spans that have rows.
 
-        ``special``, ``weights`` and ``products`` have the flags, Σw and Σwx of each cell.
+        ``special``, ``weights`` and ``products`` have one value per cell, which is a pair of a group and a span: flags
+        for NaN and infinities, Σw, and Σwx.
         """
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))

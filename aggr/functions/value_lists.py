@@ -56,7 +56,7 @@ class OrderedRows(Field):
         """Return the list of rows of each group.
 
         ``absorbed`` marks the groups for which one of the merged lists is null, because it already had more than
-        ``max`` rows.
+        ``max`` rows. Such a group counts as a group with more than ``max`` rows.
         """
         counts = groups.counts()
         beyond = None

@@ -67,7 +67,7 @@ class Arriving:
     filesystem: fs.FileSystem
     schema: pa.Schema  # the schema of the rows, including partition columns, whose values are in folder names
     filters: pc.Expression | None  # a condition on rows; None selects all rows
-    partitioning: Partitioning  # the conversion of folder names to columns
+    partitioning: Partitioning  # reads columns from names of folders, such as day=2024-05-01
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
         """Return a dataset of files. ``paths`` are the paths that Spark has listed."""

@@ -172,8 +172,10 @@ class Family:
 
 @dataclass(frozen=True)
 class _OfFamily(SqlFunction):
-    """A function of a family. Its pickle is small: it contains only the family and the name of the function, from which
-    a worker creates the function.
+    """A SQL function that belongs to a `Family`: the SQL functions that are made from one function of `aggr`.
+
+    Its pickle is small: it contains only the family and the name of the function, from which a worker creates the
+    function.
     """
 
     family: Family | None = None

@@ -1,4 +1,4 @@
-"""Pickling for tasks."""
+"""Pickle the functions that Spark's tasks run, by the pickler that PySpark contains."""
 
 from __future__ import annotations
 

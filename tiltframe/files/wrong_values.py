@@ -161,7 +161,7 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
         for _ in range(reading.skip_rows):
             next(lines)
         rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
-        before, seen = 0, -1  # -1 stands for the header, which is the first row
+        before, seen = 0, -1  # the header comes first and has the number -1; rows of values are numbered from 0
         for fields in rows:
             if fields:
                 if seen == row:

@@ -167,15 +167,15 @@ def _kept_bytes(begun: _Begun) -> int:
 
 
 def described(words: str, describe: Callable[[], object]) -> Question:
-    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``words`` is the first part of
-    its cache key, `Question.words`.
+    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``words`` becomes
+    `Question.words`, the first part of the key under which the answer is cached.
     """
     return written(words, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
 def written(words: str, write: Callable[[Deadline], str]) -> Question:
-    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``words`` is the first part of its
-    cache key, `Question.words`.
+    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``words`` becomes `Question.words`,
+    the first part of the key under which the answer is cached.
     """
 
     def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:

@@ -61,8 +61,8 @@ def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
 
 
 def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
-    """Return the frame without the measures whose results can always be computed from correct states. A measure stays
-    if, for example, its weighted count may exceed int64. Return None if no measure stays.
+    """Return the frame with only those measures whose results may be impossible to compute although their states are
+    undamaged. An example is a weighted count, which may exceed int64. Return None if there is no such measure.
 
     The states must have been reduced from rows with this frame.
     """

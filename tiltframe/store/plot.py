@@ -229,8 +229,9 @@ def _choose_lines(
     """Return the lines to draw: one for each key and column of numbers or, if the results have quantiles, one for each
     key and quantile.
 
-    At most four quantiles are drawn, at even distances, including the first and the last. At most `_MOST_COLORS` keys
-    or columns are drawn, and in total at most `_MOST_LINES` lines: those with the largest sums of absolute values.
+    Of the quantiles, at most four are drawn: the first, the last, and others at even distances. The quantiles of a key
+    share a color; otherwise each line has its own. If there would be more than `_MOST_COLORS` colors or `_MOST_LINES`
+    lines, the lines with the largest sums of absolute values are drawn.
     """
     from matplotlib import rcParams
 

@@ -50,8 +50,8 @@ class OrderedStream:
     >>> import aggr
     >>> from tiltframe import RunningAggregation
     >>> stream = OrderedStream(RunningAggregation({"total": aggr.sum("x")}, "sliding(2)", time="ts"))
-    >>> late = stream.add_rows(pa.table({"ts": [2000, 0, 1000], "x": [4, 1, 2]}))
-    >>> stream.advance(2_000_000).column("total").to_pylist()
+    >>> late = stream.add_rows(pa.table({"ts": [2000, 0, 1000], "x": [4, 1, 2]}))  # the times are in milliseconds
+    >>> stream.advance(2_000_000).column("total").to_pylist()  # the watermark is in microseconds
     [1, 3]
     >>> stream.add_rows(pa.table({"ts": [1500, 2500], "x": [100, 8]})).column("x").to_pylist()
     [100]

@@ -30,8 +30,9 @@ class AfterKeyExpire(ByClock):
     """Emit the window of a key, which covers all time, when the key has had no events for some time. The window is then
     removed from memory, and a later event of the key starts a new one.
 
-    The frame must have keys, and ``all`` as its only level. Emitted rows have a column ``span``, the time from the
-    earliest event of the key to the latest.
+    The frame must have keys, and ``all`` as its only level. Emitted rows have the columns ``span``, the time from the
+    earliest event of the key to the latest, and ``reason``: ``over_span`` if the span is longer than ``maxspan``, and
+    ``expired`` otherwise.
 
     Parameters
     ----------
@@ -41,7 +42,8 @@ class AfterKeyExpire(ByClock):
     span_of : column name, optional
         The column of times from which ``span`` is computed. The default is the time column of the frame.
     maxspan : duration, optional
-        The longest span for which the column ``reason`` is ``expired``. For a longer span, the reason is ``over_span``.
+        The limit above which a span has the reason ``over_span``. Without ``timeout``, it is also the time after the
+        first event at which a key expires.
     only : bool
         Whether to emit only keys whose span is longer than ``maxspan``. Other keys are removed without an emission.
     clock : str
