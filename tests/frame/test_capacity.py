@@ -150,3 +150,15 @@ def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):
     assert described["levels"][0]["bytes_per_state"].keys() == {"window and keys", "p"}
     status, _, errors = call(capfd, *command, "--retention", "1d=1d")
     assert (status, errors) == (2, "tiltframe: the frame has no level '1d'; it has 1m, 1h\n")
+
+
+def test_a_struct_as_a_key_costs_as_much_as_its_fields():
+    hosts, racks = [f"h{i % 7}" for i in range(5000)], [i % 3 for i in range(5000)]
+    tags = [{"host": host, "in": {"rack": rack}} for host, rack in zip(hosts, racks, strict=True)]
+    rows = pa.table({"ts": range(0, 5_000_000, 1000), "tags": tags, "host": hosts, "rack": racks})
+    predicted = [
+        explain(rows, TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, keys)) for keys in (["tags"], ["host", "rack"])
+    ]
+    assert predicted[0].keys == predicted[1].keys == 21
+    of_struct, of_fields = (capacity.levels[0].bytes_per_day for capacity in predicted)
+    assert of_struct == pytest.approx(of_fields, rel=0.1)

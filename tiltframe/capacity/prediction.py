@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.extend.arguments import DAY, shown
+from aggr.extend.columns import group_by, one_array
 from aggr.extend.tables import keyed
 from tiltframe import ReadOptions, TiltFrame
 from tiltframe.extend import event_times, from_rows
@@ -221,7 +222,7 @@ def explain(
             "the sample must have rows at two or more different times, so that the number of rows per day can be "
             f"estimated; got {len(times):,} rows{', all at the same time' if len(times) else ''}; pass a larger sample"
         )
-    sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
+    sampled_keys = _count_keys(rows, frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
     # The expected number of keys divided by the number of keys in the sample. The number of states in the sample is
@@ -250,7 +251,9 @@ def explain(
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
-    return int(rows.group_by(list(frame.keys)).aggregate([]).num_rows) if frame.keys else 1
+    """Return the number of different keys in rows, which is 1 for a frame without keys."""
+    key_columns = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys.values()
+    return group_by(list(key_columns), len(next(iter(key_columns))))[0].n if frame.keys else 1
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
@@ -376,9 +379,19 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
     import pyarrow.parquet as pq  # imported here, because it is slow to import and only this function needs it
 
     file = pa.BufferOutputStream()
-    ordered = states.drop_columns([END]).sort_by([*((name, "ascending") for name in frame.keys), (START, "ascending")])
+    groups, _ = group_by([one_array(states.column(name)) for name in frame.keys], states.num_rows)
+    ordered = states.drop_columns([END]).take(pa.array(np.lexsort((instants_of(states), groups.ids))))
+    keys = ordered.select(list(frame.keys))
+    while any(pa.types.is_struct(dtype) for dtype in keys.schema.types):
+        keys = keys.flatten()  # one level of structs
+    for name in keys.column_names:
+        if name not in frame.keys:  # a field, such as tags.host
+            ordered = ordered.append_column(name, keys.column(name))
+    ordered = ordered.drop_columns([name for name in frame.keys if name not in keys.column_names])
     group_rows = min(max(int(_GROUP_BYTES * states.num_rows / states.nbytes), _FEWEST), 1 << 16)
-    pq.write_table(ordered, file, compression="zstd", row_group_size=group_rows, use_dictionary=[START, *frame.keys])
+    pq.write_table(
+        ordered, file, compression="zstd", row_group_size=group_rows, use_dictionary=[START, *keys.column_names]
+    )
     described = pq.read_metadata(pa.BufferReader(file.getvalue()))
     for group in range(described.num_row_groups):
         for column in map(described.row_group(group).column, range(described.num_columns)):
