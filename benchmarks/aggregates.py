@@ -25,7 +25,7 @@ import spark_udaf as su
 from aggr.bench.timing import circumstances
 from benchmarks.jobs import session, throw_away
 from benchmarks.musthold import MustHold, show_must_hold
-from benchmarks.samples import QUANTILES
+from benchmarks.quantiles import QUANTILES
 from benchmarks.spark import PACKAGES, measure, show
 from spark_udaf import functions as A
 

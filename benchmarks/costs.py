@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from aggr.bench.report import OURS, Report
+
+
+def reduce_of(who: str) -> str:
+    """Return the name under which a library reduces rows to states or sketches, without computing results."""
+    return f"{who}, reduce"
+
+
+REDUCE = reduce_of(OURS)
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,46 @@ def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | No
     None if it was not measured.
     """
     return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
+
+
+def function_name(call: str) -> str:
+    """Return the name of the function in a call, such as ``dds`` for ``dds('x', quantiles=[0.5])``."""
+    return call.partition("(")[0]
+
+
+def label(measure: str, by: str) -> tuple[str, str]:
+    """Return the operation and the library of a figure in a report of `aggr.bench`.
+
+    >>> label("avg('x')", "tiltframe"), label("avg('x')", "duckdb:mean(x)")
+    (('avg', 'tiltframe'), ('mean', 'duckdb'))
+    """
+    if by == OURS:
+        return function_name(measure), OURS
+    package, _, expression = by.partition(":")
+    return function_name(expression), package
+
+
+def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]:
+    """Return the costs of one stage in a report of `aggr.bench`.
+
+    Parameters
+    ----------
+    report : Report
+    stage : str
+        ``reduce``, ``merge``, ``finish`` or ``answers``.
+    cases : mapping of int to str
+        The name of the case for each number of groups.
+
+    Returns
+    -------
+    list of Cost
+        In nanoseconds per row or state.
+    """
+    return [
+        Cost(*label(timing.measure, timing.by), cases[timing.groups], timing.ns)
+        for timing in report.timings
+        if timing.stage == stage
+    ]
 
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:

@@ -1,6 +1,8 @@
 """Measure all built-in functions with `aggr.bench`: nanoseconds, bytes and errors, which the catalogue shows.
 
-python -m benchmarks.functions [--quick] [--out aggr/bench/measured.json]
+python -m benchmarks.functions [NAME…] [--quick] [--out aggr/bench/measured.json]
+
+With names, only these functions are measured, and the file keeps the figures of all others.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
-from aggr.bench import bench
+from aggr.bench import bench, one_core
 from aggr.bench.report import OURS, Report
 from aggr.catalogue import MEASURED, Figures
 
@@ -70,7 +72,9 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     Figures, and the report that they come from
     """
     measure = eval(call(name), {"aggr": aggr})
-    report = bench(measure, against=(), data=random_rows(rows), groups=(GROUPS,), rounds=rounds, memory=False)
+    report = bench(
+        measure, against=(), data=random_rows(rows), groups=(GROUPS,), rounds=rounds, memory=False, cpu_time=True
+    )
     ns = {timing.stage: round(timing.ns, 1) for timing in report.timings if timing.by == OURS}
     errors = [error.worst_relative for error in report.errors if error.by == OURS]
     return (
@@ -87,6 +91,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
 
 
 @click.command()
+@click.argument("names", nargs=-1)
 @click.option("--quick", is_flag=True, help="100,000 rows and one round.")
 @click.option("--rows", type=int, default=1_000_000, show_default=True, help="The number of rows without --quick.")
 @click.option(
@@ -96,11 +101,12 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     show_default=True,
     help="Write the figures to this file.",
 )
-def main(quick: bool, rows: int, out: Path) -> None:
-    """Measure every built-in function and write the figures for the catalogue."""
+def main(names: tuple[str, ...], quick: bool, rows: int, out: Path) -> None:
+    """Measure every built-in function, or those with NAMES, and write the figures for the catalogue."""
+    one_core()
     measured: dict[str, Any] = {}
     about: Mapping[str, Any] = {}
-    for name in aggr.names():
+    for name in names or aggr.names():
         if not aggr.get(name).__module__.startswith("aggr."):
             continue
         try:
@@ -110,6 +116,9 @@ def main(quick: bool, rows: int, out: Path) -> None:
             continue
         measured[name], about = asdict(figures), report.about
         click.echo(f"{name}: {figures.reduce_ns_per_row} ns/row")
+    if names and out.exists():
+        measured = json.loads(out.read_text())["functions"] | measured
+    measured = dict(sorted(measured.items()))
     out.write_text(json.dumps({"about": about, "functions": measured}, indent=1, default=str) + "\n")
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.pandas import functions as pandas_functions
 
 import aggr
 import spark_udaf as su
-from benchmarks.samples import QUANTILES
+from benchmarks.quantiles import QUANTILES
 from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.plan.scan import ParquetScan

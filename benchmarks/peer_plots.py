@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.plots import OURS, PALE_OURS, bar_chart
-from benchmarks.samples import EXTREME_QUANTILES
+from benchmarks.quantiles import EXTREME_QUANTILES
 
 LINES = ("#475569", "#0284c7", "#059669", "#7c3aed", "#ca8a04", "#db2777", "#0f766e", "#854d0e")
 MARKERS = "osv^DPX<"
@@ -28,10 +28,8 @@ def draw_reduce(figures: Any) -> Figure:
 
 
 def draw_accuracy(figures: Any) -> Figure:
-    """Draw a line with the relative errors of each sketch by quantile, in one panel per distribution. Exact results are
-    left out.
-    """
-    lines = [line for line in figures["accuracy"] if not line["what"].endswith("(exact)")]
+    """Draw a line with the relative errors of each sketch by quantile, in one panel per distribution."""
+    lines = figures["accuracy"]
     distributions = list(dict.fromkeys(line["distribution"] for line in lines))
     peers = [label for label in dict.fromkeys(map(_label, lines)) if not _is_ours(label)]
     figure = Figure(figsize=(12, 5.4), layout="constrained")
@@ -55,11 +53,15 @@ def draw_accuracy(figures: Any) -> Figure:
 
 
 def draw_bytes(figures: Any) -> Figure:
-    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first."""
+    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Only numbers of rows
+    for which all sketches were measured are drawn.
+    """
     stored = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
-    counts = sorted({line["rows"] for line in stored}, reverse=True)
     size = {(_label(line), line["rows"]): line["bytes"] for line in stored}
-    labels = sorted({label for label, _ in size}, key=lambda label: size[label, counts[0]])
+    labels = list({label for label, _ in size})
+    all_counts = sorted({count for _, count in size}, reverse=True)
+    counts = [count for count in all_counts if all((label, count) in size for label in labels)]
+    labels.sort(key=lambda label: (size[label, counts[0]], label))
     rows = {label: [size.get((label, count)) for count in counts] for label in labels}
     return bar_chart(
         rows, [f"{count:,} rows" for count in counts], is_ours=_is_ours, xlabel="bytes a state", form="{:,.0f}"
@@ -96,8 +98,8 @@ def _is_ours(label: str) -> bool:
 def _label(line: Any) -> str:
     """Return the name of an operation with its library, such as ``approx_quantile (DuckDB)``."""
     what, who = line["what"], line["who"]
-    if who == "tiltframe, reduce":
-        return f"{what} (tiltframe, reduce alone)"
+    if who.endswith(", reduce"):
+        return f"{what} ({who} alone)"
     if what.startswith(who):
         return f"{what} (package)"
     return f"{what} ({who})"

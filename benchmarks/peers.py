@@ -2,7 +2,8 @@
 
     python -m benchmarks.peers [--quick] [--out FILE]
 
-Results are checked before they are timed. All libraries alternate in one process on one core, and medians are compared.
+`aggr.bench` measures functions, and `benchmarks.files` measures files. All libraries alternate in one process on one
+core, and medians of CPU time are compared.
 Libraries that are not installed (``pip install 'tiltframe[bench]'``) are listed and left out.
 """
 
@@ -19,9 +20,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from aggr.bench.timing import circumstances, one_core
-from benchmarks import accuracy, files, merging, musthold, peer_limits, reducing, sizes
-from benchmarks.costs import Cost, show_costs, show_grid
+from aggr.bench import as_text, circumstances, one_core
+from aggr.bench.report import OURS
+from benchmarks import files, musthold, peer_limits, peer_reports
+from benchmarks.costs import REDUCE, Cost, show_costs, show_grid
 
 PACKAGES = (
     *("numpy", "pyarrow", "duckdb", "polars", "chdb", "chdb-core"),
@@ -32,17 +34,16 @@ OPTIONAL = ("duckdb", "polars", "chdb", "datasketches")
 
 @dataclass(frozen=True)
 class Extent:
-    """The numbers of rows and states that are measured, and the number of rounds."""
+    """The numbers of rows and merged states that are measured, and the number of rounds."""
 
     rows: int
-    accuracy_rows: int
     file_rows: int
-    states: int
+    merged: int
     rounds: int
 
 
-FULL = Extent(rows=1_000_000, accuracy_rows=1_000_000, file_rows=5_000_000, states=10_000, rounds=5)
-QUICK = Extent(rows=200_000, accuracy_rows=200_000, file_rows=1_000_000, states=2_000, rounds=3)
+FULL = Extent(rows=1_000_000, file_rows=5_000_000, merged=1_250, rounds=5)
+QUICK = Extent(rows=200_000, file_rows=1_000_000, merged=250, rounds=3)
 
 
 def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
@@ -52,21 +53,21 @@ def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
     for package in OPTIONAL:
         if not importlib.util.find_spec(package):
             Console().print(f"{package} is not installed, so it is not measured: pip install {package}")
-    table = reducing.sample(extent.rows)
-    groups = extent.rows // reducing.ROWS_A_GROUP
+    groups = extent.rows // peer_reports.ROWS_A_GROUP
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
-    simple = reducing.simple(table, extent.rounds)
-    for case in (reducing.ONE_GROUP, reducing.MANY):
-        title = f"Simple aggregates, {case}; {size}; × of {reducing.ANSWERS} from table to answers"
-        show_grid(title, [cost for cost in simple if cost.case == case], reducing.ANSWERS)
-    sketched = reducing.quantiles(table, extent.rounds)
-    show_costs(f"Quantiles; {size}", sketched, Cost("dds", reducing.REDUCE, "", 0.0))
-    merged = merging.merging(extent.states, extent.rounds)
-    show_costs(f"Merge: {extent.states:,} states, ten into one", merged, merged[0])
-    accuracies = accuracy.accuracy(extent.accuracy_rows)
-    accuracy.show_accuracy(accuracies, extent.accuracy_rows)
-    stored = sizes.sizes()
-    sizes.show_sizes(stored)
+    simple = peer_reports.simple(extent.rows, extent.rounds)
+    for case in (peer_reports.ONE_GROUP, peer_reports.MANY):
+        title = f"Simple aggregates, {case}; {size}; × of {OURS} from table to answers"
+        show_grid(title, [cost for cost in simple if cost.case == case], OURS)
+    dds, hdr = peer_reports.sketches(extent.rows, extent.rounds)
+    reports = [dds, peer_reports.only_ours(hdr)]
+    for report in reports:
+        click.echo(as_text(report))
+    sketched = [cost for report in reports for cost in peer_reports.reduce_and_answers(report, extent.rows)]
+    show_costs(f"Quantiles; {size}", sketched, Cost("dds", REDUCE, "", 0.0))
+    merged = peer_reports.merging(extent.merged, extent.rounds)
+    show_costs(f"Merge into {extent.merged:,} states", merged, merged[0])
+    accuracies, stored = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)
     read = files.files(extent.file_rows, extent.rounds)
     if read:
         show_costs(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import aggr
 from aggr import Measure
-from benchmarks.samples import QUANTILES
+from benchmarks.quantiles import QUANTILES
 
 X = "latency_ms"
 

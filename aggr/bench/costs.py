@@ -5,6 +5,7 @@ results.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from aggr.bench.timing import Call
 from aggr.function import EVENT_TIME
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
+from aggr.state_checks import mark_as_checked
 
 GROUP = "bench_group"  # the name of the column with the group of each row
 PARTS = 8  # the number of parts into which the rows of each group are divided; each part has one partial state
@@ -52,11 +54,15 @@ class MeasureCase:
         The rows, with the columns of the measure and the column `GROUP`, which has numbers from 0 to
         ``group_count - 1``.
     group_count : int
+    are_checked : bool
+        Whether merge and finish receive states that are marked as checked, as in a job that has computed its states
+        itself. Otherwise, both check their states, as they check the states of a file.
     """
 
     measure: Measure
     rows: pa.Table
     group_count: int
+    are_checked: bool = False
 
     def operations(self) -> list[Operation]:
         """Return the operations of the measure. The states that are merged and finished are computed here, and not in
@@ -65,16 +71,19 @@ class MeasureCase:
         function = self.measure.function
         states = self.reduced()
         parts = self.partial_states()
-        owners = self._part_owners(len(parts))
+        state_count, part_count = len(states), len(parts)
+        owners = self._part_owners(part_count)
+        if self.are_checked:
+            states, parts = mark_as_checked(states), mark_as_checked(parts)
         return [
             Operation(stage="reduce", unit="row", count=len(self.rows), call=self.reduced),
             Operation(
                 stage="merge",
                 unit="state",
-                count=len(parts),
+                count=part_count,
                 call=lambda: function.merge(parts, Groups(owners, self.group_count)),
             ),
-            Operation(stage="finish", unit="state", count=len(states), call=lambda: function.finish(states)),
+            Operation(stage="finish", unit="state", count=state_count, call=lambda: function.finish(states)),
             Operation(stage="answers", unit="row", count=len(self.rows), call=self.answers),
         ]
 
@@ -82,18 +91,18 @@ class MeasureCase:
         """Reduce the rows to one state per group. Each call creates new groups, so that values cached by an earlier
         call do not shorten the time.
         """
-        return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
+        return self.measure.reduce(self.rows, Groups(self._ids, self.group_count), self._times)
 
     def partial_states(self) -> pa.StructArray:
         """Split the rows of each group into `PARTS` parts. Return the states of all parts, group after group."""
         part = np.arange(len(self.rows)) % PARTS
-        groups = Groups(self._ids() * PARTS + part, self.group_count * PARTS)
-        return self.measure.reduce(self.rows, groups, self._times())
+        groups = Groups(self._ids * PARTS + part, self.group_count * PARTS)
+        return self.measure.reduce(self.rows, groups, self._times)
 
     def answers(self) -> pa.Array:
         """Compute the results from the rows: number the groups by the column `GROUP`, reduce and finish."""
         groups, _ = group_by([self.rows.column(GROUP).chunk(0)], len(self.rows))
-        return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times()))
+        return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times))
 
     def merges_keep_bits(self) -> bool:
         """Return whether the merged partial states are bit-for-bit equal to the states of all rows."""
@@ -101,11 +110,13 @@ class MeasureCase:
         merged = self.measure.function.merge(parts, Groups(self._part_owners(len(parts)), self.group_count))
         return same_bits(merged, self.reduced())
 
+    @cached_property  # converted once, so that the conversion is not part of the timed calls
     def _ids(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         return np.asarray(self.rows.column(GROUP).to_numpy(), np.intp)
 
     def _part_owners(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         return np.arange(count, dtype=np.intp) // PARTS
 
+    @cached_property
     def _times(self) -> pa.Array | None:
         return event_times(len(self.rows)) if EVENT_TIME in self.measure.function.inputs else None

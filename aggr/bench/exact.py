@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.bench.exact_statistics import STATISTICS, statistic
 from aggr.function import Function
 from aggr.measure import Measure
 
@@ -227,6 +228,7 @@ _BUILTIN: Mapping[str, Exact] = {
     "sum": _single(lambda _, values: float(sum(map(Fraction, values)))),
     "avg": _single(lambda _, values: float(sum(map(Fraction, values)) / len(values))),
     "var": _single(lambda function, values: float(_variance(function, values))),
+    **{name: _single(statistic) for name in STATISTICS},
     "stdev": _single(lambda function, values: _root(_variance(function, values))),
     **dict.fromkeys(
         ("approx_count_distinct", "hll", "count_distinct"),

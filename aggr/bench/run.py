@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggr.arguments import checked_whole, shown
-from aggr.bench.costs import GROUP, MeasureCase
+from aggr.bench.costs import GROUP, MeasureCase, Operation
 from aggr.bench.distributions import DISTRIBUTIONS, draw, table_for
 from aggr.bench.exact import errors_of, exact_of, is_quantile_function, values_of
 from aggr.bench.memory import peak_bytes
@@ -52,6 +54,8 @@ class _Plan:
     rounds: int
     seed: int
     has_memory: bool
+    are_checked: bool
+    is_cpu_time: bool
 
     def steps(self) -> list[tuple[str, Callable[[_Figures], None]]]:
         """Return the steps of the benchmark: pairs of a description, and a function that adds its figures to a
@@ -76,28 +80,30 @@ class _Plan:
         ``figures``.
         """
         rows = _with_groups(self.rows, count, self.seed)
-        case = MeasureCase(measure, rows, count)
+        case = MeasureCase(measure, rows, count, self.are_checked)
         figures.keeps_bits[repr(measure)] = figures.keeps_bits.get(repr(measure), True) and case.merges_keep_bits()
         timings: list[tuple[Timing, Call, int]] = []
-        for operation in case.operations():
-            timing = Timing(
-                measure=repr(measure),
-                by=OURS,
-                stage=operation.stage,
-                groups=count,
-                rows=len(rows),
-                unit=operation.unit,
-                ns=math.nan,
-            )
-            timings.append((timing, operation.call, operation.count))
+
+        def add(by: str, row_count: int, operations: Sequence[Operation]) -> None:
+            for operation in operations:
+                timing = Timing(
+                    measure=repr(measure),
+                    by=by,
+                    stage=operation.stage,
+                    groups=count,
+                    rows=row_count,
+                    unit=operation.unit,
+                    ns=math.nan,
+                )
+                timings.append((timing, operation.call, operation.count))
+
+        add(OURS, len(rows), case.operations())
         for peer in peers:
-            fewer = _limited(rows, peer.row_limit)
-            call = peer.prepare(fewer, count)
-            timing = Timing(
-                repr(measure), str(peer), stage="answers", groups=count, rows=len(fewer), unit="row", ns=math.nan
-            )
-            timings.append((timing, call, len(fewer)))
-        seconds = alternate([call for _, call, _ in timings], self.rounds)
+            fewer, fewer_groups = _limited(rows, count, peer.row_limit)
+            answers = Operation("answers", unit="row", count=len(fewer), call=peer.prepare(fewer, fewer_groups))
+            add(str(peer), len(fewer), [*peer.stages(fewer, fewer_groups), answers])
+        clock = time.process_time if self.is_cpu_time else time.perf_counter
+        seconds = alternate([call for _, call, _ in timings], self.rounds, clock=clock)
         for (timing, _, units), median in zip(timings, seconds, strict=True):
             figures.timings.append(replace(timing, ns=median / max(1, units) * 1e9))
 
@@ -167,6 +173,8 @@ def bench(
     rounds: int = 5,
     seed: int = 1,
     memory: bool = True,
+    checked_states: bool = False,
+    cpu_time: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Report:
     """Measure speed, bytes, errors and memory of measures, and of other packages on the same rows.
@@ -192,6 +200,12 @@ def bench(
         The seed of random values and groups.
     memory : bool
         Whether to measure peak memory, in a separate process.
+    checked_states : bool
+        Whether merge and finish receive states that are known to be undamaged, as in a job that has computed its states
+        itself. By default, both check their states, as they check the states of a file.
+    cpu_time : bool
+        Whether times are CPU times of this process instead of elapsed times. Other processes on the machine affect CPU
+        times less.
     progress : callable, optional
         A function that is called as ``progress(done, total, step)`` before each step.
 
@@ -231,6 +245,8 @@ def bench(
         rounds=rounds,
         seed=seed,
         has_memory=memory,
+        are_checked=checked_states,
+        is_cpu_time=cpu_time,
     )
     figures = _Figures()
     is_complete = True
@@ -250,6 +266,8 @@ def bench(
         "seed": plan.seed,
         "rounds": plan.rounds,
         "data": plan.data,
+        "checked_states": plan.are_checked,
+        "clock": "CPU time" if plan.is_cpu_time else "elapsed time",
     }
     return Report(about=about, is_complete=is_complete, **vars(figures))
 
@@ -265,6 +283,8 @@ def _checked_plan(
     rounds: int,
     seed: int,
     has_memory: bool,
+    are_checked: bool,
+    is_cpu_time: bool,
 ) -> _Plan:
     """Validate all arguments, evaluate every measure and peer on a few rows, and return the plan of the benchmark."""
     if not measures:
@@ -298,6 +318,10 @@ def _checked_plan(
             texts = [against] if isinstance(against, str) else list(against)
             peers.append([read_peer(text, measure) for text in texts])
         for peer in peers[-1]:
+            if is_cpu_time and not peer.is_in_process:
+                raise ValueError(
+                    f"{peer} runs in another process, whose CPU time is not measured; leave out CPU time or the peer"
+                )
             peer.prepare(_with_groups(table.slice(0, 10), 1, seed), 1)
     return _Plan(
         measures=measures,
@@ -309,6 +333,8 @@ def _checked_plan(
         rounds=rounds,
         seed=seed,
         has_memory=has_memory,
+        are_checked=are_checked,
+        is_cpu_time=is_cpu_time,
     )
 
 
@@ -320,5 +346,14 @@ def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
     return rows.append_column(GROUP, pa.array(ids)).combine_chunks()
 
 
-def _limited(rows: pa.Table, limit: int | None) -> pa.Table:
-    return rows if limit is None else rows.slice(0, limit)
+def _limited(rows: pa.Table, group_count: int, limit: int | None) -> tuple[pa.Table, int]:
+    """Return at most about ``limit`` rows, and their number of groups.
+
+    Whole groups are left out, so that the rows per group stay the same. Of a single group, the first rows are returned.
+    """
+    if limit is None or len(rows) <= limit:
+        return rows, group_count
+    if group_count == 1:
+        return rows.slice(0, limit), 1
+    fewer = max(1, group_count * limit // len(rows))
+    return rows.filter(pc.less(rows.column(GROUP), fewer)).combine_chunks(), fewer

@@ -20,8 +20,14 @@ from aggr.compiling.jit import compile_at_once
 Call = Callable[[], object]
 
 
-def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None] | None = None) -> list[float]:
-    """Run all calls once per round, each round in a new random order. Return the median time of each call.
+def alternate(
+    calls: Sequence[Call],
+    rounds: int,
+    after_round: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Run all calls once without timing them, and then once per round, each round in a new random order. Return the
+    median time of each call. The first run compiles loops and fills caches.
 
     Because of the random order, the caches, the freed memory and the clock speed that one call leaves behind affect all
     other calls in the same way. Ratios of the medians are therefore comparable even on a noisy machine.
@@ -30,9 +36,12 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     ----------
     calls : sequence of callables without parameters
     rounds : int
-        The number of runs of each call.
+        The number of timed runs of each call.
     after_round : callable without parameters, optional
         A function that is called after each round, for example to advance a progress bar.
+    clock : callable without parameters, optional
+        A function that returns seconds: by default, of elapsed time. With ``time.process_time``, the CPU time of this
+        process is measured, which other processes on the machine affect less.
 
     Returns
     -------
@@ -48,13 +57,15 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     seconds: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     rng = random.Random(1)
-    with compile_at_once():  # compile each loop in the first round, so that no other round interprets or compiles it
+    with compile_at_once():  # compile each loop in the first run, so that no timed run interprets or compiles it
+        for call in calls:
+            call()
         for _ in range(rounds):
             rng.shuffle(order)
             for i in order:
-                begin = time.perf_counter()
+                begin = clock()
                 calls[i]()
-                seconds[i].append(time.perf_counter() - begin)
+                seconds[i].append(clock() - begin)
             if after_round is not None:
                 after_round()
     return [statistics.median(times) for times in seconds]

@@ -31,6 +31,7 @@ class SparkPeer(Peer):
 
     name = "spark"
     package = "pyspark"
+    is_in_process = False
 
     def check(self) -> None:
         """Raise ``ValueError`` if Java, which Spark needs, is not installed."""

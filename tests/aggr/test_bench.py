@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,8 +15,10 @@ import pytest
 import aggr
 from aggr import bench
 from aggr.bench.exact import errors_of, exact_of
+from aggr.bench.exact_statistics import STATISTICS
 from aggr.bench.peers import counterparts, read_peer
 from aggr.extend import COUNT, ExactSums, State, SumsState
+from benchmarks.by_fractions import of_one, of_two
 
 SMALL = {"rows": 2000, "groups": (1, 7), "rounds": 1, "memory": False}
 
@@ -141,6 +144,9 @@ def test_a_function_that_refuses_the_rows_has_no_errors_and_no_bytes_there():
             ["duckdb:quantile_cont(x, [0.5, 0.9])", "datasketches:kll(k=400)", "ddsketch:ddsketch"],
         ),
         (aggr.avg("x"), ["duckdb:avg(x)", "polars:avg(x)"]),
+        (aggr.sum("x"), ["numpy:sum(x)"]),
+        (aggr.count("x"), ["numpy:count(x)"]),
+        (aggr.dds("x", [0.5, 0.9]), ["datasketches:req", "datasketches:tdigest", "hdrhistogram:hdrhistogram"]),
         (aggr.approx_count_distinct("x"), ["datasketches:theta(lg_k=14)", "datasketches:hll"]),
     ],
     ids=str,
@@ -152,6 +158,86 @@ def test_peers_give_results_of_the_same_rows(measure, peers):
     worst = {error.by: error.worst_relative for error in report.errors}
     assert set(worst) == {"tiltframe", *peers}
     assert max(worst.values()) < 0.1
+
+
+def test_clickhouse_gives_results_of_the_same_rows():
+    pytest.importorskip("chdb")
+    data = pa.table({"x": bench.draw("normal", 1000)})
+    peer = "clickhouse:quantilesDD(0.01, 0.5, 0.9)(x)"
+    report = bench.bench(aggr.dds("x", [0.5, 0.9]), against=peer, data=data, groups=(3,), rounds=1, memory=False)
+    assert max(error.worst_relative for error in report.errors if error.by == peer) < 0.02
+    with pytest.raises(ValueError, match="ClickHouse cannot evaluate 'mean_cube"):
+        bench.bench(aggr.avg("x"), against="clickhouse:mean_cube(x)", **SMALL)
+
+
+@pytest.mark.parametrize(
+    "peer",
+    ["datasketches:kll", "datasketches:req", "datasketches:tdigest", "ddsketch:ddsketch", "hdrhistogram:hdrhistogram"],
+)
+def test_sketches_of_other_packages_are_merged_from_unchanged_parts(peer):
+    values = bench.draw("lognormal", 4000, seed=5)
+    sketch = read_peer(peer, aggr.dds("x", [0.5, 0.9]))
+    parts = [sketch.build(np.array(part)) for part in np.split(values, 8)]
+    before = [sketch.read(part) for part in parts]
+    merged = sketch.read(sketch.merged(parts))
+    assert np.allclose(merged, np.quantile(values, [0.5, 0.9]), rtol=0.1)
+    assert [sketch.read(part) for part in parts] == before
+    assert np.allclose(sketch.read(sketch.merged(parts)), merged, rtol=0.1)
+
+
+@pytest.mark.parametrize("peer", ["datasketches:theta", "datasketches:hll"])
+def test_sketches_of_distinct_values_are_merged(peer):
+    sketch = read_peer(peer, aggr.hll("x"))
+    parts = [sketch.build(np.arange(start, start + 600)) for start in range(0, 4000, 500)]
+    assert math.isclose(sketch.read(sketch.merged(parts)), 4100, rel_tol=0.05)
+
+
+def test_sketches_of_other_packages_are_measured_in_all_stages():
+    report = bench.bench(aggr.dds("x", [0.5]), against="datasketches:kll", **SMALL)
+    stages = {(t.stage, t.unit) for t in report.timings if t.by == "datasketches:kll" and t.groups == 7}
+    assert stages == {("reduce", "row"), ("merge", "state"), ("finish", "state"), ("answers", "row")}
+
+
+def test_slow_packages_receive_whole_groups(monkeypatch):
+    monkeypatch.setattr("aggr.bench.peers.ddsketch.DDSketch.row_limit", 500)
+    report = bench.bench(aggr.dds("x", [0.5]), against="ddsketch:ddsketch", **{**SMALL, "groups": (1, 8)})
+    rows = {t.groups: t.rows for t in report.timings if t.by == "ddsketch:ddsketch" and t.stage == "answers"}
+    ids = np.random.default_rng(1).integers(0, 8, 2000)  # the groups that the seed gives
+    assert rows == {1: 500, 8: int((ids < 2).sum())}
+
+
+def test_checked_states_are_not_checked_again(monkeypatch):
+    checks = []
+    monkeypatch.setattr("aggr.function.check_states", lambda *_, **__: checks.append(1))
+
+    def count_checks(checked_states):
+        checks.clear()
+        request = {**SMALL, "groups": (1,)}
+        bench.bench(aggr.max("x"), against=(), checked_states=checked_states, **request)
+        return len(checks)
+
+    assert count_checks(False) == count_checks(True) + 2  # finish runs once untimed, and once timed
+
+
+def test_cpu_time_does_not_contain_waiting():
+    calls = []
+
+    def wait():
+        calls.append(0)
+        time.sleep(0.05)
+
+    (elapsed,) = bench.alternate([wait], rounds=2)
+    (cpu,) = bench.alternate([wait], rounds=2, clock=time.process_time)
+    assert len(calls) == 2 * (2 + 1)  # the first run is not timed
+    assert cpu < 0.04 < elapsed
+    report = bench.bench(aggr.max("x"), against=(), cpu_time=True, **SMALL)
+    assert report.about["clock"] == "CPU time"
+
+
+def test_cpu_time_of_other_processes_is_refused(monkeypatch):
+    monkeypatch.setattr("aggr.bench.peers.duckdb.DuckDB.is_in_process", False)
+    with pytest.raises(ValueError, match=r"duckdb:max\(x\) runs in another process"):
+        bench.bench(aggr.max("x"), against="duckdb:max(x)", cpu_time=True, **SMALL)
 
 
 def test_counterparts_of_built_in_functions_are_found():
@@ -206,6 +292,8 @@ def test_memory_is_measured_in_a_process_of_its_own():
     [
         ({"against": ["duckdb"]}, "write NAME:EXPRESSION"),
         ({"against": ["duck:avg(x)"]}, "unknown peer 'duck'"),
+        ({"against": ["numpy:avg(x)"]}, r"write numpy:sum\(COLUMN\)"),
+        ({"against": ["numpy:sum(y)"]}, "no column 'y'"),
         ({"against": ["duckdb:nothing(x)"]}, "DuckDB cannot evaluate"),
         ({"against": ["polars:nothing(x)"]}, "Polars cannot evaluate"),
         ({"against": ["datasketches:kll"]}, "compare it with a measure that returns quantiles"),
@@ -240,3 +328,50 @@ def test_a_peer_says_which_package_is_missing(monkeypatch):
     with pytest.raises(ValueError, match=r"pip install 'tiltframe\[bench\]'"):
         read_peer("duckdb:avg(x)", aggr.avg("x"))
     assert all(peer.name != "duckdb" for peer in counterparts(aggr.avg("x")))
+
+
+NUMBERS = [1.5, 2.0, 2.0, 8.25, -3.0, 0.5]
+PAIRS = [{"y": y, "x": x} for y, x in zip(NUMBERS, [4.0, 1.0, 1.0, 0.25, 7.0, 2.5], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "expected"),
+    [
+        *((aggr.get(name)(), PAIRS, name) for name in ("covar", "corr", "slope", "intercept", "r2")),
+        *(
+            (aggr.get(name)(sample=sample), NUMBERS, name)
+            for name in ("skewness", "kurtosis")
+            for sample in (False, True)
+        ),
+        (aggr.get("entropy")(), ["a", "a", "b", "b"], 1.0),
+        (aggr.get("geometric_mean")(), [1.0, 4.0, 16.0], 4.0),
+        (aggr.get("harmonic_mean")(), [1.0, 4.0, 4.0], 2.0),
+        (aggr.get("rms")(), [1.0, 7.0], 5.0),
+        (aggr.get("sum_of_squares")(), [1.0, 7.0], 50.0),
+        (aggr.get("range")(), NUMBERS, 11.25),
+        (aggr.get("sum_distinct")(), [2, 2, 3], 5.0),
+        (aggr.get("avg_distinct")(), [2, 2, 3], 2.5),
+        (aggr.get("bit_and")(), [6, 3], 2.0),
+        (aggr.get("bit_or")(), [6, 3], 7.0),
+        (aggr.get("bit_xor")(), [6, 3], 5.0),
+        (aggr.get("bool_and")(), [True, False], 0.0),
+        (aggr.get("bool_or")(), [True, False], 1.0),
+        (aggr.get("weighted_avg")(), [{"value": 1.0, "weight": 3.0}, {"value": 5.0, "weight": 1.0}], 2.0),
+        (aggr.get("first")(), [{"value": 1.0, "time": 9}, {"value": 5.0, "time": 3}], 5.0),
+        (aggr.get("last")(), [{"value": 1.0, "time": 9}, {"value": 5.0, "time": 3}], 1.0),
+        (aggr.get("resets")(), [{"value": v, "time": t} for t, v in enumerate([1.0, 3.0, 2.0, 4.0, 0.0])], 2.0),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_exact_statistics_are_those_of_other_computations(function, values, expected):
+    if function.name in ("covar", "corr", "slope", "intercept", "r2"):
+        expected = of_two(function.name, [pair["y"] for pair in values], [pair["x"] for pair in values])
+    elif function.name in ("skewness", "kurtosis"):
+        expected = of_one(function.name, values, function.sample)
+    (interval,) = exact_of(function)(pa.array(values)).values()
+    assert interval == (expected, expected)
+
+
+def test_every_exact_statistic_is_tested():
+    marks = test_exact_statistics_are_those_of_other_computations.pytestmark
+    assert {function.name for function, _, _ in marks[0].args[1]} == set(STATISTICS)

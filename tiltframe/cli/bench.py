@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks outside of this process, such as on Spark
 _ONLY_ON_SPARK = ("master", "settings", "table", "keys", "time", "levels", "skewed", "folder")
-_ONLY_HERE = ("memory", "all_cores")
+_ONLY_HERE = ("memory", "checked_states", "cpu_time", "all_cores")
 _WRITTEN = "interrupted; the figures so far were written"
 _INTERRUPTED = "interrupted; no figures were written"
 
@@ -45,8 +45,9 @@ _INTERRUPTED = "interrupted; no figures were written"
     "--against",
     multiple=True,
     metavar="PEER:EXPRESSION",
-    help="Another package: duckdb:SQL, polars:SQL, datasketches:kll, ddsketch:ddsketch, hdrhistogram:hdrhistogram, "
-    "spark:SQL; repeatable. By default, the installed packages with a counterpart of a built-in function; or 'none'.",
+    help="Another package: duckdb:SQL, polars:SQL, clickhouse:SQL, datasketches:kll, ddsketch:ddsketch, "
+    "hdrhistogram:hdrhistogram, numpy:sum(x), spark:SQL; repeatable. By default, the installed packages with a "
+    "counterpart of a built-in function; or 'none'.",
 )
 @click.option("--data", metavar="FILE", help="Use the rows of this file; by default random values.")
 @click.option("--rows", type=float, default=1e6, show_default="1e6", help="Number of random rows.")
@@ -66,6 +67,16 @@ _INTERRUPTED = "interrupted; no figures were written"
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of random values and groups.")
 @click.option("--memory/--no-memory", default=True, show_default=True, help="Measure peak memory in a new process.")
+@click.option(
+    "--checked-states",
+    is_flag=True,
+    help="Merge and finish states that are known to be undamaged, as jobs do, without checking them first.",
+)
+@click.option(
+    "--cpu-time",
+    is_flag=True,
+    help="Measure the CPU time of this process instead of elapsed time, on a machine that other processes use.",
+)
 @click.option("--all-cores", is_flag=True, help="Do not restrict the process to one core.")
 @click.option(
     "--spark", "is_on_spark", is_flag=True, help="Measure jobs on Spark, and compare with Spark's own functions."
@@ -122,6 +133,8 @@ def bench_command(
     rounds: int,
     seed: int,
     memory: bool,
+    checked_states: bool,
+    cpu_time: bool,
     all_cores: bool,
     is_on_spark: bool,
     form: str,
@@ -164,7 +177,14 @@ def bench_command(
         else:
             rows_of_file = None if data is None else _rows_in(data, measures)
             report = bench(
-                measures, data=rows_of_file, distributions=distributions, memory=memory, progress=show, **request
+                measures,
+                data=rows_of_file,
+                distributions=distributions,
+                memory=memory,
+                checked_states=checked_states,
+                cpu_time=cpu_time,
+                progress=show,
+                **request,
             )
     if out is not None:
         out.write_text(report.to_json() + "\n", encoding="utf-8")

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from aggr.arguments import nearest, shown
+from aggr.bench.peers.clickhouse import ClickHouse
 from aggr.bench.peers.contract import Peer
 from aggr.bench.peers.datasketches import DataSketches
 from aggr.bench.peers.ddsketch import DDSketch
 from aggr.bench.peers.duckdb import DuckDB
 from aggr.bench.peers.hdrhistogram import HdrHistogram
+from aggr.bench.peers.numpy import NumPy
 from aggr.bench.peers.polars import Polars
 from aggr.bench.peers.sketch import SketchPeer
 from aggr.entry_points import load_group
 from aggr.measure import Measure
 
-_BUILTIN: tuple[type[Peer], ...] = (DuckDB, Polars, DataSketches, DDSketch, HdrHistogram)
+_BUILTIN: tuple[type[Peer], ...] = (DuckDB, Polars, ClickHouse, NumPy, DataSketches, DDSketch, HdrHistogram)
 _QUANTILES = (
     "duckdb:approx_quantile({x}, {q})",
     "duckdb:quantile_cont({x}, {q})",
+    "clickhouse:quantilesTDigest({fractions})({x})",
     "datasketches:kll",
     "datasketches:tdigest",
     "ddsketch:ddsketch",
@@ -28,19 +31,20 @@ _QUANTILES = (
 _DISTINCT = (
     "duckdb:approx_count_distinct({x})",
     "duckdb:count(DISTINCT {x})",
+    "clickhouse:uniq({x})",
     "datasketches:theta",
     "datasketches:hll",
 )
 COUNTERPARTS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("dds", "hdr", "exponential", "exact_quantiles"), _QUANTILES),
     **dict.fromkeys(("approx_count_distinct", "hll", "count_distinct"), _DISTINCT),
-    "count": ("duckdb:count({x})", "polars:count({x})"),
-    "sum": ("duckdb:sum({x})", "polars:sum({x})"),
-    "avg": ("duckdb:avg({x})", "polars:avg({x})"),
-    "min": ("duckdb:min({x})", "polars:min({x})"),
-    "max": ("duckdb:max({x})", "polars:max({x})"),
-    "var": ("duckdb:var_samp({x})", "polars:variance({x})"),
-    "stdev": ("duckdb:stddev_samp({x})", "polars:stddev({x})"),
+    "count": ("duckdb:count({x})", "polars:count({x})", "clickhouse:count({x})"),
+    "sum": ("duckdb:sum({x})", "polars:sum({x})", "clickhouse:sum({x})"),
+    "avg": ("duckdb:avg({x})", "polars:avg({x})", "clickhouse:avg({x})"),
+    "min": ("duckdb:min({x})", "polars:min({x})", "clickhouse:min({x})"),
+    "max": ("duckdb:max({x})", "polars:max({x})", "clickhouse:max({x})"),
+    "var": ("duckdb:var_samp({x})", "polars:variance({x})", "clickhouse:varSamp({x})"),
+    "stdev": ("duckdb:stddev_samp({x})", "polars:stddev({x})", "clickhouse:stddevSamp({x})"),
     "mode": ("duckdb:mode({x})",),
     "corr": ("duckdb:corr({x}, {other})",),
     "skewness": ("duckdb:skewness({x})",),
@@ -97,10 +101,35 @@ def counterparts(measure: Measure) -> list[Peer]:
         return []
     quantiles = list(getattr(measure.function, "quantiles", ()))
     further_columns = [text for text in measure.others if text is not None]
-    words = {"x": measure.column, "q": quantiles, "other": further_columns[0] if further_columns else ""}
-    kinds = _kinds()
+    words = {
+        "x": measure.column,
+        "q": quantiles,
+        "fractions": ", ".join(map(str, quantiles)),
+        "other": further_columns[0] if further_columns else "",
+    }
     texts = [text.format(**words) for text in COUNTERPARTS.get(measure.function.name, ())]
-    return [read_peer(text, measure) for text in texts if kinds[text.partition(":")[0]].is_installed()]
+    return [read_peer(text, measure) for text in installed(texts)]
+
+
+def installed(peers: Iterable[str]) -> list[str]:
+    """List the peers whose packages are installed.
+
+    Parameters
+    ----------
+    peers : iterable of str
+        Peers as text, such as ``duckdb:avg(x)``.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> installed(["numpy:sum(x)"])
+    ['numpy:sum(x)']
+    """
+    kinds = _kinds()
+    return [text for text in peers if kinds[text.partition(":")[0]].is_installed()]
 
 
 @cache
@@ -117,4 +146,4 @@ def _kinds() -> dict[str, type[Peer]]:
     return kinds
 
 
-__all__ = ["COUNTERPARTS", "Peer", "SketchPeer", "counterparts", "read_peer"]
+__all__ = ["COUNTERPARTS", "Peer", "SketchPeer", "counterparts", "installed", "read_peer"]

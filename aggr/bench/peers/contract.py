@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from aggr.bench.costs import Operation
 from aggr.measure import Measure
 
 
@@ -33,6 +34,8 @@ class Peer(ABC):
     row_limit : int or None
         The maximum number of rows that are passed to the package, or None for no limit. Packages that need one Python
         call per row have a limit, because they are slow.
+    is_in_process : bool
+        Whether the package computes results in this process, so that its CPU time can be measured.
     """
 
     expression: str
@@ -41,6 +44,7 @@ class Peer(ABC):
     name: ClassVar[str]
     package: ClassVar[str]
     row_limit: ClassVar[int | None] = None
+    is_in_process: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the expression as far as that is possible without rows."""
@@ -84,6 +88,23 @@ class Peer(ABC):
         -------
         sequence of numbers, lists or mappings
         """
+
+    def stages(self, rows: pa.Table, group_count: int) -> list[Operation]:
+        """Return the operations that are timed in addition to the call that `prepare` returns.
+
+        Parameters
+        ----------
+        rows : pa.Table
+        group_count : int
+            As in `prepare`.
+
+        Returns
+        -------
+        list of Operation
+            Operations with the stages ``reduce``, ``merge`` and ``finish``. Empty by default, because an engine for
+            queries does not show its states.
+        """
+        return []
 
     def state_bytes(self, values: pa.Array) -> int | None:
         """Return the number of bytes of a serialized sketch of ``values``, or None if the package does not have

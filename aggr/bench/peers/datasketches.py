@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import numpy as np
 from aggr.arguments import nearest, shown
 from aggr.bench.peers.sketch import Array, SketchPeer
 
-_QUANTILES = {"kll": ("kll_doubles_sketch", 200), "req": ("req_doubles_sketch", 12), "tdigest": ("tdigest_double", 200)}
+_QUANTILES = {"kll": ("kll_doubles_sketch", 200), "req": ("req_floats_sketch", 12), "tdigest": ("tdigest_double", 200)}
 _DISTINCT = {"theta": ("update_theta_sketch", 12), "hll": ("hll_sketch", 12)}
+_UNIONS = {"theta": "theta_union", "hll": "hll_union"}
 _SIZES = {"kll": "k", "req": "k", "tdigest": "k", "theta": "lg_k", "hll": "lg_k"}
 
 
@@ -20,6 +23,7 @@ class DataSketches(SketchPeer):
 
     name = "datasketches"
     package = "datasketches"
+    is_mergeable = True
 
     def check(self) -> None:
         """Raise an error for unknown sketches and parameters, and for a measure without quantiles if the sketch needs
@@ -35,17 +39,31 @@ class DataSketches(SketchPeer):
     def build(self, values: Array) -> Any:
         """Return a new sketch, updated with an array."""
         name = self.sketch_name()
-        class_name, default = (_QUANTILES | _DISTINCT)[name]
-        size = self.parameters({_SIZES[name]: default})[_SIZES[name]]
-        sketch = getattr(importlib.import_module("datasketches"), class_name)(size)
+        sketch = self._new((_QUANTILES | _DISTINCT)[name][0])
         if name in _QUANTILES:
-            sketch.update(values.astype(np.float64, copy=False))
+            # The package has REQ sketches of single precision only.
+            sketch.update(values.astype(np.float32 if name == "req" else np.float64, copy=False))
             if name == "tdigest":
                 sketch.compress()  # process the buffered values as a part of building the sketch, not of reading it
             return sketch
         for value in values.tolist():
             sketch.update(value)
         return sketch
+
+    def merged(self, sketches: Sequence[Any]) -> Any:
+        """Return a new sketch, merged from ``sketches``."""
+        name = self.sketch_name()
+        if name in _DISTINCT:
+            union = self._new(_UNIONS[name])
+            for sketch in sketches:
+                union.update(sketch)
+            return union.get_result()
+        result = self._new(_QUANTILES[name][0])
+        for sketch in sketches:
+            result.merge(sketch)
+        if name == "tdigest":
+            result.compress()
+        return result
 
     def read(self, sketch: Any) -> Any:
         """Return the quantiles of the measure, or the estimated count."""
@@ -59,6 +77,16 @@ class DataSketches(SketchPeer):
         if name == "theta":
             return len(sketch.compact().serialize())
         return len(sketch.serialize_compact() if name == "hll" else sketch.serialize())
+
+    def _new(self, class_name: str) -> Any:
+        """Return a new object of a class of the package, with the size in the expression."""
+        return getattr(importlib.import_module("datasketches"), class_name)(self._size)
+
+    @cached_property
+    def _size(self) -> int:
+        name = _SIZES[self.sketch_name()]
+        size: int = self.parameters({name: self._default_size()})[name]
+        return size
 
     def _default_size(self) -> int:
         return (_QUANTILES | _DISTINCT)[self.sketch_name()][1]

@@ -1,0 +1,144 @@
+"""Reference results of statistics of one group, computed with 50 decimal digits and rounded once to a double.
+
+Sources: the definitions in the docstrings of the functions. The skewness and the kurtosis are those of the rows, not
+estimates for a population, unless the function's ``sample`` is true.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, localcontext
+from functools import reduce
+from typing import Any
+
+from aggr.function import Function
+
+Statistic = Callable[[Function, Sequence[Any]], float]
+_DIGITS = 50
+
+
+def _decimals(values: Sequence[Any]) -> list[Decimal]:
+    return [Decimal(value) for value in values]
+
+
+def _mean(values: Sequence[Decimal]) -> Decimal:
+    return sum(values, Decimal()) / len(values)
+
+
+def _centred(values: Sequence[Decimal]) -> list[Decimal]:
+    mean = _mean(values)
+    return [value - mean for value in values]
+
+
+def _product_sum(first: Sequence[Decimal], second: Sequence[Decimal]) -> Decimal:
+    return sum(map(operator.mul, first, second), Decimal())
+
+
+def _moment(values: Sequence[Decimal], power: int) -> Decimal:
+    return _mean([value**power for value in values])
+
+
+def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
+    centred, count = _centred(values), len(values)
+    skewness = _moment(centred, 3) / _moment(centred, 2) ** Decimal("1.5")
+    if not getattr(function, "sample", False):
+        return skewness
+    return skewness * Decimal(count * (count - 1)).sqrt() / (count - 2)
+
+
+def _kurtosis(function: Function, values: Sequence[Decimal]) -> Decimal:
+    centred, count = _centred(values), len(values)
+    excess = _moment(centred, 4) / _moment(centred, 2) ** 2 - 3
+    if not getattr(function, "sample", False):
+        return excess
+    return Decimal(count - 1) / ((count - 2) * (count - 3)) * ((count + 1) * excess + 6)
+
+
+def _entropy(values: Sequence[Any]) -> Decimal:
+    """Return the entropy of the values in bits."""
+    shares = [Decimal(count) / len(values) for count in Counter(values).values()]
+    return -sum((share * share.ln() for share in shares), Decimal()) / Decimal(2).ln()
+
+
+OfPairs = Callable[[Function, Sequence[Decimal], Sequence[Decimal]], Decimal]
+
+
+def _of_pairs(compute: OfPairs, first: str, second: str) -> Statistic:
+    """Return a statistic of rows with the two fields ``first`` and ``second``."""
+
+    def statistic(function: Function, rows: Sequence[Any]) -> float:
+        columns = ([Decimal(row[name]) for row in rows] for name in (first, second))
+        return float(compute(function, *columns))
+
+    return statistic
+
+
+def _covar(function: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
+    return _product_sum(_centred(y), _centred(x)) / (len(y) - int(getattr(function, "ddof", 1)))
+
+
+def _corr(_: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
+    dy, dx = _centred(y), _centred(x)
+    return _product_sum(dy, dx) / (_product_sum(dy, dy) * _product_sum(dx, dx)).sqrt()
+
+
+def _slope(_: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
+    dx = _centred(x)
+    return _product_sum(_centred(y), dx) / _product_sum(dx, dx)
+
+
+def _with_decimals(compute: Callable[[Function, Sequence[Decimal]], Decimal]) -> Statistic:
+    return lambda function, values: float(compute(function, _decimals(values)))
+
+
+def _in_time_order(rows: Sequence[Any]) -> list[float]:
+    return [row["value"] for row in sorted(rows, key=operator.itemgetter("time"))]
+
+
+_OF_ROWS: Mapping[str, Statistic] = {
+    "sum_distinct": lambda _, values: float(sum(set(_decimals(values)), Decimal())),
+    "avg_distinct": lambda _, values: float(_mean(list(set(_decimals(values))))),
+    "bit_and": lambda _, values: float(reduce(operator.and_, values)),
+    "bit_or": lambda _, values: float(reduce(operator.or_, values)),
+    "bit_xor": lambda _, values: float(reduce(operator.xor, values)),
+    "bool_and": lambda _, values: float(all(values)),
+    "bool_or": lambda _, values: float(any(values)),
+    "range": _with_decimals(lambda _, values: max(values) - min(values)),
+    "rms": _with_decimals(lambda _, values: _moment(values, 2).sqrt()),
+    "sum_of_squares": _with_decimals(lambda _, values: _product_sum(values, values)),
+    "geometric_mean": _with_decimals(lambda _, values: _mean([value.ln() for value in values]).exp()),
+    "harmonic_mean": _with_decimals(lambda _, values: 1 / _mean([1 / value for value in values])),
+    "skewness": _with_decimals(_skewness),
+    "kurtosis": _with_decimals(_kurtosis),
+    "entropy": lambda _, values: float(_entropy(values)),
+    "covar": _of_pairs(_covar, "y", "x"),
+    "corr": _of_pairs(_corr, "y", "x"),
+    "slope": _of_pairs(_slope, "y", "x"),
+    "intercept": _of_pairs(lambda f, y, x: _mean(y) - _slope(f, y, x) * _mean(x), "y", "x"),
+    "r2": _of_pairs(lambda f, y, x: _corr(f, y, x) ** 2, "y", "x"),
+    "weighted_avg": _of_pairs(lambda _, x, w: _product_sum(x, w) / sum(w, Decimal()), "value", "weight"),
+    "first": lambda _, rows: _in_time_order(rows)[0],
+    "last": lambda _, rows: _in_time_order(rows)[-1],
+    "resets": lambda _, rows: float(sum(map(operator.gt, _in_time_order(rows), _in_time_order(rows)[1:]))),
+}
+STATISTICS = tuple(_OF_ROWS)
+
+
+def statistic(function: Function, values: Sequence[Any]) -> float:
+    """Return the reference result of a function for the values of one group.
+
+    Parameters
+    ----------
+    function : Function
+        A built-in function, whose name is in `STATISTICS`.
+    values : sequence
+        The values without nulls, at least one; for several inputs, mappings from the names of inputs to values.
+
+    Returns
+    -------
+    float
+    """
+    with localcontext(prec=_DIGITS):
+        return _OF_ROWS[function.name](function, values)
