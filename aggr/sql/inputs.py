@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -98,7 +99,10 @@ def may_read(text: str) -> tuple[str, ...]:
     >>> may_read("http.status")
     ('http.status', 'http')
     """
-    read = (text,) if _WORDS.fullmatch(text) else (text, *_read_by(text))
+    read = [text]
+    if not _WORDS.fullmatch(text):
+        with suppress(ValueError):  # a text that is not an expression may still be a name
+            read += sql.columns_of(text, "expression")
     return tuple(dict.fromkeys(name for name_read in read for name in _and_outer(name_read)))
 
 

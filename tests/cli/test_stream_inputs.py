@@ -57,6 +57,25 @@ def test_an_input_behind_the_others_loses_nothing(tmp_path, forked):
 
 
 @pytest.mark.long
+def test_runs_with_once_lose_no_files_of_an_input_behind_the_others(tmp_path, forked):
+    """Each run reads a file of either input. One input is 40 seconds behind, as in a job that runs once an hour."""
+    inputs = []
+    for name in ("ahead", "behind"):
+        (tmp_path / name).mkdir()
+        inputs += ["--input", f"{name}={tmp_path / name}"]
+    options = [*inputs, "--once", "--state", str(tmp_path / "state"), "--levels", "10s"]
+    emitted = []
+    for run in range(3):
+        for name, delay in (("ahead", 40), ("behind", 0)):
+            seconds = range(delay + 20 * run, delay + 20 * run + 20)
+            (tmp_path / name / f"{run}.jsonl").write_text("".join(map(line, seconds)))
+        rows, error_text = run_command(forked, "", *options, *(["--drain"] if run == 2 else []))
+        assert error_text == ""
+        emitted += [(row["window_start"][-6:-1], row["n"]) for row in rows]
+    assert emitted == [(f"{10 * n // 60:02}:{10 * n % 60:02}", 20 if 4 <= n < 6 else 10) for n in range(10)]
+
+
+@pytest.mark.long
 def test_an_idle_input_no_longer_holds_the_watermark_back(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     inputs = ["--input", f"quiet={tmp_path / 'pipe'}", "--input", "busy=-", "--idle", "2s"]

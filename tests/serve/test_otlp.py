@@ -363,3 +363,17 @@ def _send_or_fail(server, body):
         return server.ask(PATH, body, headers=KINDS["json"]).status
     except (OSError, http.client.HTTPException):
         return None
+
+
+def test_an_attribute_that_a_key_reads_may_be_missing_in_all_points(tmp_path):
+    """Names of attributes have dots, so a key that has another name reads them in backquotes."""
+    keys = {"host": "`host.name`", "service": "lower(`service.name`)"}
+    frame = TiltFrame(["1m"], "at", {"n": aggr.count()}, keys)
+    first = {"at": [0], "host.name": ["none"], "service.name": ["none"], "value": [0.0]}
+    FrameStore(tmp_path / "web", frame).append_rows(pa.table(first), "test", 1)
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        send(server, export(metric("requests", point(at=60))))
+    assert FrameStore(tmp_path / "web").query("1m").select(["host", "service", "n"]).to_pylist() == [
+        {"host": "none", "service": "none", "n": 1},
+        {"host": None, "service": None, "n": 1},
+    ]

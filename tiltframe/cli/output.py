@@ -35,10 +35,11 @@ _SPREADSHEETS = ("xlsx", "xls", "excel")
 
 
 def format_of(out: Path | None) -> str:
-    """Return the output format for the name of a file, by its ending. Return "table" for unknown endings, and for None,
-    which stands for the screen.
+    """Return the output format for the name of a file, by its ending. Return "table" for ``.txt``, for a name without
+    an ending, and for None, which stands for the screen.
 
-    Raise ``ValueError`` for the endings of spreadsheets, of compressed files and of other formats that are only read.
+    Raise ``ValueError`` for other endings, such as those of spreadsheets, of compressed files and of formats that are
+    only read.
 
     >>> format_of(Path("hours.csv")), format_of(Path("hours.txt")), format_of(None)
     ('csv', 'table', 'table')
@@ -55,6 +56,11 @@ def format_of(out: Path | None) -> str:
         raise ValueError(
             f"cannot write {out}: files whose names end in {ending} are only read; write --out "
             f"{shown(str(out.with_suffix('.csv')))}, or choose the format by --format ({', '.join(FORMATS)})"
+        )
+    if kind is None and ending not in ("", ".txt"):
+        raise ValueError(
+            f"cannot write {out}: {shown(ending)} is not the ending of a format; use .csv, .json, .parquet or, for a "
+            f"table, .txt; or choose the format by --format ({', '.join(FORMATS)})"
         )
     return kind or "table"
 

@@ -75,10 +75,14 @@ def open_pipe(path: Path) -> int:
 class Inputs:
     """The inputs of a stream by name, and their watermarks. After an input has ended, the watermark of the stream no
     longer depends on it.
+
+    ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. An input that has
+    had rows then does not end with its files, because later rows of a slower input would be late.
     """
 
     rows: dict[str, Rows]
     sources: SourceWatermarks
+    has_next_run: bool = False
 
     def __post_init__(self) -> None:
         """If there are several inputs, set the pause of each input to 0, so that an input without rows does not delay
@@ -120,7 +124,8 @@ class Inputs:
                     if stopped:
                         return
                     del running[name]
-                    self.sources.end(name)
+                    if not self.has_next_run or self.sources.watermarks[name] is None:
+                        self.sources.end(name)
                     yield Arrived(None, source=name)
             if len(self.rows) > 1 and not has_rows:
                 self._wait(running)

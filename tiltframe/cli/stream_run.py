@@ -46,7 +46,9 @@ def run_stream(
     sink = sink_of(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
     notes = {} if data is None else read_extension(data)[0].get("notes", {})
     sources = _watermarks(inputs, settings, notes)
-    rows = Inputs(_opened(inputs, sink=sink, settings=settings, notes=notes, store=store), sources)
+    has_next_run = settings.once and settings.state is not None and not settings.drain
+    opened = _opened(inputs, sink=sink, settings=settings, notes=notes, store=store)
+    rows = Inputs(opened, sources, has_next_run=has_next_run)
     kept_in = None if settings.dropped is None else str(settings.dropped)
     losses = Losses(sink.read, bad, kept_in, waits=settings.behind > 0)
     metrics = StreamMetrics(sink, losses, sources)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.arrow.normalize import is_number, normalized_type
+from aggr.sql.inputs import quoted
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses
 from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whole, first_unfaithful, from_text
@@ -137,9 +138,9 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
     except pa.ArrowInvalid:
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
         raise ValueError(
-            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition "
-            f"needs; correct it, leave out the row with a condition, or compute the number with TRY_CAST({name} AS "
-            "DOUBLE)"
+            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition needs; "
+            "correct it, leave out the row with a condition, or compute the number with "
+            f"TRY_CAST({quoted(name)} AS DOUBLE)"
         ) from None
 
 

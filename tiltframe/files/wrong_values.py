@@ -18,6 +18,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
+from aggr.sql.inputs import quoted
 from tiltframe.files.digits import from_text
 from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
@@ -201,14 +202,15 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
+    column = quoted(name)
     is_rare = plain >= _MOSTLY  # At least half of the values are numbers, so ``bare`` is an exception.
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
-        text = name
+        text = column
         for sign in signs:
             quoted_sign = sign.replace("'", "''")
             text = f"replace({text}, '{quoted_sign}', '')"
-        return f"CAST({text} AS DOUBLE) in place of {name}"
-    cast = f"TRY_CAST({name} AS DOUBLE)"
+        return f"CAST({text} AS DOUBLE) in place of {column}"
+    cast = f"TRY_CAST({column} AS DOUBLE)"
     if plain == 0:
         return (
             f"use a function of text such as count: none of its values is a number, so {cast} would be null in every "

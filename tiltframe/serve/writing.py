@@ -117,8 +117,8 @@ def _called(store: FrameStore, name: str) -> Iterator[None]:
 def _reasons(refused: Sequence[str]) -> str:
     """Return the first reason for which data points were rejected, and the number of other reasons."""
     reasons = list(dict.fromkeys(refused))
-    more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
-    return reasons[0] + more
+    further = len(reasons) - 1
+    return reasons[0] + (f"; and {further} other {'reason' if further == 1 else 'reasons'}" if further else "")
 
 
 def _kind(request: Request, what: str, *kinds: str) -> str:
