@@ -6,6 +6,7 @@ The two texts differ only where the documentation states a difference of windows
 - A counter of remote read is a running total, and 0 without rows; here it is the number of a window, and absent.
 - A plain selector of a range query reads the coarsest windows that divide the step.
 - A mean over a range is that of all rows, a quotient of two totals.
+- ``avg`` of means is that of all rows, and is not drawn.
 - The value of ``last`` is at the time of its event, and here at the end of its window.
 - ``latency`` is a native histogram here, and a summary for Prometheus, which has the parts of the histogram as series.
 """
@@ -32,6 +33,7 @@ class Expression:
     they are at least 0. Only exact values are subtracted or compared with one another, because the order of additions
     would decide otherwise. If ``quantile`` is not None, it is the rank of a quantile, from 0 to 1, and Prometheus
     computes the numbers of values by bucket in place of the quantile, because it would interpolate.
+    ``is_mean`` means that ``avg`` of the values is the mean of all rows here, and of the values in Prometheus.
     """
 
     here: str
@@ -39,9 +41,11 @@ class Expression:
     is_exact: bool = False
     is_positive: bool = True
     quantile: float | None = None
+    is_mean: bool = False
 
     def inside(self, before: str, after: str = ")", **changes: object) -> Expression:
         """Return the expression between two texts."""
+        changes.setdefault("is_mean", False)
         texts = {"here": f"{before}{self.here}{after}", "prometheus": f"{before}{self.prometheus}{after}"}
         return replace(self, **texts, **changes)
 
@@ -51,11 +55,13 @@ class Drawing:
     """Draws expressions that are evaluated every ``step`` seconds, or at a single moment without a ``step``.
 
     ``is_aligned`` means that windows of the finest level end at all moments; otherwise Prometheus extrapolates totals.
+    ``offsets`` are the offsets of selectors, in seconds.
     """
 
     rng: random.Random
     step: int | None
     is_aligned: bool
+    offsets: tuple[int, ...] = (10, 30, 60, 90, 600, 3600)
 
     def expression(self) -> Expression:
         """Draw an expression of a random depth."""
@@ -114,7 +120,7 @@ class Drawing:
     def _offset(self) -> str:
         if self.rng.random() < 0.8:
             return ""
-        return f" offset {self.rng.choice((10, 30, 60, 90, 600, 3600))}s"
+        return f" offset {self.rng.choice(self.offsets)}s"
 
     def _window(self) -> int:
         """Return the length of the windows that a plain selector reads here: the coarsest that divide the step."""
@@ -146,7 +152,7 @@ class Drawing:
             (("fastest",), ("slowest",), ("mean",), ("spread",), ("latency", 'quantile="0.5"'), ("latency_mean",))
         )
         text = f"{name}{{{','.join(filter(None, [*matchers, self._matchers()]))}}}{self._offset()}"
-        return Expression(text, text)
+        return Expression(text, text, is_mean="mean" in text)
 
     # functions of ranges
 
@@ -185,6 +191,7 @@ class Drawing:
         return Expression(
             f"avg_over_time({name}{{{matchers}}}[{span}s]{offset})",
             f"({_increased(total, span, matchers, offset)} / {_increased(count, span, matchers, offset)})",
+            is_mean=True,
         )
 
     # histograms
@@ -251,6 +258,8 @@ class Drawing:
             operand = self._extreme() if not self.is_aligned else self.rng.choice((self._extreme, self._mean))()
             return operand.inside(f"{name}{self._grouping()} ({self.rng.randrange(4)}, ")
         operand = self._vector(depth)
+        if name == "avg" and operand.is_mean:
+            name = "max"
         if name == "quantile":
             q = self.rng.choice(("0", "0.3", "0.5", "1", "-1", "2"))
             return operand.inside(f"quantile{self._grouping()} ({q}, ", is_exact=False, is_positive=False)
@@ -318,10 +327,13 @@ class Drawing:
 
     def _subquery(self, depth: int) -> Expression:
         step, span = self.rng.choice((60, 100, 300, 600)), self.rng.choice((300, 600, 1800))
-        operand = replace(self, step=step, is_aligned=True)._vector(depth)
+        # The requests of Prometheus do not say at which moments it evaluates a subquery. They look like those of whole
+        # windows if offsets of the selector and of the subquery, or moments between windows, cancel out.
+        offset = self._offset()
+        offsets = self.offsets if self.is_aligned and not offset else (600, 3600)
+        operand = replace(self, step=step, is_aligned=True, offsets=offsets)._vector(depth)
         name = self.rng.choice(("sum", "avg", "min", "max", "count"))
         is_exact = name == "count" or (operand.is_exact and name != "avg")
-        offset = self._offset()
         return Expression(
             f"{name}_over_time(({operand.here})[{span}s:{step}s]{offset})",
             f"{name}_over_time(({operand.prometheus})[{span * 1000 - 1}ms:{step}s]{offset})",
