@@ -73,7 +73,7 @@ class NaiveStream:
         self.held: list[list[Window]] = [[] for _ in levels]
         self.marks: list[int] = [-FOREVER] * len(levels)  # the watermark of each level
         self.watermark = self.now = self.looked = self.newest = None
-        self.late = self.moved = 0
+        self.late = self.partly_late = self.moved = 0
         self.forgotten: list[Window] = []  # sessions, where the lateness is at least the gap
 
     # Rows
@@ -115,13 +115,14 @@ class NaiveStream:
             if self.older == "drop":
                 return False
             at, self.moved = self._oldest(), self.moved + 1
-        is_accepted = False
+        accepted = set()  # the numbers of the levels that accept the row
         for number, level in enumerate(self.levels):
             for start, end in level.windows(at):
                 if not self._is_expired(end, number):
                     self._join(number, start, end, row, at)
-                    is_accepted = True
-        return is_accepted
+                    accepted.add(number)
+        self.partly_late += bool(accepted) and 0 not in accepted
+        return bool(accepted)
 
     def _join(self, number: int, start: int, end: int, row: Row, at: int) -> None:
         for window in self.held[number]:

@@ -54,6 +54,7 @@ WATERMARK = "watermark"
 _SUMS = (
     "rows",
     "late_rows",
+    "partly_late_rows",
     "moved_rows",
     "refused_rows",
     "emitted_rows",

@@ -131,6 +131,7 @@ def test_a_stream_is_seen_from_outside(tmp_path, forked):
         assert numbers[("rows_total",)] == 4
         assert numbers[("dropped_rows_total", ("reason", "late"))] == 0  # its minute is still open
         assert numbers[("dropped_rows_total", ("reason", "bad"))] == 1
+        assert numbers[("partly_late_rows_total",)] == 1
         assert numbers[("open_windows", ("level", "10s"))] == 1
         assert numbers[("open_windows", ("level", "1m"))] == 1
         assert numbers[("watermark_seconds",)] == 1714557627

@@ -101,6 +101,11 @@ class StreamMetrics:
                 "dropped_rows", "Rows that were dropped.", [({"reason": r}, c) for r, c in self.dropped().items()]
             ),
             *_counter(
+                "partly_late_rows",
+                "Rows that came too late for windows of the finest level, and count on coarser levels only.",
+                [({}, progress.partly_late_rows)],
+            ),
+            *_counter(
                 "committed_again_rows",
                 "Rows that were ignored because their windows are already committed.",
                 [({}, progress.committed_rows - self._first.committed_rows)],

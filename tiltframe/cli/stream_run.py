@@ -194,6 +194,13 @@ def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losse
     if sink.windows.progress.late_rows > losses.late:
         total = sink.windows.progress.late_rows
         click.echo(f"tiltframe: {total:,} late rows were dropped since the saved state began", err=True)
+    partly_late = sink.windows.progress.partly_late_rows
+    if partly_late:
+        click.echo(
+            f"tiltframe: {partly_late:,} rows came too late for windows of the finest level, and count on coarser "
+            "levels only; a longer --disorder, or --late 'drop(TIME)', accepts them on all levels",
+            err=True,
+        )
     committed = sink.windows.progress.committed_rows
     if committed:
         click.echo(f"tiltframe: {committed:,} rows were ignored because their windows are already committed", err=True)

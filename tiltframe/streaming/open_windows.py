@@ -671,7 +671,8 @@ class OpenWindows:
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].windows.schema, new[0].schema)
-        lost = self._late_panes(pane_table, levels)
+        lost, counts_in_coarser = self._late_panes(pane_table, levels)
+        counts["partly_late_rows"] = pane_table.filter(counts_in_coarser).rows if counts_in_coarser.any() else 0
         both = zip(levels, new, strict=True)
         pairs = [(level.windows.widened(table.schema), table, level.window) for level, table in both]
         tables = merge_levels(pairs, self._rules.functions)
@@ -681,19 +682,26 @@ class OpenWindows:
         )
         return concat([late, pane_table.filter(lost)]), tuple(merged), counts
 
-    def _late_panes(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
-        """Return a mask of the panes whose windows on all levels have been removed from memory. They are dropped as
-        late.
+    def _late_panes(
+        self, panes: WindowTable, levels: Iterable[OpenLevel]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return two masks of panes. Panes in the first are dropped as late, because their windows on all levels have
+        been removed from memory. For panes in the second, only windows on finer levels have been removed, so that their
+        rows count on coarser levels alone.
         """
-        lost = np.ones(len(panes), np.bool_)
+        lost, lost_on_finest = np.ones(len(panes), np.bool_), None
         for level in levels:
-            if not lost.any() or level.watermark == LOWEST or self.late.lateness_micros is None:
-                return np.zeros(len(panes), np.bool_)
+            if level.watermark == LOWEST or self.late.lateness_micros is None:
+                return np.zeros(len(panes), np.bool_), np.zeros(len(panes), np.bool_)
             if level.window.is_merging:
-                lost &= level.late_windows(panes, self._rules)
+                lost = lost & level.late_windows(panes, self._rules)
             else:
-                lost &= self._rules.expired(latest_ends(level.window, panes.starts), level.watermark)
-        return lost
+                lost = lost & self._rules.expired(latest_ends(level.window, panes.starts), level.watermark)
+            if lost_on_finest is None:
+                lost_on_finest = lost
+            if not lost.any():
+                break
+        return lost, lost if lost_on_finest is None else lost_on_finest & ~lost
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns

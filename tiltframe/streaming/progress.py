@@ -21,6 +21,9 @@ class Progress:
         The number of rows that arrived, including late rows.
     late_rows : int
         The number of rows that were dropped because none of their windows was in memory any more.
+    partly_late_rows : int
+        The number of rows that count on coarser levels only, because their windows on the finest level were not in
+        memory any more. The counts of finer windows therefore add up to less than those of coarser ones.
     moved_rows : int
         The number of rows that count in a later window than that of their time. The late policy ``buffer`` moves rows
         that are older than its oldest window to this window.
@@ -52,6 +55,7 @@ class Progress:
 
     rows: int = 0
     late_rows: int = 0
+    partly_late_rows: int = 0
     moved_rows: int = 0
     refused_rows: int = 0
     committed_rows: int = 0

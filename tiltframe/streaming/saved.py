@@ -31,6 +31,7 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 COUNTS = (
     "rows",
     "late_rows",
+    "partly_late_rows",
     "moved_rows",
     "refused_rows",
     "committed_rows",
