@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +35,11 @@ _OF_EMITTED = {
     "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
+_PACKAGE = (
+    " A source that is not part of Spark, such as kafka, needs its package; name it in the environment, such as "
+    "PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pyspark-shell' with the version "
+    "of Spark"
+)
 
 
 def run(
@@ -165,13 +171,21 @@ def _print(batch: DataFrame, number: int) -> None:
 
 
 def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
-    """Return a streaming DataFrame of a source. Spark infers the columns of files from the existing files."""
+    """Return a streaming DataFrame of a source. Spark infers the columns of files from the existing files. Raise
+    ``ValueError`` if Spark cannot open the source.
+    """
     inference = "spark.sql.streaming.schemaInference"
     before = str(spark.conf.get(inference))
     spark.conf.set(inference, "true")
     try:
         reader = spark.readStream.format(source).options(**settings)
         return reader.load() if folder is None else reader.load(str(folder))
+    except Exception as error:  # an unknown source is an error of the JVM, which PySpark does not convert
+        told = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
+        if told is None:
+            raise
+        advice = _PACKAGE if "SOURCE" in told[1] else ""
+        raise ValueError(f"Spark cannot open the source {source}: {told[2]}{advice}") from None
     finally:
         spark.conf.set(inference, before)
 

@@ -407,3 +407,13 @@ def test_moments_travel_as_they_are_given(spark, names):
     for within in ((20131103, 1383500000000), (day, day + dt.timedelta(hours=9)), "2013-11-03 **:**:**"):
         query = {"per": "1h", "within": within, "keys": []}
         assert su.read(spark, store.uri, **query).toArrow()["n"].to_pylist() == store.query(**query)["n"].to_pylist()
+
+
+@pytest.mark.spark
+def test_a_source_that_spark_does_not_contain_is_refused_in_one_sentence(spark):
+    from spark_udaf.stream_command import _loaded
+
+    for source in ("kafka", "no_such_source"):
+        with pytest.raises(ValueError, match=f"Spark cannot open the source {source}: .* needs its package") as refused:
+            _loaded(spark, source, {"subscribe": "topic", "kafka.bootstrap.servers": "127.0.0.1:9"}, None)
+        assert len(str(refused.value).splitlines()) == 1
