@@ -181,11 +181,11 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
         reader = spark.readStream.format(source).options(**settings)
         return reader.load() if folder is None else reader.load(str(folder))
     except Exception as error:  # an unknown source is an error of the JVM, which PySpark does not convert
-        told = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
-        if told is None:
+        condition = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
+        if condition is None:
             raise
-        advice = _PACKAGE if "SOURCE" in told[1] else ""
-        raise ValueError(f"Spark cannot open the source {source}: {told[2]}{advice}") from None
+        advice = _PACKAGE if "SOURCE" in condition[1] else ""
+        raise ValueError(f"Spark cannot open the source {source}: {condition[2]}{advice}") from None
     finally:
         spark.conf.set(inference, before)
 
