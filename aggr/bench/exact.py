@@ -21,9 +21,11 @@ import pyarrow.compute as pc
 from aggr.bench.exact_statistics import STATISTICS, statistic
 from aggr.function import Function
 from aggr.measure import Measure
+from aggr.values import Values
 
 Ranges = Mapping[str, tuple[float, float]]
 Exact = Callable[[Function, pa.Array], Ranges]
+_MOST_VALUES = 10_000_000  # an exact result is computed from at most this number of values
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,23 @@ def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
 
 
 def values_of(measure: Measure, table: pa.Table) -> pa.Array:
-    """Return the values of a measure's inputs for one group of rows, without nulls."""
+    """Return the values of a measure's inputs for one group of rows, without nulls and without weights."""
+    return _present(measure, table).array
+
+
+def repeated_values_of(measure: Measure, table: pa.Table) -> pa.Array | None:
+    """Return the values of a measure's inputs for one group of rows, without nulls. A row with a weight is repeated as
+    often as its weight says. Return None if this gives more than `_MOST_VALUES` values.
+    """
+    present = _present(measure, table)
+    if present.weights is None:
+        return present.array
+    if float(present.weights.sum(dtype=np.float64)) > _MOST_VALUES:
+        return None
+    return present.array.take(pa.array(np.repeat(np.arange(len(present.array)), present.weights)))
+
+
+def _present(measure: Measure, table: pa.Table) -> Values:
     from aggr.groups.groups import Groups
 
     times = None
@@ -80,8 +98,7 @@ def values_of(measure: Measure, table: pa.Table) -> pa.Array:
         from aggr.bench.distributions import event_times
 
         times = event_times(len(table))
-    present = measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
-    return present.array
+    return measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
 
 
 def numbers_of(result: Any) -> dict[str, float]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from aggr.arguments import checked_whole, shown
 from aggr.bench.costs import GROUP, MeasureCase, Operation
 from aggr.bench.distributions import DISTRIBUTIONS, draw, table_for
-from aggr.bench.exact import errors_of, exact_of, is_quantile_function, values_of
+from aggr.bench.exact import errors_of, exact_of, is_quantile_function, repeated_values_of, values_of
 from aggr.bench.memory import peak_bytes
 from aggr.bench.peers import Peer, counterparts, read_peer
 from aggr.bench.report import OURS, Error, Memory, Report, Size, Timing
@@ -136,9 +136,12 @@ class _Plan:
         count = max(1, min(ERROR_GROUPS, len(rows) // FEWEST_ERROR_ROWS))
         ids = np.arange(len(rows)) * count // len(rows)
         grouped = rows.append_column(GROUP, pa.array(ids)).combine_chunks()
-        parts = [values_of(measure, grouped.filter(pa.array(ids == group))) for group in range(count)]
-        if not all(map(len, parts)):  # a group without values has no exact result
-            return
+        parts = []
+        for group in range(count):
+            values = repeated_values_of(measure, grouped.filter(pa.array(ids == group)))
+            if values is None or not len(values):  # a group without values has no exact result
+                return
+            parts.append(values)
         ranges = [exact(part) for part in parts]
         has_ranks = is_quantile_function(measure.function)
         ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts]
@@ -146,7 +149,9 @@ class _Plan:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
         except (ValueError, OverflowError):  # a group has more values than the function's ``max``
             return
-        peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
+        # peers do not know weights, so their results would be those of other rows
+        peers_of_same_rows = [] if measure.weight is not None else peers
+        peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers_of_same_rows]
         for by, results in [(OURS, ours), *peer_results]:
             for part in errors_of(results, ranges, ordered):
                 figures.errors.append(

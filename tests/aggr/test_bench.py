@@ -130,6 +130,16 @@ def test_exact_functions_have_no_error_on_any_distribution(name):
     assert all(error.worst_relative == 0 for error in report.errors), report.errors
 
 
+def test_errors_of_a_weighted_measure_are_those_of_repeated_rows():
+    rows = pa.table({"ms": [1.0, 2.0, 3.0, 4.0, 100.0] * 40, "n": [1, 1, 1, 1, 50] * 40})
+    measures = [aggr.dds("ms", [0.5], weight="n"), aggr.sum("ms", weight="n")]
+    report = bench.bench(measures, data=rows, rounds=1, against=[], memory=False)
+    assert len(report.errors) == 2
+    assert all(error.worst_relative <= 0.01 for error in report.errors)
+    huge = pa.table({"ms": rows["ms"], "n": pa.array([10**12] * 200)})  # too many to be repeated
+    assert bench.bench(measures[0], data=huge, rounds=1, against=[], memory=False).errors == []
+
+
 def test_a_function_that_refuses_the_rows_has_no_errors_and_no_bytes_there():
     report = bench.bench(aggr.count_distinct("x", max=50), against=(), rows=100, groups=(10,), rounds=1, memory=False)
     assert [(size.rows, size.bytes is None) for size in report.sizes] == [(1, False), (100, True)]
