@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import json
 import random
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -205,6 +206,8 @@ def test_a_refused_point_leaves_the_others(writable):
         assert "metric" in partial["errorMessage"], name
         assert numbers(writable)["good"]["requests"] == number * (number + 1) / 2, name
         assert set(numbers(writable)) == {"good"}, name
+    counted = re.search(r'tiltframe_rejected_points_total\{store="web"\} (\d+)', writable.ask("/metrics").body.decode())
+    assert int(counted[1]) == len(REFUSED)
 
 
 def test_refused_values_are_a_warning(tmp_path):

@@ -106,7 +106,7 @@ def app_of(
         *Joining(stores, answers, budget).routes(),
         *Pushed(stores, pool).routes(),
         *prometheus.routes(stores.all_now, pool, answers=answers, budget=budget, buckets=buckets),
-        *(Writing(stores, pool, limits).routes() if writable else _refusals()),
+        *(Writing(stores, pool, limits, metrics).routes() if writable else _refusals()),
     ]
     app = Starlette(
         routes=routes,

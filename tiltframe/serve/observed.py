@@ -26,6 +26,7 @@ from tiltframe.serve.redaction import Redaction
 _HELP = {
     "requests_total": "Number of answered requests, by route and status.",
     "rows_read_total": "Approximate number of rows of states that queries have read, by store.",
+    "rejected_points_total": "Number of OpenTelemetry data points that were rejected, by store.",
     "cache_hits_total": "Number of answers that the server or the client had in its cache.",
     "cache_misses_total": "Number of computed answers.",
     "maintenance_rounds_total": "Number of rounds of compaction, expiry and removal of old files, by store.",

@@ -23,6 +23,7 @@ from tiltframe.serve.errors import Refused, sentence_of, status_of
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.group_commits import GroupCommits
 from tiltframe.serve.http import read_body
+from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
@@ -35,9 +36,11 @@ _CALLED = "the events"
 class Writing:
     """The HTTP routes for writing."""
 
-    def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
-        """Create the routes for ``stores``. Commits run in threads of ``pool``."""
-        self._stores, self._pool, self._limits = stores, pool, limits
+    def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
+        """Create the routes for ``stores``. Commits run in threads of ``pool``. Rejected data points are counted in
+        ``metrics``.
+        """
+        self._stores, self._pool, self._limits, self._metrics = stores, pool, limits, metrics
         self._commits = {name: GroupCommits() for name in stores}
 
     def routes(self) -> list[Route]:
@@ -98,9 +101,20 @@ class Writing:
                 else:
                     append_once(store, events, message, commit=commit, note=notes.append)
 
-        await self._pool.write(append)
+        try:
+            await self._pool.write(append)
+        finally:
+            self._report(request.path_params["name"], refused)
         reasons = [_reasons(refused)] if refused else []
         return Response(response_of(len(refused), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
+
+    def _report(self, store: str, refused: Sequence[str]) -> None:
+        """Count data points that were rejected for the reasons ``refused``, and write the first reason to the log,
+        because exporters ignore such reasons in responses.
+        """
+        if refused:
+            self._metrics.add("rejected_points_total", len(refused), store=store)
+            LOG.info({"message": f"{len(refused)} data points for {store} were rejected", "error": _reasons(refused)})
 
 
 @contextmanager
