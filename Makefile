@@ -137,7 +137,7 @@ environment-%:
 	@$(OWN_METADATA) .venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
-fast: $(READY) ## Run the quick tests without Spark and without stores, with one parameter each (half a minute)
+fast: $(READY) ## Run the quick tests without Spark and without stores, with one parameter each (a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
 
@@ -206,7 +206,7 @@ java:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "tiltframe needs Python 3.11 or newer: install it, and name it, say make PYTHON=python3.11." >&2; exit 1; }
-	@echo "setting up $(VENV) …"
+	@echo "setting up $(VENV), which takes one to five minutes …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(OWN_METADATA) $(BIN)/python $(INSTALL) constraints.txt --editable '.[dev]'
 	@touch $(READY)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 SUM, ALL = aggr.Sum(), aggr.Groups.single(2)
 STATES = SUM.reduce(pa.array([1.0, 2.0]), aggr.Groups.each(2))
 WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes from elsewhere is checked
-    *("aggr/functions/distinct_values.py", "aggr/functions/keyed_states.py"),
+    *("aggr/bench/costs.py", "aggr/functions/distinct_values.py", "aggr/functions/keyed_states.py"),
     *(f"tiltframe/serve/promql/{name}.py" for name in ("cells", "classic_buckets", "histogram_counts")),
     *(f"tiltframe/serve/promql/{name}.py" for name in ("metrics", "response", "select")),
     *("aggr/state.py", "aggr/state_checks.py", "aggr/tables/ranges.py"),
