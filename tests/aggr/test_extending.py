@@ -4,6 +4,7 @@ functions.
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 import re
@@ -146,8 +147,8 @@ def test_an_author_needs_few_members_of_a_function():
     """The class has few members, and its documentation lists those that most authors need."""
     members = {name for name in dir(aggr.Function) if not name.startswith("__")}
     assert len(members) <= 25, sorted(members)
-    section = str(aggr.Function.__doc__).split("What a function sets")[1].split("More, for a few functions")[0]
-    needed = {name for line in re.findall(r"^    ([\w, ]+) : ", section, re.MULTILINE) for name in line.split(", ")}
+    section = inspect.getdoc(aggr.Function).split("What a function sets")[1].split("More, for a few functions")[0]
+    needed = {name for line in re.findall(r"^([\w, ]+) : ", section, re.MULTILINE) for name in line.split(", ")}
     assert {"own_state", "takes", "finish_states"} <= needed <= members | set(aggr.Function.__annotations__)
     assert len(needed) <= 12, sorted(needed)
 
