@@ -132,19 +132,30 @@ class _Plan:
         if distribution:
             rows = table_for([measure], ERROR_GROUPS * ERROR_ROWS, distribution, self.seed)
         else:
-            rows = self.rows.slice(0, ERROR_GROUPS * ERROR_ROWS)
+            most = min(len(self.rows), ERROR_GROUPS * ERROR_ROWS)
+            rows = self.rows.take(pa.array(np.arange(most) * len(self.rows) // max(most, 1)))
         count = max(1, min(ERROR_GROUPS, len(rows) // FEWEST_ERROR_ROWS))
         ids = np.arange(len(rows)) * count // len(rows)
         grouped = rows.append_column(GROUP, pa.array(ids)).combine_chunks()
-        parts = []
-        for group in range(count):
-            values = repeated_values_of(measure, grouped.filter(pa.array(ids == group)))
-            if values is None or not len(values):  # a group without values has no exact result
-                return
-            parts.append(values)
-        ranges = [exact(part) for part in parts]
+        parts = {
+            group: values
+            for group in range(count)
+            if (values := repeated_values_of(measure, grouped.filter(pa.array(ids == group)))) is not None
+            and len(values)  # a group without values has no exact result
+        }
+        if not parts:
+            return
+        if len(parts) < count:
+            has_values = np.isin(ids, list(parts))
+            count, ids = len(parts), np.searchsorted(list(parts), ids[has_values])
+            grouped = grouped.filter(pa.array(has_values)).drop_columns([GROUP])
+            grouped = grouped.append_column(GROUP, pa.array(ids)).combine_chunks()
+        try:
+            ranges = [exact(part) for part in parts.values()]
+        except (ValueError, OverflowError):  # values such as NaN have no exact result
+            return
         has_ranks = is_quantile_function(measure.function)
-        ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts]
+        ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts.values()]
         try:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
         except (ValueError, OverflowError):  # a group has more values than the function's ``max``

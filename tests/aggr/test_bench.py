@@ -140,6 +140,14 @@ def test_errors_of_a_weighted_measure_are_those_of_repeated_rows():
     assert bench.bench(measures[0], data=huge, rounds=1, against=[], memory=False).errors == []
 
 
+def test_errors_of_data_with_nulls_and_nan():
+    runs_of_nulls = pa.table({"ms": pa.array([None] * 30_000 + [1.0, 2.0] * 10_000)})
+    (error,) = bench.bench(aggr.avg("ms"), data=runs_of_nulls, rounds=1, against=[], memory=False).errors
+    assert error.worst_relative == 0
+    with_nan = pa.table({"ms": [math.nan, *range(300)]})  # the mean is NaN, whose relative error is undefined
+    assert bench.bench(aggr.avg("ms"), data=with_nan, rounds=1, against=[], memory=False).errors == []
+
+
 def test_a_function_that_refuses_the_rows_has_no_errors_and_no_bytes_there():
     report = bench.bench(aggr.count_distinct("x", max=50), against=(), rows=100, groups=(10,), rounds=1, memory=False)
     assert [(size.rows, size.bytes is None) for size in report.sizes] == [(1, False), (100, True)]

@@ -158,9 +158,7 @@ def test_rows_of_small_files_are_cached_until_the_file_changes(tmp_path):
         for _ in range(2):
             assert store.query(per="1m", within=within).column("n").to_pylist() == counts
     for file in tmp_path.rglob("level=1m/**/*.parquet"):
-        data = bytearray(file.read_bytes())
-        data[len(data) // 3] ^= 255
-        file.write_bytes(data)
+        file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(StoreError):
         store.query(per="1m").column("n")
 
