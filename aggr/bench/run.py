@@ -132,8 +132,8 @@ class _Plan:
         if distribution:
             rows = table_for([measure], ERROR_GROUPS * ERROR_ROWS, distribution, self.seed)
         else:
-            most = min(len(self.rows), ERROR_GROUPS * ERROR_ROWS)
-            rows = self.rows.take(pa.array(np.arange(most) * len(self.rows) // max(most, 1)))
+            row_count = min(len(self.rows), ERROR_GROUPS * ERROR_ROWS)
+            rows = self.rows.take(pa.array(np.arange(row_count) * len(self.rows) // max(row_count, 1)))
         count = max(1, min(ERROR_GROUPS, len(rows) // FEWEST_ERROR_ROWS))
         ids = np.arange(len(rows)) * count // len(rows)
         grouped = rows.append_column(GROUP, pa.array(ids)).combine_chunks()
