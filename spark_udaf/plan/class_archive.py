@@ -19,7 +19,8 @@ _READ = "-XX:SharedArchiveFile="
 
 def archive_file() -> Path | None:
     """Return the file of the archive in the cache folder of the user, which may not exist yet. The name of the file
-    contains a checksum of the JVM and of Spark's jars. Return None if Java or Spark is not installed.
+    contains a checksum of the JVM and of Spark's jars. Return None if Java or Spark is not installed, or if the user has
+    no home folder, as in some containers.
     """
     import pyspark
 
@@ -30,7 +31,10 @@ def archive_file() -> Path | None:
         return None
     program = Path(java).resolve()
     parts = (str(program), program.stat().st_mtime_ns, str(jars.resolve()), jars.stat().st_mtime_ns)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
     return caches / "tiltframe" / f"spark-{zlib.crc32(repr(parts).encode()):08x}.jsa"
 
 

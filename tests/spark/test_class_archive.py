@@ -75,6 +75,15 @@ def test_there_is_no_archive_without_java(tmp_path, monkeypatch):
     assert not archive_in_background()
 
 
+def test_there_is_no_archive_without_a_home_folder(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert archive_file() is None
+
+
 def test_another_version_of_java_has_another_archive(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     (tmp_path / "jars").mkdir()
