@@ -19,8 +19,10 @@ _READ = "-XX:SharedArchiveFile="
 
 def archive_file() -> Path | None:
     """Return the file of the archive in the cache folder of the user, which may not exist yet. The name of the file
-    contains a checksum of the JVM and of Spark's jars. Return None if Java or Spark is not installed, or if the user has
-    no home folder, as in some containers.
+    contains a checksum of the JVM and of Spark's jars.
+
+    Return None if Java or Spark is not installed, if the user has no home folder, as in some containers, or if the name
+    of the folder has spaces, which separate options of the JVM.
     """
     import pyspark
 
@@ -35,7 +37,8 @@ def archive_file() -> Path | None:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
         return None
-    return caches / "tiltframe" / f"spark-{zlib.crc32(repr(parts).encode()):08x}.jsa"
+    file = caches / "tiltframe" / f"spark-{zlib.crc32(repr(parts).encode()):08x}.jsa"
+    return None if " " in str(file) else file
 
 
 def java_options() -> str:

@@ -84,6 +84,11 @@ def test_there_is_no_archive_without_a_home_folder(monkeypatch):
     assert archive_file() is None
 
 
+def test_there_is_no_archive_in_a_folder_with_spaces(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/my name/caches")
+    assert archive_file() is None
+
+
 def test_another_version_of_java_has_another_archive(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     (tmp_path / "jars").mkdir()
