@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal, getcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 
@@ -20,8 +20,9 @@ def root(x: Fraction, sign: Fraction) -> float:
     """Return the square root of ``x``, computed to 400 decimal digits and rounded to a double, with the sign of
     ``sign``.
     """
-    getcontext().prec = 400
-    return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
+    with localcontext(prec=400):
+        number = float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt())
+    return math.copysign(number, 1 if sign >= 0 else -1)
 
 
 def mean_of(values: Sequence[float]) -> Fraction:

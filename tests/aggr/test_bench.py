@@ -179,7 +179,7 @@ def test_peers_give_results_of_the_same_rows(measure, peers):
 
 
 def test_clickhouse_gives_results_of_the_same_rows():
-    pytest.importorskip("chdb")
+    pytest.importorskip("chdb", reason="chdb is only in the environment of the benchmarks")
     data = pa.table({"x": bench.draw("normal", 1000)})
     peer = "clickhouse:quantilesDD(0.01, 0.5, 0.9)(x)"
     report = bench.bench(aggr.dds("x", [0.5, 0.9]), against=peer, data=data, groups=(3,), rounds=1, memory=False)

@@ -124,7 +124,7 @@ BAD_ROWS = {
     "times beyond": ROWS.set_column(0, "ts", pa.array([2**62] * 3)),
     "times before year 2": ROWS.set_column(0, "ts", pa.array([-(10**14)] * 3)),
     "keys of lists": ROWS.set_column(1, "host", pa.array([[1]] * 3)),
-    "keys of structs": ROWS.set_column(1, "host", pa.array([{"a": 1}] * 3)),
+    "keys of structs with lists": ROWS.set_column(1, "host", pa.array([{"a": [1]}] * 3)),
     "text to be summed": ROWS.set_column(2, "bytes", pa.array(["a"] * 3)),
     "a column twice": pa.table([*ROWS.columns, ROWS.column("ms")], names=["ts", "host", "bytes", "ms", "ms"]),
     "the time twice": pa.table([*ROWS.columns, ROWS.column("ts")], names=["ts", "host", "bytes", "ms", "ts"]),

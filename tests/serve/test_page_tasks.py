@@ -134,7 +134,8 @@ def test_the_host_with_the_worst_p99_last_night(shop, tab):
     lines = legend(tab)
     assert len(lines) == 10 < len(worst)
     first, numbers = next(iter(lines.items()))
-    assert worst[first] == max(worst.values())
+    # the page compares quantiles of sketches, each of which may differ by 1 %
+    assert worst[first] == pytest.approx(max(worst.values()), rel=0.0202)
     assert float(numbers[1]) == pytest.approx(worst[first], rel=0.0101)  # the accuracy of the sketch
 
 

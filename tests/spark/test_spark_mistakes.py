@@ -64,7 +64,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.merge(states, 'host')": "by must be a list of column names",
     "su.merge(states, None)": "by must be a list of column names",
     "su.merge(states, ['nope'])": "the data has no column 'nope'",
-    "su.merge(states, ['d'])": "the key 'd' has type struct",
+    "su.merge(states, ['d'])": "the key 'd.sum' is a struct with the field 'limbs' of type list",
     "su.finish(3, FRAME)": "expected a Spark DataFrame",
     "su.finish(states, None)": "measures must name at least one",
     "su.finish(states, {})": "measures must name at least one",

@@ -120,6 +120,12 @@ class Description:
     name: str = "s"
     retention: dict[str, str] = field(default_factory=lambda: {"1s": "1s", "2s": "3s"})
 
+    def __post_init__(self) -> None:
+        """Leave out the retention of levels that an evolution has removed."""
+        names = {level.name for level in LEVELS[: self.count]}
+        kept = {name: duration for name, duration in self.retention.items() if name in names}
+        object.__setattr__(self, "retention", kept)
+
     @property
     def frame(self) -> Frame:
         return Frame(LEVELS[: self.count], self.measures)
