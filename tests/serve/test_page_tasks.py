@@ -134,7 +134,7 @@ def test_the_host_with_the_worst_p99_last_night(shop, tab):
     lines = legend(tab)
     assert len(lines) == 10 < len(worst)
     first, numbers = next(iter(lines.items()))
-    # the page compares quantiles of sketches, each of which may differ by 1 %
+    # the page compares quantiles of sketches, which may differ by 1 % each
     assert worst[first] == pytest.approx(max(worst.values()), rel=0.0202)
     assert float(numbers[1]) == pytest.approx(worst[first], rel=0.0101)  # the accuracy of the sketch
 

@@ -123,8 +123,8 @@ class Description:
     def __post_init__(self) -> None:
         """Leave out the retention of levels that an evolution has removed."""
         names = {level.name for level in LEVELS[: self.count]}
-        kept = {name: duration for name, duration in self.retention.items() if name in names}
-        object.__setattr__(self, "retention", kept)
+        retention = {name: duration for name, duration in self.retention.items() if name in names}
+        object.__setattr__(self, "retention", retention)
 
     @property
     def frame(self) -> Frame:
