@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.versions import has_page_checksums
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store import StoreError
@@ -158,7 +159,12 @@ def test_rows_of_small_files_are_cached_until_the_file_changes(tmp_path):
         for _ in range(2):
             assert store.query(per="1m", within=within).column("n").to_pylist() == counts
     for file in tmp_path.rglob("level=1m/**/*.parquet"):
-        file.write_bytes(file.read_bytes()[:-9])
+        data = bytearray(file.read_bytes())
+        if has_page_checksums():  # then a file of the same size that differs in one byte is found, too
+            data[len(data) // 3] ^= 255
+        else:
+            del data[-9:]
+        file.write_bytes(data)
     with pytest.raises(StoreError):
         store.query(per="1m").column("n")
 
