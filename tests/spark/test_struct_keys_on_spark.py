@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ def files(rows, tmp_path):
     folder.mkdir()
     for number in range(3):
         pq.write_table(rows.slice(100 * number, 100), folder / f"{number}.parquet")
+        # A stream reads files in the order of their times, which have to differ.
+        os.utime(folder / f"{number}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
     return str(folder)
 
 
