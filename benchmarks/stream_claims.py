@@ -8,6 +8,8 @@
 - windows that close: milliseconds from the watermark to emitted results, and to a commit
 - hopping windows, compared with tumbling windows whose length is the hop: CPU seconds
 - queries of a store while its old windows expire, compared with queries at other times: milliseconds
+- streams that are killed between two commits: seconds from a restart to the next commit, and rows that are lost or
+  counted twice
 - records with twenty fields, compared with a table that has one row per field: CPU seconds; the states have the same
   bits
 """
@@ -33,6 +35,7 @@ import aggr
 from aggr import each
 from aggr.bench.timing import circumstances, one_core
 from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.stream_crashes import crashes
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
@@ -287,6 +290,7 @@ def main(quick: bool, out: Path | None) -> list[MustHold]:
         "close to sink": partial(close_to_sink, 100 if quick else 1_000),
         "hopping": partial(hopping, rows),
         "retention while querying": partial(retention_while_querying, 4 if quick else 12),
+        "crashes": partial(crashes, (events(n, 10_000) for n in range(200 if quick else 3_000)), 2 if quick else 20),
         "records": partial(records, 10_000 if quick else 5_000_000),
     }
     figures, lines = {}, list[MustHold]()

@@ -13,9 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import aggr
 from benchmarks import querying, storing
 from benchmarks.account import account
 from benchmarks.pictures import PICTURES, write_pictures
+from benchmarks.stream_claims import events
+from benchmarks.stream_crashes import count_wrong_rows, crashes
+from tiltframe import FrameStore, TiltFrame
 
 
 @pytest.mark.spark
@@ -69,6 +73,24 @@ def test_wrong_results_of_a_system_fail_the_benchmark_of_queries():
     for name, values in {"t": [0, 61], "host": ["a", "c"], "n": [1, 3], "avg": [0.5, 2.1]}.items():
         with pytest.raises(ValueError, match=f"one and other: .* the columns {name} differ"):
             querying.check({"one": right, "other": _Results(**{name: values})}, [panel])
+
+
+@pytest.mark.long
+def test_a_killed_stream_of_the_benchmark_counts_each_row_once():
+    figures, limits = crashes((events(second, 1_000) for second in range(600)), kills=1)
+    assert figures["kills"] == 1
+    assert figures["rows"] == 600_000
+    assert [line.got for line in limits if line.most == 0] == [0]
+
+
+def test_the_benchmark_of_crashes_counts_wrong_rows(tmp_path):
+    measures = {"n": aggr.count(), "total": aggr.sum("k")}
+    store = FrameStore(tmp_path, TiltFrame(["10s", "1m", "10m", "1h"], "ts", measures, ["k"]))
+    store.append_rows(events(0, 100), "w", 1)
+    total = int(pc.sum(events(0, 100)["k"]).as_py())
+    assert count_wrong_rows(tmp_path, (100, total)) == 0
+    assert count_wrong_rows(tmp_path, (101, total)) == 4  # one row is lost at each of four levels
+    assert count_wrong_rows(tmp_path, (100, total + 1)) == 4
 
 
 def _started(query, *stages):

@@ -1,0 +1,123 @@
+"""Streams that are killed between two commits: seconds until the next commit, and rows that are lost or counted twice.
+
+The process is ``tiltframe stream`` with a store and a saved state. It reads files of a folder, is killed by SIGKILL at
+random times, and is started again. Another process reads the same files without a kill.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.musthold import MustHold
+from tiltframe import FrameStore
+
+_STREAM = "--stream s --time ts --key k --measure n=count() --measure total=sum(k) --levels 10s,1m,10m,1h --once"
+_PATIENCE = 120.0  # seconds until a stream that does not commit is an error
+
+
+@dataclass
+class _Streams:
+    """The runs of one stream, from a folder of files into a store."""
+
+    arrived: Path
+    folder: Path
+    seconds: float = 0.0  # of all runs together
+    to_first_commit: list[float] = field(default_factory=list)  # seconds of each run
+    uncommitted: list[float] = field(default_factory=list)  # seconds from the last commit of a run to its kill
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def run(self, kill_after: float | None = None) -> bool:
+        """Start a process. Kill it ``kill_after`` seconds after its first commit. Without ``kill_after``, wait until it
+        has read all files and closed all windows. Return whether it ended by itself.
+        """
+        options = [*_STREAM.split(), "--store", str(self.store), "--state", str(self.folder / "state")]
+        options += ["--drain"] if kill_after is None else []
+        begun, before = time.perf_counter(), self._commits()
+        with subprocess.Popen(
+            [sys.executable, "-m", "tiltframe.cli", "stream", str(self.arrived), *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            while (commits := self._commits()) == before and process.poll() is None:
+                assert time.perf_counter() - begun < _PATIENCE, "the stream does not commit"
+                time.sleep(0.005)
+            self.to_first_commit.append(time.perf_counter() - begun)
+            committed = time.perf_counter()
+            while kill_after is not None and process.poll() is None and time.perf_counter() - begun < _PATIENCE:
+                if (newest := self._commits()) != commits:
+                    commits, committed = newest, time.perf_counter()
+                if time.perf_counter() - begun > self.to_first_commit[-1] + kill_after:
+                    process.kill()
+                    self.uncommitted.append(time.perf_counter() - committed)
+                    break
+                time.sleep(0.005)
+            status = process.wait()
+        self.seconds += time.perf_counter() - begun
+        assert status == 0 or kill_after is not None, f"the stream failed with status {status}"
+        return status == 0
+
+    def _commits(self) -> int:
+        """Return the number of versions of the store's table."""
+        return sum(1 for _ in self.store.glob("tiltframe/_delta_log/*.json"))
+
+
+def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Write a file for each table of ``batches``, whose columns are ``ts`` and the integer ``k``. Kill a stream of
+    these files up to ``kills`` times. Return the figures with their limits.
+    """
+    chance, totals = Random(48), (0, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        arrived = Path(folder) / "arrived"
+        arrived.mkdir()
+        for number, batch in enumerate(batches):
+            pq.write_table(batch, arrived / f"{number:06}.parquet")
+            totals = (totals[0] + batch.num_rows, totals[1] + pc.sum(batch["k"]).as_py())
+        streams = {}
+        for name in ("without", "with"):
+            (Path(folder) / name).mkdir()
+            streams[name] = _Streams(arrived, Path(folder) / name)
+        killed = streams["with"]
+        while len(killed.uncommitted) < kills and not killed.run(chance.uniform(0, 1.5)):
+            pass
+        killed.run()
+        streams["without"].run()
+        wrong = sum(count_wrong_rows(stream.store, totals) for stream in streams.values())
+    figures = {
+        "kills": len(killed.uncommitted),
+        "rows": totals[0],
+        "seconds_to_first_commit": median(killed.to_first_commit[1:]),
+        "seconds_from_commit_to_kill": median(killed.uncommitted),
+        "seconds_of_all_runs": killed.seconds,
+        "seconds_without_kills": streams["without"].seconds,
+        "lost_or_doubled_rows": wrong,
+    }
+    return figures, [
+        MustHold(f"rows lost or counted twice after {figures['kills']} kills", 0, wrong),
+        MustHold("seconds from a restart to the first commit", 5, figures["seconds_to_first_commit"]),
+    ]
+
+
+def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
+    """Return by how many rows a stored count differs from the rows that arrived, and 1 if a sum differs."""
+    wrong = 0
+    for level in ("10s", "1m", "10m", "1h"):
+        results = FrameStore(store).query(level)
+        counts, sums = pc.sum(results["n"]).as_py(), int(pc.sum(results["total"]).as_py())
+        wrong += abs(counts - totals[0]) or int(sums != totals[1])
+    return wrong
