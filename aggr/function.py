@@ -552,7 +552,8 @@ def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
 
 
 def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
-    """Return the input of a function as one array. For several inputs, it is a struct with the fields `inputs`.
+    """Return the input of a function as one array. If the function has several inputs, the array is a struct with one
+    field per input, named as in ``function.inputs``.
 
     ``values`` is an array, a struct of all inputs, or a sequence with one array per input.
     """

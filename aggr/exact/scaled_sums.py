@@ -47,7 +47,7 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
 
 
 def read_scaled(sums: pa.StructArray) -> ExactNumbers:
-    """Return sums as exact numbers, which all have the maximum number of decimal places in the column."""
+    """Return sums as exact numbers, all with the same number of decimal places: the largest that occurs."""
     places = _places_of(sums)
     common_places = int(places.max(initial=0))
     if common_places == 0:

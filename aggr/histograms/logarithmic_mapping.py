@@ -138,7 +138,8 @@ class LogarithmicMapping:
 
     def _values(self, keys: Whole) -> Floats:
         power = keys / self._multiplier
-        # the power of the largest keys is computed as 2 · 2^(power - 1), which does not overflow
+        # 2^power overflows for the largest keys, although their values are finite. For these keys, 2^(power - 1) is
+        # computed, and multiplied by 2 at the end, after the factor 2 / (1 + gamma), which is below 1.
         half = np.where(power > 1023.0, 1.0, 0.0)
         with np.errstate(over="ignore"):
             values: Floats = exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)

@@ -25,7 +25,7 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError as error:
-        raise MissingExtra("a message of Prometheus", extra, error) from None
+        raise MissingExtra("a Protocol Buffers message", extra, error) from None
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package)
     for message, fields in table.items():

@@ -133,7 +133,8 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
         # the name in the files, and Arrow would not find the column.
         if column.name() not in scan.schema.names:
             raise NotPlain(
-                f"its condition uses {column.name()!r}, and its files have {', '.join(scan.schema.names)}"[:300]
+                f"its condition uses {column.name()!r}, which its files do not have under exactly this name; write the "
+                f"name as in the files: {', '.join(scan.schema.names)}"[:300]
             )
     chosen = [_condition(condition, scan.schema) for condition in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)

@@ -48,4 +48,6 @@ class OpenedStore(Protocol):
         """Create the store if it does not exist, and check that it accepts states of a schema."""
 
     def created_for(self, states: pa.Schema) -> Manifest:
-        """Create the store, if it does not exist, for states with a schema that `check_states` has returned."""
+        """Return the manifest of the store. If the store does not exist, create it first. ``states`` is a schema that
+        `check_states` has returned.
+        """

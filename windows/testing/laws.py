@@ -81,7 +81,9 @@ class Case:
 
 
 def contains(case: Case) -> None:
-    """Each time lies in its intervals, and the indices of times are in ascending order."""
+    """Each time lies in every interval that the window assigns to it, and the assignments are in the order of the
+    times.
+    """
     assigned = case.window.assign(case.times)
     holds(len({len(column) for column in assigned}) == 1, "rows, starts and ends have different lengths")
     holds(bool((np.diff(assigned.rows) >= 0).all()), "rows do not ascend")

@@ -19,7 +19,8 @@ from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
 # The maximum number of attempts. After a failed attempt, `retry_on_conflict` waits for a random time. The upper bound
-# of this time is 5 ms after the first attempt, and doubles with each attempt up to 0.5 s. All waits take about 50 s.
+# of this time is 5 ms after the first attempt, and doubles with each attempt up to 0.5 s. All waits together take about
+# 50 s.
 _TRIES = 200
 
 Result = TypeVar("Result")

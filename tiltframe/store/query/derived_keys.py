@@ -172,9 +172,13 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
     Raise ``ValueError`` if a key of the frame is listed under another name, or if a derived key cannot have its name.
     """
     for name, key in keys.items():
-        if not is_name(name) or (not isinstance(key, DerivedKey) and key != name):
-            derived = "".join(f", or NAME: {kind.call}" for kind in key_kinds().values())
-            raise ValueError(f"a key must be a key of the frame{derived}; got {shown(name)}: {shown(key)}")
+        if not is_name(name):
+            raise ValueError(f"the name of a key must be text that is not blank; got {shown(name)}: {shown(key)}")
+        if not isinstance(key, DerivedKey) and key != name:
+            calls = "".join(f", or NAME: {kind.call}" for kind in key_kinds().values())
+            raise ValueError(
+                f"keys may contain keys of the frame under their own names{calls}; got {shown(name)}: {shown(key)}"
+            )
         if isinstance(key, DerivedKey):
             key.check(name)
     return dict(keys)

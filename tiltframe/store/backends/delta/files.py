@@ -292,7 +292,7 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # The log states the number of all rows of the files. With conditions, ``rows`` does not have all of them, so Arrow
+    # The log records the number of all rows of the files. With conditions, ``rows`` does not have all of them, so Arrow
     # reads their number from the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
