@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-_JAVA = 17  # the oldest version that Spark 4 supports
+from tiltframe.java import NoJava, find_java
+
 _FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
 _MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
 
@@ -69,35 +69,11 @@ def _package(name: str, bounds: str, extra: str | None) -> Finding:
 
 
 def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if program is None or not Path(program).exists():
-        where = f"JAVA_HOME={home} does not contain bin/java" if home else "there is no java on the PATH"
-        return Finding(
-            "Java", False, where, f"for Spark, install Java {_JAVA} or newer, such as openjdk-17-jre-headless"
-        )
     try:
-        version_output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("Java", False, f"{program} does not run: {error}", "set JAVA_HOME to a working Java")
-    return java_finding(version_output.stderr + version_output.stdout, program)
-
-
-def java_finding(version_output: str, program: str) -> Finding:
-    """Return the result of the check of Java. ``version_output`` is the output of ``java -version``, and ``program``
-    the path of java.
-
-    >>> java_finding('openjdk version "1.8.0_392"', "java").do
-    'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
-    >>> java_finding('openjdk version "21.0.2" 2024-01-16', "java").ok
-    True
-    """
-    match = re.search(r'version "(?:1\.)?(\d+)', version_output)
-    if match is None:
-        return Finding("Java", False, f"{program} does not print a version", "set JAVA_HOME to a working Java")
-    ok = int(match[1]) >= _JAVA
-    do = "" if ok else f"Spark 4 needs Java {_JAVA} or newer: install one, and set JAVA_HOME to it"
-    return Finding("Java", ok, f"{match[1]} at {program}", do)
+        java = find_java()
+    except NoJava as error:
+        return Finding("Java", False, error.problem, error.do)
+    return Finding("Java", True, f"{java.version} at {java.program}")
 
 
 def _workers() -> Finding:

@@ -20,7 +20,8 @@ from aggr.bench.report import Report
 from aggr.measure import Measure
 from spark_udaf.bench.rows import random_table
 from spark_udaf.bench.run import bench, checked_peers
-from spark_udaf.plan.session import PARTITIONS, has_java, is_client_only, parallelism, started
+from spark_udaf.plan.session import PARTITIONS, is_client_only, parallelism, started
+from tiltframe.java import find_java
 from tiltframe.tabular import rows_of
 
 _TEXT_FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".zst", ".bz2", ".xz")
@@ -65,8 +66,9 @@ def run(
         random_table(measures, _CHECKED_ROWS, distribution, seed)
     for measure in measures:
         checked_peers(against, measure)
-    if is_client_only() or not has_java():
-        raise ValueError("bench --spark starts classic Spark, which needs Java 17 and PySpark: install both")
+    if is_client_only():
+        raise ValueError("bench --spark starts classic Spark, and only its client is installed; install pyspark")
+    find_java()
     names = [*dict.fromkeys([name for measure in measures for name in measure.columns()]), *keys]
     with tempfile.TemporaryDirectory() as temporary:
         path = None if data is None else _parquet(data, names, time, Path(temporary))

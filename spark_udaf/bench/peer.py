@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 
 from aggr.bench.costs import GROUP
 from aggr.bench.peers import Peer
-from spark_udaf.plan.session import PARTITIONS, has_java, local_session
+from spark_udaf.plan.session import PARTITIONS, local_session
 from spark_udaf.versions.arrow_tables import collect_arrow
 from spark_udaf.versions.java_objects import scheduler_of
+from tiltframe.java import NoJava, find_java
 
 _ONE_CORE = {"spark.master": "local[1]", PARTITIONS: "1"}
 
@@ -34,9 +35,11 @@ class SparkPeer(Peer):
     is_in_process = False
 
     def check(self) -> None:
-        """Raise ``ValueError`` if Java, which Spark needs, is not installed."""
-        if not has_java():
-            raise ValueError(f"{self} needs Java: install Java 17, or leave the peer out")
+        """Raise ``ValueError`` if Spark cannot start Java."""
+        try:
+            find_java()
+        except NoJava as error:
+            raise ValueError(f"{self} needs Java: {error}, or leave the peer out") from None
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
         """Load the rows into Spark's memory, and return a function that evaluates the expression for each group."""

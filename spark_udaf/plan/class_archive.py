@@ -8,11 +8,12 @@ not fit the archive, because it has another version or other jars, ignores it.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+
+from tiltframe.java import java_program
 
 _READ = "-XX:SharedArchiveFile="
 
@@ -26,8 +27,7 @@ def archive_file() -> Path | None:
     """
     import pyspark
 
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    java = java_program()
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
     if java is None or not jars.is_dir():
         return None

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from aggr.compiling.interrupts import hold_interrupts
 from spark_udaf.plan.class_archive import java_options
 from spark_udaf.plan.engine import engine_of
 from spark_udaf.versions.java_objects import scheduler_of
+from tiltframe.java import NoJava, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,13 +83,12 @@ def is_client_only() -> bool:
 
 
 def has_java() -> bool:
-    """Return whether Spark can start Java."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else "java"
+    """Return whether Spark can start Java in a version that it supports."""
     try:
-        return subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
-    except OSError:
+        find_java()
+    except NoJava:
         return False
+    return True
 
 
 @contextmanager

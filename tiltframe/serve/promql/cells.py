@@ -97,8 +97,8 @@ class Vector:
         return int(twice[0]) // moments if len(twice) else None
 
     def by_group(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Combine the series of each group. Return the values of the groups, and a mask that is true where a value
-        exists, both of shape (groups, moments). ``ids`` has the group of each series. Of the series in a group, at most
+        """Combine the series of each group. Return the values of the groups, and a mask of the values that
+        exist, both of shape (groups, moments). ``ids`` has the group of each series. Of the series in a group, at most
         one may have a value at a moment.
         """
         shape = groups, self.present.shape[1]

@@ -1,0 +1,76 @@
+"""The Java that Spark starts on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Java(NamedTuple):
+    """An installed Java: the path of its program, and its major version."""
+
+    program: str
+    version: int
+
+
+class NoJava(ValueError):
+    """Raised if Spark cannot start Java. ``problem`` is the result of the search, and ``do`` is advice for the user."""
+
+    def __init__(self, problem: str, do: str) -> None:
+        """Create the error with the message ``problem``; ``do``."""
+        super().__init__(f"{problem}; {do}")
+        self.problem, self.do = problem, do
+
+
+def java_program() -> str | None:
+    """Return the path of the Java program that Spark starts: that of the variable JAVA_HOME, or ``java`` on the PATH.
+    Return None if it does not exist.
+    """
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
+
+
+def find_java() -> Java:
+    """Return the Java that Spark starts. Java is run once to read its version.
+
+    Raises
+    ------
+    NoJava
+        If Java is not installed, does not run, or is older than the installed PySpark requires.
+    """
+    program = java_program()
+    spark, oldest = _oldest_version()
+    if program is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f"JAVA_HOME={home} does not contain bin/java" if home else "there is no java on the PATH"
+        raise NoJava(where, f"for Spark, install Java {oldest} or newer, such as openjdk-17-jre-headless")
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoJava(f"{program} does not run: {error}", "set JAVA_HOME to a working Java") from None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if match is None:
+        raise NoJava(f"{program} does not print a version", "set JAVA_HOME to a working Java")
+    if int(match[1]) < oldest:
+        raise NoJava(
+            f"{match[1]} at {program}", f"{spark} needs Java {oldest} or newer: install one, and set JAVA_HOME to it"
+        )
+    return Java(program, int(match[1]))
+
+
+def _oldest_version() -> tuple[str, int]:
+    """Return the name of the installed Spark, and the oldest version of Java that it supports. If PySpark is not
+    installed, the values are those of Spark 4.
+    """
+    for package in ("pyspark", "pyspark-client"):
+        try:
+            major = int(version(package).partition(".")[0])
+        except PackageNotFoundError:
+            continue
+        return (f"Spark {major}", 17 if major >= 4 else 8)
+    return "Spark 4", 17
