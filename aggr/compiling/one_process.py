@@ -8,6 +8,7 @@ way, so a remaining lock file does not block other processes. If files cannot be
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -50,6 +51,7 @@ class _Turn:
     def __init__(self) -> None:
         self.depth = 0  # the depth of nested compilations: a loop, and the loops that it calls
         self.file: int | None = None
+        self.has_paused_collector = False
 
     def take(self, folder: str) -> bool:
         """Lock a folder, unless this process already has a lock. Return True if this call has locked the folder.
@@ -75,9 +77,25 @@ class _Turn:
             file, self.file = self.file, None
             os.close(file)  # closing the file releases the lock
 
+    def pause_collector(self) -> None:
+        """Switch Python's garbage collector off while this process compiles.
+
+        The compiler creates millions of objects, but few reference cycles. Without the search for cycles, compiling
+        takes a tenth less time, and 10 MB more memory.
+        """
+        self.has_paused_collector = gc.isenabled()
+        gc.disable()
+
+    def resume_collector(self) -> None:
+        """Switch the garbage collector on again if `pause_collector` has switched it off."""
+        if self.has_paused_collector:
+            self.has_paused_collector = False
+            gc.enable()
+
     def forget(self) -> None:
         """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""
         self.depth, self.file = 0, None
+        self.resume_collector()
 
 
 _turn = _Turn()
@@ -129,6 +147,8 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
 
     def compile_in_turn(signature: Any) -> Any:
         with hold_interrupts(), global_compiler_lock:
+            if not _turn.depth:
+                _turn.pause_collector()
             _turn.depth += 1
             try:
                 with waiting_for_compiler() if _turn.depth == 1 else nullcontext():
@@ -137,6 +157,7 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
                 _turn.depth -= 1
                 if not _turn.depth:
                     _turn.give_back()
+                    _turn.resume_collector()
 
     dispatcher.compile = compile_in_turn
     in_turn: Callable[..., Any] = dispatcher

@@ -4,6 +4,7 @@ processes.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -215,6 +216,39 @@ def test_a_program_is_told_once_that_it_waits_for_the_compiler(monkeypatch):
         exec(f"def times(x):\n    return {step} * x\n", namespace)
         assert compiled(namespace["times"])(7) == 7 * step
     assert announced == ["compiling"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_garbage_collector_pauses_only_while_a_loop_is_compiled(is_enabled):
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def __init__(self):
+            self.seen: list[tuple[bool, bool]] = []
+
+        def on_start(self, event):
+            process = os.fork()
+            if not process:
+                os._exit(gc.isenabled())
+            self.seen.append((gc.isenabled(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 1))
+
+        def on_end(self, event):
+            pass
+
+    namespace = {}
+    exec("def thrice(x):\n    return 3 * x\n", namespace)
+    listener = Listener()
+    was_enabled = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with event.install_listener("numba:compile", listener):
+            assert compiled(namespace["thrice"])(7) == 21
+        assert gc.isenabled() == is_enabled
+        assert listener.seen == [(False, is_enabled)], "the second value is that of a forked process"
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def test_what_is_kept_on_disk_knows_what_it_calls():
