@@ -131,6 +131,27 @@ def test_a_function_that_reads_results_in_its_own_way_is_asked_again():
     assert not aggr.Sum().is_always_readable(aggr.Sum().state_type(pa.int64()))
 
 
+def test_a_rollup_into_a_store_computes_no_result_that_is_always_readable(monkeypatch, tmp_path):
+    computed = []
+    finish_states = aggr.Avg.finish_states
+
+    def record(function, states):
+        computed.append(len(states))
+        return finish_states(function, states)
+
+    monkeypatch.setattr(aggr.Avg, "finish_states", record)
+    frame = TiltFrame(["1m", "1h"], "ts", {"mean": aggr.avg("x"), "s": aggr.sum("x")}, ["k"])
+    states = rollup(rows((0, "a", 1), (1, "b", 2)), frame)
+    pending = FrameStore(tmp_path / "store", frame).begin("w", 0, states.schema)
+    pending.write_rolled_up(states)
+    overflown = rollup(rows((0, "a", HALF), (1, "a", HALF)), frame)
+    with pytest.raises(OverflowError, match="does not fit into int64"):
+        pending.write_rolled_up(overflown)
+    assert not any(computed), "only the empty states of the schema"
+    pending.write(states)
+    assert any(computed), "states of unknown origin are read"
+
+
 @pytest.mark.parametrize("max_bytes", [1, 1 << 26])
 @pytest.mark.parametrize(
     ("measure", "last_value", "message"),

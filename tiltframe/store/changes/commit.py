@@ -18,13 +18,14 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from aggr.state_checks import mark_as_checked
 from aggr.workers import Workers
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import Backend, Part, Transaction, threads_of
 from tiltframe.store.changes.on_frame import check_frame
-from tiltframe.store.checked_states import check_readable, checked_levels
+from tiltframe.store.checked_states import check_readable, checked_levels, frame_of_fallible_measures
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import EXPIRED, OWN, WATERMARKS
@@ -97,14 +98,21 @@ class Commit:
         and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.append`; states that were already written are then removed.
         """
-        return self.write_rolled_up(checked_levels(states, self.frame))
+        states = checked_levels(states, self.frame)
+        check_readable(states, self.frame)
+        return self._write_readable(states)
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write the states of all levels that a rollup has returned; return a receipt. The levels are not compared with
-        each other, because the rollup has derived each level from the finer one. Raise an error if a result cannot be
-        computed from the states.
+        """Write the states of all levels that a rollup in the same program has returned; return a receipt.
+
+        The levels are not compared with each other, because the rollup has derived each level from the finer one, and
+        the states are not checked for damage. Raise an error if a result cannot be computed from the states.
         """
-        check_readable(states, self.frame)
+        if (fallible := frame_of_fallible_measures(states.schema, self.frame)) is not None:
+            check_readable(mark_as_checked(states), fallible)
+        return self._write_readable(states)
+
+    def _write_readable(self, states: pa.Table) -> str:
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 
