@@ -1,4 +1,4 @@
-"""Errors with a location: put the measure, window or key that caused an error before its message."""
+"""Errors with another text, for example with the measure, window or key that caused the error before the message."""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ class Field(ABC):
         self.check(column)
 
     def merge_checked(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine rows that `check_first` has accepted, like `merge`, and make the remaining checks in the same pass.
+        """Combine values like `merge`, and in the same pass make the checks that `check_first` did not make.
+        `check_first` must have accepted the values.
 
         Parameters
         ----------
@@ -359,8 +360,8 @@ class Exact(Field):
     Parameters
     ----------
     degree : int
-        The maximum number of factors in the products that are summed, which is 2 for sums of floats and of their
-        squares.
+        The maximum number of factors in the products that are summed. The default, 2, is for sums of floats and sums of
+        their squares.
     """
 
     degree: int = 2

@@ -12,9 +12,11 @@ from rich.table import Table
 from aggr.bench.report import OURS, Report
 
 
-def reduce_of(who: str) -> str:
-    """Return the name under which a library reduces rows to states or sketches, without computing results."""
-    return f"{who}, reduce"
+def reduce_of(library: str) -> str:
+    """Return the name of a cost: that of reducing rows to states or sketches with a library, without the computation of
+    results.
+    """
+    return f"{library}, reduce"
 
 
 REDUCE = reduce_of(OURS)

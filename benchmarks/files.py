@@ -34,8 +34,8 @@ _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 def files(rows: int, rounds: int) -> list[Cost]:
     """Compare the reading and aggregation of Parquet files by tiltframe and DuckDB, and return the costs, in
-    nanoseconds per row. There is one file for each kind of rows, those with text keys and those with integer keys, in
-    ascending order of event time. Results are compared before anything is timed. Without DuckDB, return an empty list.
+    nanoseconds per row. One file has text keys, and one has integer keys; the rows of each file are in ascending order
+    of event time. Results are compared before anything is timed. Without DuckDB, return an empty list.
     """
     if not importlib.util.find_spec("duckdb"):
         return []
@@ -130,8 +130,8 @@ def check(path: Path, shape: Shape) -> None:
 
 def _check_quantiles(path: Path, answer: pa.Table) -> None:
     """Raise ``AssertionError`` if a quantile in the first row of ``answer`` differs from the true quantile of this
-    group by more than the relative accuracy of the sketch. A quantile of hdr is also compared with the values at the
-    two neighbouring ranks.
+    group by more than the relative accuracy of the sketch. For hdr, it is enough if the value at the rank, or one of
+    the values at the two neighbouring ranks, is within the accuracy.
     """
     row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])

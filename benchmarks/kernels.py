@@ -30,7 +30,8 @@ from benchmarks.quantiles import QUANTILES
 
 ROWS, GROUPS = 1_000_000, 1_800
 PLAIN_SUM = "numpy:sum(x)"
-MERGED, ROWS_A_PART = 2_500, 400  # the number of merged states, and the rows of each of the `PARTS` states of them
+# the number of states after merging, and the rows in each of the `PARTS` states that are merged into one
+MERGED, ROWS_A_PART = 2_500, 400
 FINISHED, ROWS_A_STATE = 10_000, 500
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 
@@ -112,7 +113,8 @@ def merging(rounds: int) -> list[Kernel]:
 
 def finishing(rounds: int) -> list[Kernel]:
     """Return the nanoseconds per state to compute results, for each function and for the seven exact functions
-    together. States that a job has computed itself are not checked. Those from outside are checked in the same call.
+    together. States that a job has computed itself are not checked again. For states from outside, the time includes
+    the check.
     """
     rows = sample(FINISHED * ROWS_A_STATE)
     measures = {name: getattr(aggr, name)("x") for name in SEVEN}

@@ -74,7 +74,13 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
 
 
 @click.command()
-@click.option("--files", "counts", default="3,10,30,60", show_default=True, help="The number of days.")
+@click.option(
+    "--files",
+    "counts",
+    default="3,10,30,60",
+    show_default=True,
+    help="The numbers of files, one per run. A file has one day.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
 def main(counts: str, out: Path | None) -> None:
     """Measure all commands. Exit with status 1 if a command needs more memory than `CEILING`."""

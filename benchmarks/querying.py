@@ -2,11 +2,11 @@
 
     python -m benchmarks.querying [--quick] [--out FILE]
 
-The rows are those of `benchmarks.storing`, with four rows per key on each of the 364 days before. All systems have them
-at four levels, as `benchmarks.storing` writes them: the store and ClickHouse (chdb) contain states, and DuckDB contains
-results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so it has no part in
-those queries. All systems run in this process and take turns. Before they are timed, their results are compared. A
-query returns an Arrow table with the results in columns.
+The rows are the day of `benchmarks.storing`, and four rows per key on each of the 364 days before it. All systems have
+them at four levels, as `benchmarks.storing` writes them: the store and ClickHouse (chdb) contain states, and DuckDB
+contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so it has no
+part in those queries. All systems run in this process and take turns. Before they are timed, their results are
+compared. A query returns an Arrow table with the results in columns.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01
 
 @dataclass(frozen=True)
 class Panel:
-    """One query: results at a level of the last days, of some keys, or merged over all keys.
+    """One query: the results of one level for the last days, per key or merged over all keys.
 
     ``hosts`` is the number of keys, or None for all keys. With ``is_merged``, the results are merged over all keys.
     """

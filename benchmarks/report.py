@@ -43,8 +43,8 @@ class Claim:
     package: str = "benchmarks"
 
     @property
-    def line(self) -> str:
-        """The line of a shell that measures the claim. It must be run in the root folder of the project."""
+    def shell_command(self) -> str:
+        """The shell command that measures the claim. It must be run in the root folder of the project."""
         return f"python -m {self.package}.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
 
     def section(self, figures: dict[str, Any]) -> Lines:
@@ -54,7 +54,7 @@ class Claim:
         yield from self.result_lines(figures)
         if self.picture:
             yield from ("", f"![{self.title}](../{(RESULTS / self.picture).relative_to(ROOT)})")
-        yield from ("", f"`{self.line}`: {', '.join(versions)}.", "")
+        yield from ("", f"`{self.shell_command}`: {', '.join(versions)}.", "")
 
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
@@ -75,7 +75,8 @@ def must_hold(figures: Any) -> Lines:
 def exactness(figures: Any) -> Lines:
     """Return a table with the fewest correct digits of each engine."""
     engines = figures["digits"]
-    yield "Correct digits of the worst pair of columns; *all*: each result is the double nearest to the exact value."
+    yield "The fewest correct digits of all pairs of columns in a data set. *all*: each result is the double nearest"
+    yield "to the exact value."
     yield ""
     functions = list(next(iter(engines["tiltframe"].values())))
     cases = [(name, function) for name in engines["tiltframe"] for function in functions]
@@ -212,7 +213,8 @@ def one_core(figures: Any) -> Lines:
     rows = (
         [": ".join(way), *(f"{ns[*way, case]:,.0f}" if (*way, case) in ns else "" for case in cases)] for way in ways
     )
-    yield "Nanoseconds per row to compute quantiles."
+    yield "Nanoseconds per row. Rows with *reduce* only reduce rows to states or sketches; the others also compute the"
+    yield "quantiles."
     yield ""
     yield from table(["", *cases], rows)
     yield ""
@@ -286,8 +288,8 @@ def year(figures: Any) -> Lines:
     """Return a table of the times of queries of a store with many states."""
     seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
     states = f"{figures['states']['1m']:,} states of one minute ({figures['days']} days, 1,000 keys)"
-    yield f"Seconds to query {states} in a store, and the same"
-    yield "results per minute in Parquet files with DuckDB."
+    yield f"Seconds to query a store with {states},"
+    yield "and to query their results in Parquet files with DuckDB."
     yield ""
     yield from table(
         ["", "store", "DuckDB"], ([query, f"{seconds[query]:.2f}", f"{duckdb[query]:.2f}"] for query in duckdb)
@@ -307,16 +309,18 @@ def harness(figures: Any) -> Lines:
 
 def agreement(figures: Any) -> Lines:
     """Return a table of the ratios that `aggr.bench` and the earlier harness measure."""
-    yield f"The harness of revision {figures['revision']}, which `aggr.bench` has replaced, measured the functions of"
-    yield "today in turn with `aggr.bench`. All figures are ratios to a reference of the same run: the function sum for"
-    yield "reducing rows, and DuckDB's approx_quantile for quantiles. The first column has the ratios in the results of"
-    yield "that revision, which were measured with its functions and on another machine."
+    yield f"The harness of revision {figures['revision']}, which `aggr.bench` has replaced, and `aggr.bench` took turns"
+    yield "to measure the functions of today. All figures are ratios to a reference of the same run: the function sum"
+    yield "for reducing rows, and DuckDB's approx_quantile for quantiles. The first column has the ratios in the"
+    yield "results of that revision, which were measured with its functions and on another machine."
     yield ""
     rows = (
         [line["what"], *(f"{line[by]:,.2f}" for by in ("stored", "old", "bench")), f"{line['bench'] / line['old']:.2f}"]
         for line in figures["ratios"]
     )
-    yield from table(["", f"results of {figures['revision']}", "earlier harness", "aggr.bench", "quotient"], rows)
+    yield from table(
+        ["", f"results of {figures['revision']}", "earlier harness", "aggr.bench", "aggr.bench / earlier"], rows
+    )
 
 
 def mutants(figures: Any) -> Lines:
@@ -325,7 +329,7 @@ def mutants(figures: Any) -> Lines:
     """
     files = figures["files"].values()
     places = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
-    yield "A mutant is a copy of the code that is changed at one place. A test kills a mutant if it fails for it."
+    yield "A mutant is a copy of the code that is changed at one place. A test kills a mutant if the test fails on it."
     yield f"{places} places in {len(files)} files were chosen at random with the seed {figures['seed']}. The tests of"
     yield "the changed file were run as by `make test` and, if all of them passed, as by `make test-all`. Each mutant"
     yield "that survived was examined. Either a new test now kills it, or no test can, because its results are the same"
@@ -344,9 +348,9 @@ def mutants(figures: Any) -> Lines:
             for survivor in mutated_file["survivors"]
         )
         killed, total = test + test_all, test + test_all + none
-        able = total - now["equivalent"] - now["speed"]
+        killable = total - now["equivalent"] - now["speed"]
         counts = [total, test, test_all, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
-        scores = (f"{count / able:.1%}" for count in (killed, killed + now["killed"]))
+        scores = (f"{count / killable:.1%}" for count in (killed, killed + now["killed"]))
         rows.append([part, *map(str, counts), *scores])
     killers = "killed by make test, by make test-all, by new tests"
     head = f"mutants, {killers}, equivalent, speed alone, alive, score before, score now"
@@ -395,7 +399,7 @@ def page() -> str:
 def main(run: bool) -> None:
     """Write the report. With ``run``, measure first, and exit with status 1 if a command reports an exceeded limit."""
     failed = []
-    for line in dict.fromkeys(claim.line for claim in CLAIMS) if run else ():
+    for line in dict.fromkeys(claim.shell_command for claim in CLAIMS) if run else ():
         click.echo(line)
         if subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, check=False).returncode:
             failed.append(line)

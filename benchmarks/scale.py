@@ -1,7 +1,7 @@
 """Roll up 1, 10 and 100 days of files into a store with Spark, and compare the costs with those that `explain`
 predicts. Each day has the same number of rows.
 
-python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
+python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local[2]] [--out FILE]
 
 A day has 24 Parquet files, one per hour, in the order of time, with latencies of 1,000 hosts. Each day is one commit,
 as in a backfill. A first run, which compiles loops, is not measured. Memory is the peak of all Python workers together,
@@ -55,30 +55,30 @@ FRAME = TiltFrame(
 )
 
 
-def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
+def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, first_key_share: float = 0) -> pa.Table:
     """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. Their keys are
-    random, but a fraction ``of_first`` of the rows has the first key.
+    random. A share ``first_key_share`` of the rows gets the first key instead.
     """
     draws = np.random.default_rng(seed)
     drawn = draws.integers(0, keys, count)
-    if of_first:
-        drawn[draws.random(count) < of_first] = 0
+    if first_key_share:
+        drawn[draws.random(count) < first_key_share] = 0
     hosts = pa.DictionaryArray.from_arrays(pa.array(drawn, pa.int32()), [f"host-{i:04}" for i in range(keys)])
     times = pa.array(np.sort(draws.integers(0, length, count)) + begin, pa.timestamp("us", "UTC"))
     return pa.table({"ts": times, "host": hosts.cast(pa.string()), "ms": np.round(draws.lognormal(3, 1, count), 3)})
 
 
-def write_hour(folder: Path, keys: int, of_first: float, hour: int, count: int) -> None:
+def write_hour(folder: Path, keys: int, first_key_share: float, hour: int, count: int) -> None:
     """Write the Parquet file of one hour, with ``count`` rows."""
-    rows = rows_of(BEGIN + hour * HOUR, length=HOUR, count=count, seed=hour, keys=keys, of_first=of_first)
+    rows = rows_of(BEGIN + hour * HOUR, length=HOUR, count=count, seed=hour, keys=keys, first_key_share=first_key_share)
     pq.write_table(rows, folder / f"hour-{hour:05}.parquet")
 
 
-def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: float = 0) -> None:
+def write_hours(folder: Path, counts: list[int], keys: int = KEYS, first_key_share: float = 0) -> None:
     """Write one file per hour to a new folder. The file of an hour has ``counts[hour]`` rows."""
     folder.mkdir(parents=True)
     with ProcessPoolExecutor(2) as pool:
-        list(pool.map(partial(write_hour, folder, keys, of_first), range(len(counts)), counts))
+        list(pool.map(partial(write_hour, folder, keys, first_key_share), range(len(counts)), counts))
 
 
 @contextmanager

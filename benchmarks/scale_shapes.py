@@ -31,13 +31,13 @@ class Shape:
     Parameters
     ----------
     keys : the number of keys
-    of_first : the fraction of all rows that has the first key, in addition to its share of the other rows
+    first_key_share : the fraction of all rows that has the first key, in addition to its share of the other rows
     busy : the fraction of a day's rows in hour `BUSY`; None for equal hours
     levels : the levels of the frame
     """
 
     keys: int = KEYS
-    of_first: float = 0.0
+    first_key_share: float = 0.0
     busy: float | None = None
     levels: tuple[str, ...] = ("1m", "10m", "1h", "1d")
 
@@ -54,13 +54,13 @@ class Shape:
     def write(self, folder: Path, days: int, rows_per_day: int) -> int:
         """Write one Parquet file per hour, and return the number of rows of all files."""
         counts = self.rows_by_hour(days, rows_per_day)
-        write_hours(folder, counts, self.keys, self.of_first)
+        write_hours(folder, counts, self.keys, self.first_key_share)
         return sum(counts)
 
 
 SHAPES = {
     "even": Shape(),
-    "one key with half of the rows": Shape(of_first=0.5),
+    "one key with half of the rows": Shape(first_key_share=0.5),
     "an hour with a tenth of the rows": Shape(busy=0.1),
     "even, by the hour": Shape(levels=("1h", "1d")),
     "a million keys, by the hour": Shape(keys=1_000_000, levels=("1h", "1d")),

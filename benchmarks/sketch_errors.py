@@ -44,7 +44,7 @@ class Errors:
     ----------
     data : str
     by : str
-        The call of a function, or the name of the other package.
+        The name of a function, or the package and the function of another library, such as ``duckdb:approx_quantile``.
     relative : float
         The largest relative error of a value.
     rank : float

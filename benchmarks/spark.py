@@ -180,7 +180,7 @@ def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list
         MustHold("the tilt frame / four queries, files", 0.5, ratio(b, f"{b}, four queries")),
         MustHold("the tilt frame / four queries, DataFrame", 0.5, ratio(a, f"{a}, four queries")),
         MustHold(
-            f"a row of {large.rows:,} / a row of {small.rows:,}",
+            f"seconds per row: {large.rows:,} rows / {small.rows:,} rows",
             1.25,
             large.seconds / large.rows / (small.seconds / small.rows),
         ),
@@ -202,7 +202,9 @@ def show(medians: Mapping[str, float], rows: int, what: str) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A twentieth of the rows, fewer rounds.")
+@click.option(
+    "--quick", is_flag=True, help="Fewer rows and keys, and one round; the figures are not compared with their limits."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 @click.option("--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth.")
 def command(quick: bool, out: Path | None, answers: bool) -> None:

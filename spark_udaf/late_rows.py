@@ -28,7 +28,7 @@ class LateRows:
 
     query: StreamingQuery
     has_disorder: bool  # whether the watermark has a delay
-    _reported: int = 0
+    _reported_count: int = 0
     _last: float = field(default_factory=clock.monotonic)
 
     def await_end(self) -> None:
@@ -44,17 +44,17 @@ class LateRows:
         numbers = progress(self.query)
         count = 0 if isinstance(numbers, IntoProgress) else numbers.late_rows
         is_due = is_end or clock.monotonic() - self._last >= _REPORT_EVERY
-        if count and not self._reported:
+        if count and not self._reported_count:
             longer = "a longer --disorder" if self.has_disorder else "--disorder TIME"
             print(
                 f"tiltframe: warning: rows behind the watermark arrived late and are dropped; use {longer} to wait "
-                f"for such rows, or --late 'drop(TIME)' to keep closed windows open for them",
+                f"for such rows, or --late 'drop(TIME)' to let closed windows accept them",
                 file=sys.stderr,
                 flush=True,
             )
-            self._reported = 1
-        if is_due and count and (is_end or count != self._reported):
+            self._reported_count = 1
+        if is_due and count and (is_end or count != self._reported_count):
             print(f"tiltframe: {count:,} late rows were dropped since the stream began", file=sys.stderr, flush=True)
-            self._reported = count
+            self._reported_count = count
         if is_due:
             self._last = clock.monotonic()

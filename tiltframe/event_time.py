@@ -119,7 +119,7 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
         raise NoClock(
-            f"times in {shown(name)} have no zone{such} and the windows are in {timezone}; declare the zone of "
+            f"times in {shown(name)}{such} have no zone, and the windows are in {timezone}; declare the zone of "
             f"the times with --clock {timezone} or --clock UTC"
             + by_caller("", f" on the command line, ReadOptions(clock={timezone!r}) in Python")
             + ", or convert the column to a type with a time zone"

@@ -192,7 +192,9 @@ class TimeWindow(ABC):
 
     @property
     def max_overlap(self) -> int:
-        """The maximum number of windows that contain the same time. Near UTC-offset transitions, there may be more."""
+        """The number of windows that contain the same time, at most. Only near UTC-offset transitions, there may be
+        more.
+        """
         return 1
 
     @property

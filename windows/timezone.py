@@ -14,7 +14,8 @@ from aggr.arguments import shown
 from aggr.duration import DAY, SECOND
 from aggr.time_zones import canonical_zone, fixed_offset, zone_of
 
-Instants = NDArray[np.int64]  # microseconds since 1970-01-01 in UTC; in local time if the name contains "local"
+# arrays of microseconds since 1970-01-01 UTC; a variable with "local" in its name has local times instead
+Instants = NDArray[np.int64]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
@@ -35,29 +36,31 @@ class Clock:
     since: Instants
     offsets: Instants
 
-    def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
+    def without_whole_shifts(self, size: int, window_offset: int = 0) -> Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
         A change by a whole multiple of ``size`` does not affect the windows: every instant keeps its distance from the
-        start of its window, and an hour that the clock shows twice belongs to two windows. There is one exception: if
-        the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may begin at the
-        jump.
+        start of its window, and if the clock shows an hour twice, the two are in different windows. There is one
+        exception: if the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may
+        begin at the jump.
 
         Parameters
         ----------
         size : int
             The size of the windows in microseconds.
-        shift : int
-            In microseconds: windows begin when the clock shows ``shift`` plus a multiple of ``size``.
+        window_offset : int
+            In microseconds: windows begin when the clock shows ``window_offset`` plus a multiple of ``size``.
         """
         moves = np.diff(self.offsets)
-        ignored = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
+        ignored = (moves % size == 0) & (
+            (moves < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
+        )
         total = self.offsets[0] + np.cumsum(np.append(0, np.where(ignored, 0, moves)))
         followed = np.append(True, ~ignored)
         return Clock(self.since[followed], total[followed])
 
     def latest_local_time(self, times: Instants) -> Instants:
-        """For each instant in microseconds UTC, return the latest local time that the clock has shown until then, in
+        """For each instant in microseconds UTC, return the greatest local time that the clock has shown up to it, in
         microseconds.
         """
         segment = np.searchsorted(self.since, times, side="right") - 1
@@ -74,8 +77,8 @@ class Clock:
 
     @property
     def _shown_before(self) -> Instants:
-        """An array with one local time in microseconds for each range between two changes: the first local time that
-        the clock has not shown before this range.
+        """For each range between two changes: the greatest local time that the clock showed before the range, plus one
+        microsecond. For the first range, a time before all others.
         """
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))

@@ -10,8 +10,9 @@ import pyarrow as pa
 def flat_columns(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
     """Yield columns without structs such that rows are equal in them if and only if they are equal in ``columns``.
 
-    A struct becomes a column of booleans, whether it is null, and the columns of its fields. A null struct therefore
-    differs from a struct with null fields. In the order by the columns, with null last, a null struct comes last.
+    A struct becomes a column of booleans, which are true for null structs, followed by the columns of its fields. A
+    null struct therefore differs from a struct with null fields. If rows are sorted by these columns in ascending
+    order, with nulls last, a null struct comes last.
 
     >>> [column.to_pylist() for column in flat_columns([pa.array([{"a": 1}, {"a": None}, None])])]
     [[False, False, True], [1, None, None]]

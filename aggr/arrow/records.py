@@ -1,9 +1,9 @@
-"""Records: values by name, stored as a struct, a map, or a list of ``{key, value}`` records.
+"""Records: values by name, stored as a struct, a map, or a list of structs with the fields ``key`` and ``value``.
 
     {"a": 1, "b": null}                              a struct: a null field counts as missing, because
                                                      Arrow stores missing fields as null
     [("a", 1), ("b", null)]                          a map: a value may be null
-    [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of records: a key may occur twice
+    [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of such structs: a key may occur twice
 
 A record has entries, which are pairs of a key and a value. A null record has no entries.
 """
@@ -38,7 +38,7 @@ def is_list(dtype: pa.DataType) -> bool:
 
 
 def is_record(dtype: pa.DataType) -> bool:
-    """Return whether a type is a struct, a map, or a list of ``{key, value}`` records.
+    """Return whether a type is a struct, a map, or a list of structs with a key and a value.
 
     >>> is_record(pa.struct({"a": pa.int64()})), is_record(pa.list_(pa.string()))
     (True, False)
@@ -47,7 +47,7 @@ def is_record(dtype: pa.DataType) -> bool:
 
 
 def is_list_of_records(dtype: pa.DataType) -> bool:
-    """Return whether a type is a list of records with a key and a value."""
+    """Return whether a type is a list of structs with a key and a value."""
     if not is_list(dtype) or not pa.types.is_struct(dtype.value_type):
         return False
     return {KEY, VALUE} <= {field.name for field in dtype.value_type}

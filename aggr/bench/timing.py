@@ -29,8 +29,9 @@ def alternate(
     """Run all calls once without timing them, and then once per round, each round in a new random order. Return the
     median time of each call. The first run compiles loops and fills caches.
 
-    Because of the random order, the caches, the freed memory and the clock speed that one call leaves behind affect all
-    other calls in the same way. Ratios of the medians are therefore comparable even on a noisy machine.
+    One call leaves behind caches, freed memory and a clock speed that affect the next call. Because the order is
+    random, they affect all calls in the same way. Ratios of the medians are therefore comparable even on a noisy
+    machine.
 
     Parameters
     ----------

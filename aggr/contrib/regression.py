@@ -137,7 +137,9 @@ class Intercept(_TwoColumns):
 
 @dataclass(frozen=True)
 class R2(_TwoColumns):
-    """Compute the share of y's variance that the least-squares line over x explains, rounded once, like SQL's regr_r2.
+    """Compute the share of y's variance that the least-squares line over x explains, as SQL's regr_r2 does.
+
+    The share is rounded once.
 
     Rows in which either column is null are skipped. NaN and infinities give NaN.
 

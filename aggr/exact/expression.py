@@ -29,7 +29,7 @@ class ExactNumbers:
     limbs : Limbs
         The digits of ``n`` numbers.
     scale : int
-        The number of decimal places: each number is its integer in ``limbs`` divided by ``10^scale``. Only numbers of
+        The number of decimal places: each number is its number in ``limbs``, divided by ``10^scale``. Only numbers of
         equal scale can be added.
 
     Examples
@@ -167,8 +167,8 @@ def _combined(
     right_places: Whole,
     right_low: Whole,
 ) -> tuple[NDArray[np.int32], Whole, Whole]:
-    """Return the digits, places and lowest levels of ``factors · number + sign · left · right``. Each number is passed
-    as its `Limbs.parts`.
+    """Return the digits, the offsets of each number's digits, and the lowest levels of
+    ``factors · number + sign · left · right``. Each number is passed as its `Limbs.parts`.
     """
     n = len(factors)
     first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)

@@ -43,8 +43,8 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
     ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. The results
-    are biased exponents, as stored in the bits of a double; the lowest is 1, also for subnormal doubles. Both results
-    are 1 for a group without nonzero doubles.
+    are biased exponents, as stored in the bits of a double. A subnormal double counts as a double with the biased
+    exponent 1. Both results are 1 for a group without nonzero doubles.
     """
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)

@@ -6,8 +6,9 @@
     exponential histogram     one row for each bucket: the value that represents it, and its count as weight
 
 Some points are rejected, because their values cannot be added to those of other points: points of cumulative sums and
-histograms, of histograms with explicit buckets, and of summaries. Points without a time or a value are rejected as
-well. The other points of the request are read.
+histograms, of histograms with explicit buckets, and of summaries. Points without a valid time are rejected as well, and
+points without a value. A point that its flags mark as without a value is skipped without a message. The other points of
+the request are read.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
@@ -57,7 +58,7 @@ def rows_of_metrics(
     ValueError
         If the body is not such a request. Without ``refused``, also for the first rejected point. Points of cumulative
         sums and histograms, of histograms with explicit buckets and of summaries are rejected, and points without a
-        time or a value.
+        time or a value. A point that its flags mark as without a value is skipped.
     MissingExtra
         If the extra otlp is not installed.
 

@@ -1,7 +1,8 @@
 """Casts: CAST and TRY_CAST, also of text to numbers and dates.
 
-Both functions parse text in the same way. If CAST would raise an error, TRY_CAST returns null. Blanks around a value
-are ignored. A text with a point or an exponent is not a whole number, as in Spark.
+Both functions parse text in the same way. For a text that is not a value of the type, CAST raises an error, and
+TRY_CAST returns null. Blanks around a value are ignored. A text with a point or an exponent is not a whole number, as
+in Spark.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
     """Return the term of the column ``path``, or of the field at this path.
 
-    Timestamps get the time zone ``timezone``. Timestamps without a zone are read as UTC before.
+    Timestamps are converted to the time zone ``timezone``. Timestamps without a zone are taken as UTC.
     """
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)

@@ -113,8 +113,8 @@ def read_as_value(column: exp.Expr) -> Use:
 class Compiler:
     """A compiler of nodes to terms over the columns of ``schema``.
 
-    Columns of timestamps get the time zone ``timezone``, which determines their hours and days. Columns without a zone
-    are read as UTC before.
+    Columns of timestamps are converted to the time zone ``timezone``, which determines their hours and days. Values of
+    columns without a zone are taken as UTC.
     """
 
     schema: pa.Schema

@@ -181,7 +181,8 @@ def _floats(values: pa.Array) -> pa.Array:
 def _quoted(texts: pa.Array) -> pa.Array:
     """Return texts as JSON strings, in quotes.
 
-    Control characters are replaced only if a search finds one in any of the texts, because they are rare.
+    Control characters without a short escape are replaced only if a search finds a control character in any of the
+    texts, because they are rare.
     """
     escapes = dict(_SHORT_ESCAPES)
     if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():

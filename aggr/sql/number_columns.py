@@ -17,7 +17,7 @@ class Use(Enum):
 
     ``TEXT``: as text. ``NUMBER``: as numbers. ``ORDER``: for comparisons with other values. ``KEEP``: the values are
     copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: the values
-    become values of the complete expression, so that their use depends on the caller that evaluates the expression.
+    are results of the complete expression, so that their use depends on the caller that evaluates the expression.
     """
 
     TEXT = "text"

@@ -102,7 +102,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
 def use_of(column: exp.Expr) -> Use:
     """Return how the expression around a column uses it.
 
-    `Use.VALUE` means that the values of the column become values of the complete expression.
+    `Use.VALUE` means that the values of the column are results of the complete expression.
     """
     node = column
     while (parent := node.parent) is not None:

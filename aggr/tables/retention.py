@@ -71,6 +71,8 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
 
 def _has_keys(function: Function, states: pa.Array) -> pa.Array:
-    """Return a mask of the states that are not null, and whose map is not null because of too many keys."""
+    """Return a mask of the states that have a map, which may be empty. The other states are null, or lost their map
+    because of too many keys.
+    """
     beyond = function.own_state.beyond_limit(states)
     return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))

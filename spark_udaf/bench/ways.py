@@ -103,8 +103,8 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
     ----------
     measure : Measure
     grouping : Grouping
-        Without a time, `su.aggregate` is used instead of `su.rollup`. The first function needs Parquet files
-        (`Rows.scan`), which the workers read themselves; the other functions read the DataFrame.
+        Without a time, `su.aggregate` is used instead of `su.rollup`. The first function that is yielded needs Parquet
+        files (`Rows.scan`), which the workers read themselves; the others read the DataFrame.
     """
     name = "su.aggregate" if grouping.time is None else "su.rollup"
     planned = _aggregated if grouping.time is None else _rolled_up

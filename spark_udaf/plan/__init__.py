@@ -1,3 +1,3 @@
-"""The plan of a job: two phases with one shuffle between them. The modules contain the sources of rows, shards,
-messages, sessions and workers.
+"""The plan of a job: two phases with one shuffle between them. The modules contain shards, messages, sessions, workers,
+and the sources of rows.
 """

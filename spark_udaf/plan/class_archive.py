@@ -76,7 +76,8 @@ def write_archive(file: Path, load: str) -> None:
     options += [f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds*=off"]
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}
     try:
-        # The JVM writes the archive after the code has ended. It keeps the captured output open, for which `run` waits.
+        # The JVM writes the archive after the code has ended. It keeps the captured output open until then, so that
+        # `run` does not return before the archive is complete.
         subprocess.run([sys.executable, "-c", load], env=environment, check=True, capture_output=True)
         partial.replace(file)
     finally:

@@ -25,14 +25,14 @@ GROUP = "spark_udaf.engines"
 class Feature(Enum):
     """Features of Spark that another engine may not have."""
 
-    SHARDS = "a shuffle that puts shards into partitions by Spark's hash, and keeps the order of sorted partitions"
+    SHARDS = "a shuffle by Spark's hash, and a sort within partitions whose order is kept for the next function"
     ORDER = "a sort within partitions whose order is kept for the function that reads the partition"
     METADATA = "metadata of columns"
     CACHE = "a cache of DataFrames, with the information whether a DataFrame is cached"
     STREAMS = "stateful streams"
     DATA_SOURCES = "data sources in Python"
     OBSERVATIONS = "observations of a DataFrame"
-    EXCLUDED_COUNTS = "observations of columns that Python functions in tasks compute"
+    EXCLUDED_COUNTS = "observations of columns that are computed in Python"
 
 
 def _spark_partitions() -> int:
@@ -55,8 +55,8 @@ class Engine:
     runs : callable
         Receives a session, and returns whether the engine runs it.
     lacks : mapping of Feature to str
-        The features that the engine does not have. The value ends a sentence of an error message, which begins with the
-        name of the engine: ``does not keep the order``.
+        The features that the engine does not have. The value continues a sentence of an error message after the name
+        of the engine: ``… cannot run on Sail, which does not keep the order``.
     default_partitions : callable
         Returns the number of shuffle partitions of a session that does not set ``spark.sql.shuffle.partitions``.
     cores : callable

@@ -111,8 +111,8 @@ def _whole_words(column: pa.Array) -> Words:
 
 
 def _text_words(column: pa.Array) -> Words:
-    """Return one word per text: the value, modulo 2^64, of a polynomial whose coefficients are the bytes of the text.
-    The values are computed without a loop, as differences of the running sum over the bytes of all texts.
+    """Return one word per text: the value, modulo 2^64, of a polynomial whose coefficients are the bytes of the text,
+    plus 1. The values are computed without a loop, as differences of the running sum over the bytes of all texts.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

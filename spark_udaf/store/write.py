@@ -117,7 +117,7 @@ def replace(
     within : range
         A range of complete windows of the finest level, as in `tiltframe.Query`.
     recorded, replacing : name -> plain data, optional
-        See `tiltframe.FrameStore.replace`.
+        Data to record in the same commit, and the data that it replaces; see `tiltframe.FrameStore.replace`.
 
     Raises
     ------
@@ -365,8 +365,8 @@ def backfill(
     Parameters
     ----------
     rows : DataFrame
-        Rows with the time, a TIMESTAMP, keys and columns of the store's frame. For each range, the DataFrame is read
-        with a filter on the time.
+        Rows with the time (a TIMESTAMP), the keys and the columns of the store's frame. For each range, the DataFrame
+        is read with a filter on the time.
     store : FrameStore
         A store that is accessible to the driver and the tasks. Other writers may use it at the same time.
     writer : str
@@ -404,8 +404,8 @@ def backfill(
     time = store.frame.time
     if time not in rows.columns or not isinstance(rows.schema[time].dataType, TimestampType):
         raise ValueError(
-            f"a backfill on Spark is divided by the column {time}, which must be a TIMESTAMP; the DataFrame has "
-            f"{dict(rows.dtypes).get(time, 'no such column')}; add the column, or cast it to TIMESTAMP"
+            f"a backfill on Spark divides the rows by ranges of the column {time}, which must be a TIMESTAMP; the "
+            f"DataFrame has {dict(rows.dtypes).get(time, 'no such column')}; add the column, or cast it to TIMESTAMP"
         )
 
     def times() -> Range:

@@ -109,8 +109,8 @@ class OrderedJob(Job):
         return OrderedStream.from_ipc(state, self.kind.of(self.inside))
 
     def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the rows in the messages of a batch to the stream. Return None, because late rows are counted, but not
-        emitted.
+        """Add the rows in the messages of a batch to the stream. Return None: late rows are only counted here, whereas
+        `ShardJob.take` may return them.
         """
         ordered = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
         batches = [read_message(message.message, self.rows) for message in ordered]

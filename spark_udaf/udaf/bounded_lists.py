@@ -68,7 +68,7 @@ def most_values(spark: SparkSession | None) -> int:
 
 
 def memory_bytes(text: str) -> int:
-    """Return an amount of memory in the notation of Spark's settings, in bytes.
+    """Return the number of bytes of an amount of memory in the notation of Spark's settings.
 
     >>> memory_bytes("4g"), memory_bytes("512m")
     (4294967296, 536870912)

@@ -74,7 +74,7 @@ def check_calls(
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in makers and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
-            # `with_lists` checks the arguments of calls that aggregate, such as aggr_dds_merge, when it rewrites them.
+            # For calls that aggregate, such as aggr_dds_merge, `with_lists` calls `check_columns` itself.
             if not name.endswith("_merge"):
                 check_columns(name, [argument.sql("spark") for argument in node.expressions])
             fields = _fields(spark, _probe(_states_of(name, node), node, tree), arguments, functions)

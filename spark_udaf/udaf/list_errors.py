@@ -1,8 +1,9 @@
 """list_errors: explain Spark's error for a query whose lists have too many values.
 
-Spark's error reports the overflow of an interval, but neither the call that caused it nor the group. Each call uses
-intervals with different microseconds, which identify the call in the plan of the query. The plan also contains the
-keys by which rows are grouped. On classic Spark, a second job counts the values of each group to find the largest
+The length of a list is limited by a sum of intervals that overflows if the list is too long (`bounded_lists`). Spark's
+error reports only this overflow: it names neither the call that reads the list nor the group. The intervals of each
+call have different microseconds, which identify the call in the plan of the query. The plan also contains the keys by
+which rows are grouped. On classic Spark, a second job counts the values of each group to find the largest
 group. The job is cancelled after six seconds.
 """
 

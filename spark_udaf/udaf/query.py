@@ -39,8 +39,8 @@ def sql(
 
         A query that a store answers is ``SELECT … FROM table [WHERE …] [GROUP BY …] [HAVING …] [ORDER BY …] [LIMIT n]``
         of a table or view of the session. Groups are ``window(ts, '1 hour')`` or ``date_trunc('hour', ts)``, and keys
-        of the frame; conditions compare keys, or the time with moments at which a window begins, by ``>=`` and ``<``;
-        aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store must contain
+        of the frame. Conditions use only keys, or compare the time by ``>=`` and ``<`` with the start of a window.
+        Aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store must contain
         the rows of the table, and be accessible to the driver and to tasks.
     spark : SparkSession, optional
         For a query and a store; by default the active session.
@@ -127,17 +127,18 @@ def sql(
 
 @lru_cache(maxsize=1)
 def _functions(
-    registered: tuple[type[Function], ...], typed: tuple[Family, ...]
+    classes: tuple[type[Function], ...], added: tuple[Family, ...]
 ) -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return two dicts for the ``registered`` functions, and for those families in ``typed`` that are made from them.
-    The keys of the first are the names of the SQL functions that aggregate rows, and its values are functions of
-    `aggr`. The keys of the second are the names of all SQL functions, and its values are families.
+    """Return two dicts whose keys are names of SQL functions. The first maps the functions that aggregate rows or merge
+    states to functions of `aggr`. The second maps all functions to their families.
 
-    A family consists of the SQL functions that are made from one aggr function.
+    A family consists of the SQL functions that are made from one aggr function. The dicts contain the families of all
+    functions with the default types. They also contain those families in ``added``, which `register` has registered,
+    whose function is an instance of one of ``classes``.
     """
     functions: dict[str, Function] = {}
     makers: dict[str, Family] = {}
-    families_of_types = [family for family in typed if type(family.function) in registered]
+    families_of_types = [family for family in added if type(family.function) in classes]
     for family in [*families_of_types, *families()]:
         functions |= dict.fromkeys(family.aggregates, family.function)
         makers |= dict.fromkeys(family.names, family)

@@ -109,8 +109,8 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
 
 
 def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup | None:
-    """Return the largest group of the aggregation whose list contains ``mark``. Return None if the plan has no such
-    aggregation with keys, or if ``is_late`` is set before the count starts.
+    """Return the largest group of the first aggregation with keys that has the text ``mark`` in a result expression.
+    Return None if the plan has no such aggregation, or if ``is_late`` is set before the count starts.
     """
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]

@@ -51,7 +51,7 @@ def aggregate_udf(sql: SqlFunction) -> Any:
     def aggregate(*positional: pd.Series, **named: pd.Series) -> object:
         if is_record:
             instead = f"write {sql.name}_finish({sql.name}_state(…)), or su.group_by in Python"
-            raise ValueError(refusal(f"{sql.name}, whose result is a record, as a function in SQL", "4.1", instead))
+            raise ValueError(refusal(f"the SQL function {sql.name}, whose result is a record,", "4.1", instead))
         result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
         value = pa.repeat(result, 1)
         return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
@@ -129,8 +129,8 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
 
 
 def _lists(column: Any, zone: str) -> pa.ListArray:
-    """Return a column of numpy arrays, as pandas passes lists, as an Arrow array of lists. The elements must not be
-    null, because pandas does not distinguish null from NaN.
+    """Return a column of numpy arrays, the form in which pandas passes lists, as an Arrow array of lists. The elements
+    must not be null, because pandas does not distinguish null from NaN.
     """
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

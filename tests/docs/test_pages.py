@@ -321,7 +321,7 @@ def test_figures_of_a_year_are_those_of_the_results():
         assert f"| {question} | {' | '.join(f'{seconds[question]:.2f}' for seconds in columns)} |" in page
     took = {name: f"{seconds:.0f} s" for name, seconds in figures["seconds"].items()}
     for sentence in (
-        f"{figures['days']} days of minutes of 1,000 keys, {figures['states']['1m']:,} states",
+        f"{figures['days']} days of one-minute windows of 1,000 keys: {figures['states']['1m']:,} states",
         f"({sum(figures['states'].values()):,} with hours and days; {sum(figures['bytes'].values()) / 1e6:.0f} MB)",
         f"The commits took {took['commits']}, `inspect` {took['open and inspect']}",
         f"30 days {took['compact, 30 days that have late rows']}, `check` {took['check']}",

@@ -25,7 +25,9 @@ def test_every_shape_gives_the_same_bits(name, spark, tmp_path):
     su.rollup_into(su.scan_parquet(spark, str(tmp_path / "rows"), rows_per_task=3000), stores[0], "w", 1)
     stores[1].append_rows(rows, "w", 1)
     assert digests_of_store(stores[0]) == digests_of_store(stores[1])
-    assert counts_of(rows, "host")[0] == pytest.approx(ROWS * max(shape.of_first, 1 / shape.keys), rel=0.1, abs=20)
+    assert counts_of(rows, "host")[0] == pytest.approx(
+        ROWS * max(shape.first_key_share, 1 / shape.keys), rel=0.1, abs=20
+    )
 
 
 def counts_of(rows, column):

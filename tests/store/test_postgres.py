@@ -441,8 +441,7 @@ def test_the_current_view_of_functions_of_two_columns(postgres):
         money = [event["money"] for event in events if event["k"] == k]
         assert repr(row["exactly"]) == repr(weighted(zip(money, money, strict=True))), k
     assert comment["text"] == (
-        "All measures are in this view. As of the last compact or export, and null if a window was written to since: "
-        "it's_p50"
+        "All measures are in this view. As of the last compact or export, and null in windows with newer rows: it's_p50"
     )
 
 

@@ -46,8 +46,8 @@ _INTERRUPTED = "interrupted; no figures were written"
     multiple=True,
     metavar="PEER:EXPRESSION",
     help="Another package: duckdb:SQL, polars:SQL, clickhouse:SQL, datasketches:kll, ddsketch:ddsketch, "
-    "hdrhistogram:hdrhistogram, numpy:sum(x), spark:SQL; repeatable. By default, the installed packages with a "
-    "counterpart of a built-in function; or 'none'.",
+    "hdrhistogram:hdrhistogram, numpy:sum(x), spark:SQL; repeatable. The default is every installed package that has a "
+    "counterpart of the function; 'none' compares with no package.",
 )
 @click.option("--data", metavar="FILE", help="Use the rows of this file; by default random values.")
 @click.option("--rows", type=float, default=1e6, show_default="1e6", help="Number of random rows.")
@@ -70,12 +70,12 @@ _INTERRUPTED = "interrupted; no figures were written"
 @click.option(
     "--checked-states",
     is_flag=True,
-    help="Merge and finish states that are known to be undamaged, as jobs do, without checking them first.",
+    help="Treat states as already checked: merge and finish them without a check, as a job does with its own states.",
 )
 @click.option(
     "--cpu-time",
     is_flag=True,
-    help="Measure the CPU time of this process instead of elapsed time, on a machine that other processes use.",
+    help="Measure the CPU time of this process instead of elapsed time; other processes affect it less.",
 )
 @click.option("--all-cores", is_flag=True, help="Do not restrict the process to one core.")
 @click.option(
@@ -145,11 +145,12 @@ def bench_command(
 ) -> None:
     """Measure the speed, the state sizes and the errors of functions.
 
-    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The
-    computation from rows to results is timed together with other packages. Errors are relative to the exact result.
+    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. So is the
+    complete computation from rows to results, which is also timed for other packages. Errors are relative to the exact
+    result.
 
-    With --spark, each call runs as su.rollup, su.group_by, in agg and in SQL, next to Spark's own functions, with the
-    bytes shuffled and spilled, and the memory of Python workers.
+    With --spark, each call runs as su.rollup, su.group_by, in agg and in SQL, and Spark's own functions run on the same
+    rows. The shuffled and spilled bytes and the memory of Python workers are measured too.
     """
     from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs this module
     from aggr.bench.plots import plot as draw_plot

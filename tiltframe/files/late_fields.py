@@ -3,8 +3,8 @@
     {"tags": {"host": "a"}}                 the first rows: struct<host>
     {"tags": {"host": "a", "rack": 7}}      a later row; without `rack`, both rows would have the same tags
 
-Arrow ignores fields that its schema lacks. If a key or a measure reads a struct with all its fields, rows with such a
-field would silently get other values.
+Arrow ignores fields that its schema lacks. If a key or a measure reads a complete struct, its values in rows with such
+a field would silently be wrong.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class LateFields(ValueError):
 
 
 def check_fields(schema: pa.Schema, parsed: pa.Schema, columns: Collection[str]) -> None:
-    """Raise `LateFields` if the structs in one of ``columns`` have fields with values in ``parsed``, the schema of
-    later rows, that ``schema`` lacks.
+    """Raise `LateFields` if a struct in one of ``columns`` has a field in ``parsed``, the schema of later rows, that
+    ``schema`` lacks. Fields of type null, which have no values, do not count.
     """
     for name in columns:
         kind = schema.field(name).type

@@ -58,7 +58,7 @@ class ReadOptions:
         time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant of
         the transition. Required if the windows are in another zone than UTC.
     time : str, optional
-        An expression that computes the time column: ``day || 'T' || clock``.
+        An expression that computes the time column: ``day || 'T' || time_of_day``.
     where : str, optional
         An SQL condition. Only rows for which it is true are read.
 

@@ -93,8 +93,8 @@ class FrameStore:
         The frame of the store; optional if the store exists. Unless ``row_schema`` is passed, nothing is written before
         the first commit, because the types of states depend on the rows.
     name : str, optional
-        The name of the store, by default ``frame``. The names of its tables begin with it, such as ``<name>_states`` in
-        PostgreSQL. In a database with several stores, the name selects the store.
+        The name of the store, by default ``"frame"``. The names of its tables begin with it, such as ``<name>_states``
+        in PostgreSQL. In a database with several stores, the name selects the store.
     retention : level -> duration, optional
         How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``. None means that windows are kept
         for ever. If the store exists, this argument replaces its retention.
@@ -313,8 +313,8 @@ class FrameStore:
         Returns
         -------
         iterator of tables
-            There is at least one table, which may have no rows. All tables describe the store at one moment, except
-            that, if a compaction replaces parts while they are read, the new parts are read instead.
+            There is at least one table, which may have no rows. All tables describe the store at one moment. Only if
+            vacuum removes parts before they are read, their windows are read from the store as it then is.
 
         Raises
         ------
@@ -359,9 +359,9 @@ class FrameStore:
 
             Null is not equal to any value.
         within : range, column, or pair of moments or columns, optional
-            A range in the form that `Query` accepts. The name of a column of the rows stands for the column's value in
-            each row. This value is a range, or a moment if the name is an element of a pair. A row in which the value
-            is null has no results.
+            A range in the form that `Query` accepts, or the name of a column of the rows whose values are such ranges.
+            Each end of a pair is a moment, or the name of a column of moments. A row in which a named column is null
+            has no results.
         per : windows or column, optional
             Windows in a form that `Query` accepts, or the name of a column of the rows that contains windows as text.
         how : "left" or "inner"

@@ -62,8 +62,9 @@ def _with_stored_fields(given_type: pa.DataType, stored_type: pa.DataType, chang
     """Return the type of a key in rows, ``given_type``, changed so that it equals its type in the store if possible.
 
     A struct gets the fields of the store in their order; a field that rows do not have is null. Fields without values
-    get the types of the store. With ``change_numbers``, so do fields of numbers that keep their fractions. Fields that
-    the store does not have are left out if they have no values.
+    get the types of the store. With ``change_numbers``, a field of numbers also gets the type of the store, if that is
+    a type of numbers in which no fractions are lost. Fields that the store does not have are left out if they have no
+    values.
     """
     if pa.types.is_null(given_type):
         return stored_type

@@ -76,8 +76,8 @@ class HeldLevel:
 class StoreView:
     """A store at one moment. All answers of a view are based on the same states and the same time.
 
-    `tiltframe.FrameStore.at` returns it. A view is cheap to create, and later commits do not change it. If a compaction
-    replaces a part in the meantime, the view reads the replacement, which has the same windows with the same bits.
+    `tiltframe.FrameStore.at` returns it. A view is cheap to create, and later commits do not change it. If vacuum has
+    removed a part that a compaction had replaced, the view reads the windows of this part from the store as it then is.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class StoreView:
         plan, *other_plans = self._plans(query)
         if other_plans:
             raise ValueError(
-                f"plan needs exactly one kind of window in per; got {1 + len(other_plans)}; plan each of them "
+                f"cannot plan more than one kind of window in per; got {1 + len(other_plans)}; plan each of them "
                 "separately"
             )
         expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
@@ -496,13 +496,13 @@ class StoreView:
         plan, *other_plans = self._plans(query)
         if other_plans:
             raise ValueError(
-                f"states needs exactly one kind of window in per; got {1 + len(other_plans)}; read each of them "
+                f"cannot read more than one kind of window in per; got {1 + len(other_plans)}; read each of them "
                 "separately"
             )
         return plan
 
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
-        """Return an answer with the messages about expired windows and unknown measures."""
+        """Return an answer with the messages about expired windows and about measures that were added later."""
         missing = [missing_in(reading, self.snapshot) for reading in readings]
         expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)

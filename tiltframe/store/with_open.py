@@ -1,9 +1,9 @@
 """A store with the open windows of a stream: the windows in the stream's saved state are combined with those in the
 store.
 
-A snapshot describes one moment of the stream. The stream saves its state before each commit, so the store lacks at most
-the pending commit of the newest saved state. If the store has a later commit than the saved state, the file of the
-state is read again, because the stream has saved a newer state.
+A snapshot combines the store and the saved state as of one moment of the stream. The stream saves its state before each
+commit, so the store lacks at most the pending commit of the newest saved state. If the store has a later commit than
+the saved state, the file of the state is read again, because the stream has saved a newer state.
 
 A part consists of states of one level that were written together. The windows of the saved state are presented as
 additional parts, one for each level.
@@ -156,7 +156,7 @@ class WithOpen:
         return self.store.display_uri
 
     def store_named(self, name: str) -> WithOpen:
-        """Return the same backend for another store at the same place."""
+        """Return a backend for the store ``name`` at the same place, combined with the same saved state."""
         return WithOpen(self.store.store_named(name), self.saved)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:

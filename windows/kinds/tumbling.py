@@ -58,8 +58,8 @@ class Tumbling(TimeWindow):
     timezone : str
         An IANA name.
     offset : int
-        The time by which windows begin after multiples of their size on the zone's clock, in microseconds; at least 0,
-        and less than the size.
+        The time from each multiple of the size on the zone's clock to the start of a window, in microseconds; at least
+        0, and less than the size.
 
     Raises
     ------
@@ -92,15 +92,15 @@ class Tumbling(TimeWindow):
         self._check_offset()
 
     def _check_offset(self) -> None:
-        """Raise ``ValueError`` unless the offset is at least 0 and shorter than the shortest window."""
+        """Raise ``ValueError`` unless the offset is at least 0 and shorter than a window whose months have 28 days."""
         shortest = self.period.shortest
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
-            february = f", {duration_text(shortest)} for months as short as February"
-            near = is_whole(self.offset) and abs(int(self.offset)) < 2**63
-            described = duration_text(int(self.offset)) if near else shown(self.offset)
+            by_days = f", less than {duration_text(shortest)} (28 days per month)"
+            fits_int64 = is_whole(self.offset) and abs(int(self.offset)) < 2**63
+            described = duration_text(int(self.offset)) if fits_int64 else shown(self.offset)
             raise ValueError(
                 f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than the windows"
-                f"{february if shortest < self.length else ''}; got {described}"
+                f"{by_days if shortest < self.length else ''}; got {described}"
             )
         object.__setattr__(self, "offset", int(self.offset))
 

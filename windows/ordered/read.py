@@ -73,7 +73,12 @@ def read_tick(text: str) -> Tick:
     >>> str(read_tick("daily(UTC)"))
     "daily('UTC')"
     """
-    return read_as(TICKS, text, "a tick", f"hourly() or daily('UTC'), one of {', '.join(TICKS)}; quote a condition")
+    return read_as(
+        TICKS,
+        text,
+        "a tick",
+        f"hourly() or daily('UTC'), one of {', '.join(TICKS)}; if it is a condition, put it in quotes",
+    )
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:

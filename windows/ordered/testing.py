@@ -139,7 +139,10 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         ranges, after = window.ranges(batch, carry)
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         is_open_start = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        holds(bool(is_open_start.all()), "a range begins at an earlier row that the carry does not have in open_starts")
+        holds(
+            bool(is_open_start.all()),
+            "a range begins before the batch, at a row that is not in open_starts of the carry",
+        )
         intervals += _listed(ranges, batch, carry.position)
         carry = after
     return intervals, carry
@@ -160,7 +163,8 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
     """Return one tuple per range: the key, the first row, the row after the last one, and the row that triggers the
-    range. All rows are counted from the first row of the key in all batches.
+    range. Each row is a position in its key, counted from the key's first
+    row in the first batch.
     """
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))

@@ -21,8 +21,9 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. At least a third of the times lie near a whole multiple of its length, which is limited to
-        400 days, from a random midnight. If the kind has a time zone, some times are near a change of the UTC offset.
+        The kind of window. On average, at least a third of the times lie about a whole number of its lengths before or
+        after a random midnight. A length over 400 days counts as 400 days. If the kind has a time zone, some times are
+        near a change of the UTC offset.
     size, seed : int
         The number of times, and the seed of the random numbers.
 
@@ -66,8 +67,9 @@ def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. Half of the times lie a few lengths of this window before or after one of six dates of the
-        year, or a few times 400 days if the length is longer. The others lie within two days of such a date.
+        The kind of window. On average, half of the times lie about zero, one or two lengths of this window before or
+        after one of six dates of the year. A length over 400 days counts as 400 days. The others lie within two days of
+        such a date.
     year : int
     size, seed : int
         The number of times, and the seed of the random numbers.

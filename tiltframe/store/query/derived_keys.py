@@ -40,8 +40,8 @@ class DerivedKey(ABC):
     Attributes that a subclass sets
     -------------------------------
     kind : str
-        The name of the kind, such as ``lookup``. It is the name of the function in calls as text, and one of the keys
-        of the dict that `describe` returns.
+        The name of the kind, such as ``lookup``. It is the name of the function in calls that are written as text,
+        and one of the keys of the dict that `describe` returns.
     call : str
         The call that creates the key in Python, such as ``lookup(KEY, table)``, for messages.
     text : str
@@ -50,7 +50,7 @@ class DerivedKey(ABC):
         The form of the dict that `describe` returns, as JSON with placeholders, for messages. An example is
         ``{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}``.
     make : function
-        A function that returns the derived key for the arguments of a call as text.
+        A function that is called with the arguments of a call that is written as text, and returns the derived key.
     key : str
         The name of the frame's key from which the derived key is computed.
     """
@@ -168,7 +168,7 @@ def restored_key(described: Any) -> Any:
 
 
 def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
-    """Check the keys of a query, as name in the results → key of the frame or derived key, and return them as a dict.
+    """Check the keys of a query, a mapping of names in the results to keys of the frame or derived keys. Return a dict.
     Raise ``ValueError`` if a key of the frame is listed under another name, or if a derived key cannot have its name.
     """
     for name, key in keys.items():

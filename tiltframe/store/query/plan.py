@@ -101,7 +101,7 @@ class QueryPlan:
         condition in UTC, so None is returned if the condition compares times in another zone.
         """
         read = () if self.where is None else sql.columns_of(self.where)
-        # fields of structs have no bounds, so backends do not read their times
+        # backends do not skip rows by fields of structs, so they do not compare times in such fields
         types = [schema.field(name).type for name in read if name in schema.names]
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
         return None if timed else self.where

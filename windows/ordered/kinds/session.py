@@ -186,8 +186,8 @@ def session(
 
 
 def _ranges(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the ranges that are not empty, in the order of the rows that trigger them. ``row`` has the row that
-    triggers each range; ``first`` and ``last`` are the bounds of the ranges.
+    """Return the ranges that are not empty, in the order of the rows that trigger them. The row ``row[i]`` triggers
+    the range ``i``, which consists of the rows ``[first[i], last[i])`` of its key.
     """
     filled = np.flatnonzero(last > first)
     order = filled[np.lexsort((first[filled], row[filled]))]

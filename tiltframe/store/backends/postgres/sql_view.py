@@ -101,7 +101,7 @@ def _columns(
     sentences = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
     if from_table:
         names = ", ".join(from_table)
-        sentences.append(f"As of the last compact or export, and null if a window was written to since: {names}")
+        sentences.append(f"As of the last compact or export, and null in windows with newer rows: {names}")
     return columns, ". ".join(sentences)
 
 
