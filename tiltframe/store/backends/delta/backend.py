@@ -77,18 +77,43 @@ _PARTITIONS = [LEVEL, BUCKET]
 _MANIFEST = "tiltframe"
 
 
+@dataclass(frozen=True)
+class _Contents:
+    """The contents of the table at one version."""
+
+    version: int = -1
+    text: str | None = None  # the manifest as JSON
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    records: tuple[RecordFile, ...] = ()
+
+    def after(
+        self,
+        added: Sequence[Part],
+        removed: Sequence[Part],
+        records: Sequence[RecordFile],
+        outdated: Sequence[RecordFile],
+    ) -> _Contents:
+        """Return the contents of the next version. Its commit adds and removes parts, adds the files ``records``, and
+        removes the files ``outdated``.
+        """
+        names = {*(part.name for part in removed), *(file.name for file in outdated)}
+        parts = (*(part for part in self.parts if part.name not in names), *added)
+        files = (*(file for file in self.records if file.name not in names), *records)
+        return replace(self, version=self.version + 1, parts=parts, records=files)
+
+
 @dataclass
 class _Opened:
-    """The open table, and its contents at the version that was last read."""
+    """The open table, and the contents of its last version that is known. After a commit of this object, ``table`` does
+    not have the new version yet, but ``contents`` are those of the new version. ``contents`` can be read without the
+    lock.
+    """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
-    version: int = -1
-    text: str | None = None
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    contents: _Contents = field(default_factory=_Contents)
     parsed: Manifest | None = None
-    parts: tuple[Part, ...] = ()
-    records: tuple[RecordFile, ...] = ()
     read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records, by file name
     verified: dict[str, str] = field(default_factory=dict)  # the digests of verified files of the log, by file name
 
@@ -168,14 +193,27 @@ class DeltaBackend:
         return None
 
     def _current(self, names: Iterable[str] | None) -> Snapshot:
-        with self._updated() as now:
-            return self._snapshot(now, names)
+        now, contents = self._opened, self._opened.contents
+        if self._is_current(contents):  # does not wait for the lock, which another thread has while it commits
+            return self._snapshot(now, contents, names)
+        with self._updated():
+            return self._snapshot(now, now.contents, names)
 
-    def _snapshot(self, now: _Opened, names: Iterable[str] | None) -> Snapshot:
+    def _is_current(self, contents: _Contents) -> bool:
+        """Return whether ``contents`` are those of the last version of a table in a folder. False does not mean that
+        they are outdated.
+        """
+        if contents.version < 0 or not self._in_folder or not is_last(self._path, contents.version):
+            return False
+        head = self._verified_head()
+        return head is None or head.version <= contents.version
+
+    def _snapshot(self, now: _Opened, contents: _Contents, names: Iterable[str] | None) -> Snapshot:
         requested = None if names is None else set(names)
-        records = self._records(now, requested)
+        records = self._records(now, contents, requested)
         names_read = records if requested is None else requested & records.keys()
-        return Snapshot(now.version, now.manifest, now.parts, {name: Record(*records[name]) for name in names_read})
+        named = {name: Record(*records[name]) for name in names_read}
+        return Snapshot(contents.version, contents.manifest, contents.parts, named)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write one Parquet file for each bucket of time, and return the files as parts."""
@@ -218,9 +256,10 @@ class DeltaBackend:
         """
         with self._updated() as now:
             assert now.table is not None
-            if reason := transaction.conflict(self._snapshot(now, transaction.record_names)):
+            before = now.contents
+            if reason := transaction.conflict(self._snapshot(now, before, transaction.record_names)):
                 raise Conflict(reason)
-            version = now.version + 1
+            version = before.version + 1
             files, outdated = self._record_files(now, transaction.recorded, version)
             actions: list[AddAction | RemoveAction] = [*map(added, transaction.added), *map(added, files)]
             copies: list[Part] = []
@@ -251,6 +290,9 @@ class DeltaBackend:
                 names = {*(part.name for part in transaction.added), *(file.name for file in files)}
                 if not self._has_files(now, version, names):
                     raise
+            if transaction.manifest is None:
+                # the contents that the log has now; to read them takes longer, the more files the table has
+                now.contents = before.after(transaction.added, transaction.removed, files, outdated)
             self._acknowledge(version)
             return version
 
@@ -262,8 +304,9 @@ class DeltaBackend:
         with suppress(DeltaError, OSError):
             now.table.update_incremental()
             self._take_in(now, now.table)
-        file_names = {*(part.name for part in now.parts), *(file.name for file in now.records)}
-        return bool(names) and now.version >= version and names <= file_names
+        contents = now.contents
+        file_names = {*(part.name for part in contents.parts), *(file.name for file in contents.records)}
+        return bool(names) and contents.version >= version and names <= file_names
 
     def _overwritten(
         self, now: _Opened, removed_parts: Sequence[Part]
@@ -281,7 +324,7 @@ class DeltaBackend:
         levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
         names = {part.name for part in removed_parts}
         folder, copies = data_files(self._path, self.options), list[Part]()
-        for part in now.parts:
+        for part in now.contents.parts:
             partition = partition_of(part)
             if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
                 copies.append(replace(part, name=copy_file(part.name, folder)))
@@ -296,9 +339,10 @@ class DeltaBackend:
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
-        outdated = [file for file in now.records if file.first == file.last and file.first in records]
-        if len(now.records) - len(outdated) >= FOLD_AT:
-            outdated = list(now.records)
+        present = now.contents.records
+        outdated = [file for file in present if file.first == file.last and file.first in records]
+        if len(present) - len(outdated) >= FOLD_AT:
+            outdated = list(present)
             records = latest([self._load(now, file) for file in outdated] + [records])
         rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
         name, size = write_file(
@@ -307,17 +351,20 @@ class DeltaBackend:
         now.read[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
-    def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
+    def _records(self, now: _Opened, contents: _Contents, names: Iterable[str] | None) -> Records:
         """Return the records with the names ``names``, or all records if ``names`` equals None. The result may also
         contain records with other names, because complete files are read.
         """
         requested = None if names is None else tuple(names)
-        return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
+        files = (file for file in contents.records if requested is None or file.may_have(requested))
+        return latest(self._load(now, file) for file in files)
 
     def _load(self, now: _Opened, file: RecordFile) -> Records:
-        if file.name not in now.read:
-            now.read[file.name] = records_in(read_file(file.name, data_files(self._path, self.options)))
-        return now.read[file.name]
+        records = now.read.get(file.name)
+        if records is None:
+            records = records_in(read_file(file.name, data_files(self._path, self.options)))
+            now.read[file.name] = records
+        return records
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. Row
@@ -334,7 +381,7 @@ class DeltaBackend:
                 return read_files(parts, folder, requested, bounds)
         except FileNotFoundError:
             with self._updated() as now:
-                readable = {part.name for part in now.parts}
+                readable = {part.name for part in now.contents.parts}
             if any(part.name not in readable for part, _ in parts):
                 raise Conflict("a part to read was removed by another process") from None
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
@@ -388,11 +435,13 @@ class DeltaBackend:
         newer manifest. This does not matter to `write` and `read`: they need only the name and the keys, which never
         change, and the columns that the caller names.
         """
-        if self._opened.parsed is None and self.snapshot() is None:
+        if (parsed := self._opened.parsed) is not None:
+            return parsed
+        if self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")
         with self._opened.lock:
             if self._opened.parsed is None:
-                self._opened.parsed = Manifest.from_dict(self._opened.manifest, self.uri)
+                self._opened.parsed = Manifest.from_dict(self._opened.contents.manifest, self.uri)
             return self._opened.parsed
 
     @contextmanager
@@ -412,7 +461,7 @@ class DeltaBackend:
                         check_process()
                         now.table.update_incremental()
                     if self._in_folder:
-                        self._check_head(now, now.table)
+                        self._check_head(now.table)
                     self._take_in(now, now.table)
                     yield now
             except FileNotFoundError as error:  # a file of records was lost or was removed by another commit
@@ -428,30 +477,31 @@ class DeltaBackend:
             ) from None
 
     def _take_in(self, now: _Opened, table: DeltaTable) -> None:
-        if now.version == table.version():
-            return
-        text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-        text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
-        if text != now.text or not now.manifest:
-            now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
-        now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
-        now.read = {file.name: now.read[file.name] for file in now.records if file.name in now.read}
-        now.version = table.version()
+        before, version = now.contents, table.version()
+        if before.version != version:
+            text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
+            text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
+            manifest = before.manifest
+            if text != before.text or not manifest:
+                manifest, now.parsed = manifest_in(text, self.uri), None
+            parts, records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
+            now.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
+        present = {file.name for file in now.contents.records}
+        now.read = {name: records for name, records in now.read.items() if name in present}
 
     def _check_files(self, now: _Opened) -> None:
         if now.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
-        if problem := log_problem(self._path, None if now.table is None else now.table.version()):
+        # ``table`` does not have the last commit of this object yet
+        version = None if now.table is None else max(now.table.version(), now.contents.version)
+        if problem := log_problem(self._path, version):
             raise self._damaged(problem)
 
-    def _check_head(self, now: _Opened, table: DeltaTable) -> None:
+    def _check_head(self, table: DeltaTable) -> None:
         """Raise `DamagedStore` if the log ends before the version that its head (the file ``_head``) records, or if an
         entry of the log does not have the digest that the head records.
         """
-        try:
-            head = Head.read(self._path)
-        except ValueError as error:
-            raise self._damaged(str(error)) from None
+        head = self._verified_head()
         if head is None:
             return
         if head.version > table.version():
@@ -461,8 +511,18 @@ class DeltaBackend:
                 f"its log ends at version {table.version()}, and the last commit has version {head.version}; restore "
                 f"the missing entries of the log from a backup"
             )
-        for name in head.damaged(self._path, now.verified):
+
+    def _verified_head(self) -> Head | None:
+        """Return the head, or None if the table has none. Raise `DamagedStore` if the head is damaged, or if an entry
+        of the log does not have the digest that the head records.
+        """
+        try:
+            head = Head.read(self._path)
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
+        for name in () if head is None else head.damaged(self._path, self._opened.verified):
             raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
+        return head
 
     def _acknowledge(self, version: int) -> None:
         """After a commit to a folder, write the head: the file ``_head``, which records the last version of the log. If
