@@ -54,9 +54,9 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
     return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
-def _sync_folder(folder: Path) -> None:
-    """Write the names of the files in a folder to the disk, and wait until this is done (``fsync``)."""
-    opened = os.open(folder, os.O_RDONLY)
+def sync(path: str | Path) -> None:
+    """Write a file, or the names of the files in a folder, to the disk, and wait until this is done (``fsync``)."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
@@ -79,6 +79,6 @@ def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(out.fileno())
         temporary.replace(file)
         if durable:
-            _sync_folder(file.parent)
+            sync(file.parent)
     finally:
         temporary.unlink(missing_ok=True)

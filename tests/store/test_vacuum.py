@@ -4,6 +4,7 @@ reported.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -107,3 +108,59 @@ def test_ages_that_cannot_be_read_are_refused(age, tmp_path):
 def test_what_two_vacuums_did_is_added_up():
     both = Vacuumed(3) + Vacuumed(2, kept=1, kept_until=60.0)
     assert (both, both.kept, both.kept_until) == (5, 1, 60.0)
+
+
+def age_files(folder: Path, seconds: float) -> None:
+    """Set the times of all files in a folder to ``seconds`` ago."""
+    at = time.time() - seconds
+    for file in folder.rglob("*"):
+        os.utime(file, (at, at))
+
+
+def test_the_log_of_a_store_that_is_vacuumed_stays_short(tmp_path):
+    store = FrameStore(tmp_path / "s", FRAME)
+    log = tmp_path / "s" / "tiltframe" / "_delta_log"
+    early = FrameStore(tmp_path / "s", FRAME)
+    for number in range(100):
+        store.append_rows(ROWS, "w", number)
+        if number == 0:
+            assert early.query("1h", keys=[])["n"].to_pylist() == [3]
+        if number % 10 == 0:
+            store.compact()
+            store.vacuum("10m")
+        age_files(log, 120)
+    assert len(list(log.iterdir())) < 60
+    assert early.query("1h", keys=[])["n"].to_pylist() == [300]
+    assert FrameStore(tmp_path / "s").query("1h", keys=[])["n"].to_pylist() == [300]
+    assert store.verify().ok
+
+
+def test_the_age_of_a_replaced_file_is_known_after_its_entry_of_the_log_was_deleted(tmp_path):
+    store = FrameStore(tmp_path / "s", FRAME)
+    log = tmp_path / "s" / "tiltframe" / "_delta_log"
+    store.append_rows(ROWS, "w", 0)
+    store.append_rows(ROWS, "w", 1)
+    store.vacuum("10m")
+    age_files(tmp_path / "s", 7200)
+    replaced = [part.name for part in store.at().snapshot.parts]
+    store.compact()
+    for number in range(2, 50):
+        store.append_rows(ROWS, "w", number)
+        age_files(log, 120)
+    assert not (log / f"{4:020d}.json").exists()
+    store.vacuum("10m")
+    assert all((tmp_path / "s" / "tiltframe" / name).exists() for name in replaced)
+    store.vacuum("0s")
+    assert not any((tmp_path / "s" / "tiltframe" / name).exists() for name in replaced)
+
+
+def test_a_file_that_was_never_committed_is_kept_for_a_day(tmp_path):
+    store = erased(tmp_path / "s")
+    (part,) = store.backend.write(FRAME.levels[0], rollup(ROWS, FRAME).slice(0, 1))
+    file = tmp_path / "s" / "tiltframe" / part.name
+    age_files(file.parent, 80_000)
+    store.vacuum("1h")
+    assert file.exists()
+    age_files(file.parent, 90_000)
+    store.vacuum("1h")
+    assert not file.exists()

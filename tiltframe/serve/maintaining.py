@@ -26,9 +26,9 @@ _PAUSE_FACTOR = (
 )
 _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
 # the number of seconds between two searches for replaced files; a search lists all files of a store
-_VACUUM_SECONDS = 3600.0
-# the age at which replaced files are removed; queries and commits that still read these files must end earlier
-_REPLACED_FOR = "1d"
+_VACUUM_SECONDS = 120.0
+# the age at which replaced files are removed; queries that still read these files must end earlier
+_REPLACED_FOR = "10m"
 
 
 class _Interrupted(Exception):

@@ -813,9 +813,9 @@ class FrameStore:
         ----------
         older_than : str
             The minimum age of the files or rows to remove, a duration such as ``1d``. It must be longer than any query
-            or commit takes. ``0s`` removes all of them, however recent, for example to erase personal data completely.
-            With ``0s``, no other process may read or write at the same time, because the files that it uses are removed
-            too.
+            takes. Files that were never committed are kept for at least a day. ``0s`` removes all of them, however
+            recent, for example to erase personal data completely. With ``0s``, no other process may read or write at
+            the same time, because the files that it uses are removed too.
 
         Returns
         -------

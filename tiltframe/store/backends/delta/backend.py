@@ -38,7 +38,7 @@ from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
-from tiltframe.store.backends.delta.fsync import sync_commit
+from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
 from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head, remove_unfinished_heads
 from tiltframe.store.backends.delta.log import (
     added,
@@ -61,7 +61,7 @@ from tiltframe.store.backends.delta.records import (
     table_of_records,
 )
 from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
-from tiltframe.store.backends.delta.vacuum import vacuum_table
+from tiltframe.store.backends.delta.vacuum import bound_log, vacuum_table
 from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
@@ -224,9 +224,7 @@ class DeltaBackend:
                 folder = data_files(self._path, self.options)
                 for bucket, rows in split_by_bucket(states, level):
                     place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
-                    name, size = write_states(
-                        rows, level, manifest=manifest, folder=folder, place=place, durable=self.durable
-                    )
+                    name, size = write_states(rows, level, manifest=manifest, folder=folder, place=place)
                     starts = instants_of(rows)
                     parts.append(
                         Part(
@@ -274,6 +272,9 @@ class DeltaBackend:
                 changes = {"mode": "overwrite", "partition_filters": filters, "schema": schema}
                 actions += map(added, copies)
             check_process()
+            if self.durable and self._in_folder:
+                parts = (*transaction.added, *copies)
+                sync_written(self._path, [*(part.name for part in parts), *(file.name for file in files)])
             try:
                 now.table.create_write_transaction(
                     actions,
@@ -345,9 +346,7 @@ class DeltaBackend:
             outdated = list(present)
             records = latest([self._load(now, file) for file in outdated] + [records])
         rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
-        name, size = write_file(
-            rows, [RECORD], folder=data_files(self._path, self.options), place=place, durable=self.durable
-        )
+        name, size = write_file(rows, [RECORD], folder=data_files(self._path, self.options), place=place)
         now.read[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
@@ -389,13 +388,17 @@ class DeltaBackend:
 
     def vacuum(self, older_than: float) -> Vacuumed:
         """Delete files that were removed from the table, or were written but not committed, at least ``older_than``
-        seconds ago. Return the number of deleted files.
+        seconds ago (see `vacuum_table`). Return the number of deleted files. From then on, the log of the table is
+        bounded (see `bound_log`).
         """
         manifest = self._manifest()
         with self._updated() as now:
             assert now.table is not None
             check_process()
-            vacuumed = vacuum_table(now.table, data_files(self._path, self.options), older_than)
+            with suppress(CommitFailedError):  # another process has committed; the next vacuum tries again
+                bound_log(now.table, older_than)
+        # another object than ``now.table``, so that commits of other threads do not wait until files are deleted
+        vacuumed = vacuum_table(self._open(), data_files(self._path, self.options), older_than)
         if self._in_folder:
             remove_unfinished_heads(self._path, older_than)
         with as_store_errors(self.uri):

@@ -32,7 +32,6 @@ from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.file_cache import FileCache
-from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
@@ -92,7 +91,7 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 
 
 def write_states(
-    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
+    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str
 ) -> tuple[str, int]:
     """Write states and the ends of their windows to a new file. Return its name and its size in bytes.
 
@@ -108,7 +107,7 @@ def write_states(
     rows, sizes = split_into_row_groups(pa.table(columns), keys)
     # Columns of states have no statistics, which would be too large.
     with_statistics = [START, *(path for key in keys for path in column_paths(key, rows.schema.field(key).type))]
-    return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
+    return write_file(rows, with_statistics, folder=folder, place=place, sizes=sizes)
 
 
 def column_paths(name: str, dtype: pa.DataType) -> list[str]:
@@ -128,7 +127,6 @@ def write_file(
     with_statistics: Sequence[str],
     folder: fs.FileSystem,
     place: str,
-    durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
     """Write rows to a new file in the subfolder ``place`` of ``folder``. Return its name in ``folder`` and its size in
@@ -159,8 +157,6 @@ def write_file(
         with suppress(OSError):
             folder.delete_file(name)
         raise
-    if durable and isinstance(folder, fs.SubTreeFileSystem):
-        sync_written(folder.base_path, name)
     return name, data.size
 
 

@@ -1,65 +1,101 @@
-"""Vacuum: delete the files that have not belonged to the current version of a table for at least a number of seconds.
+"""Vacuum: delete the files that have not belonged to the current version of a table for at least a number of seconds,
+and bound the log of the table.
 
 Delta Lake's own vacuum supports only whole hours, so it is used only to list these files. The time at which a file was
-removed from the table is read from the log.
+removed from the table is read from the log: from its entries, and from its last checkpoint for earlier removals.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from contextlib import suppress
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
 from pyarrow import fs
 
 from tiltframe.store.backends.protocol import Vacuumed
 
 _LOG = "_delta_log"
+# the minimum age, in seconds, of a file that was never committed: a job may still commit the files that it has written
+_UNCOMMITTED_SECONDS = 86_400.0
+# A commit reads all entries of the log after the last checkpoint, and the names of all files of the log. A checkpoint
+# is therefore written every 20 commits, and entries before the last checkpoint are deleted after a minute.
+_LOG_PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 60 seconds"}
+
+
+def bound_log(table: DeltaTable, older_than: float) -> None:
+    """Set the properties of a table by which Delta Lake deletes entries of the log that are part of a checkpoint, and
+    drops files from checkpoints that were removed from the table more than ``older_than`` seconds ago.
+    """
+    kept_seconds = max(math.ceil(older_than), 60)
+    properties = {**_LOG_PROPERTIES, "delta.deletedFileRetentionDuration": f"interval {kept_seconds} seconds"}
+    present = table.metadata().configuration
+    if any(present.get(name) != value for name, value in properties.items()):
+        table.alter.set_table_properties(
+            properties, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0)
+        )
 
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
-    """Delete files that were removed from a table, or were written but not committed, at least ``older_than`` seconds
-    ago. Return the number of deleted files, and the number of such files that are too recent to delete.
+    """Delete files that were removed from a table at least ``older_than`` seconds ago, and files that were never
+    committed and are also at least a day old. With 0 seconds, delete all such files. Return the number of deleted
+    files, and the number of such files that are too recent to delete.
     """
-    cutoff = time.time() - older_than
-    removed = _removal_times(folder, table.version(), cutoff)
-    deleted, kept_since = 0, list[float]()
+    removed = _removal_times(folder, table.version())
+    deleted, kept_until = 0, list[float]()
     for name in table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True):
         info = folder.get_file_info(name)
         if not info.is_file:
             continue
-        unread_since = removed.get(name, _modified(info))
-        if unread_since > cutoff:
-            kept_since.append(unread_since)
+        if name in removed or not older_than:
+            may_delete_at = removed.get(name, _modified(info)) + older_than
+        else:
+            may_delete_at = _modified(info) + max(older_than, _UNCOMMITTED_SECONDS)
+        if may_delete_at > time.time():
+            kept_until.append(may_delete_at)
             continue
         with suppress(FileNotFoundError):  # another process has already deleted the file
             folder.delete_file(name)
             deleted += 1
-    kept_until = max(kept_since) + older_than if kept_since else None
-    return Vacuumed(deleted, kept=len(kept_since), kept_until=kept_until)
+    return Vacuumed(deleted, kept=len(kept_until), kept_until=max(kept_until, default=None))
 
 
-def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
-    """Return the files that were removed from a table after ``cutoff``, as name → time of the removal. Both times are
-    in seconds since 1970. The entries of the log are read backwards, from the entry of the version ``version``.
+def _removal_times(folder: fs.FileSystem, version: int) -> dict[str, float]:
+    """Return the files that were removed from a table of the version ``version``, as name → time of the removal in
+    seconds since 1970. They are in the last checkpoint, unless they were removed too long ago, and in later entries of
+    the log.
     """
-    times: dict[str, float] = {}
-    for at in range(version, -1, -1):
-        name = f"{_LOG}/{at:020d}.json"
-        info = folder.get_file_info(name)
-        # Stop at an entry that was deleted after a checkpoint or is older than the cutoff, because all earlier entries
-        # are deleted or older, too.
-        if not info.is_file or _modified(info) < cutoff:
-            break
-        with folder.open_input_stream(name) as file:
-            entries = [json.loads(line) for line in file.read().splitlines() if line]
-        for entry in entries:
-            if "remove" in entry:
-                removed = entry["remove"]
-                times.setdefault(unquote(removed["path"]), removed.get("deletionTimestamp", 0) / 1000)
+    checkpoint, times = _last_checkpoint(folder)
+    for at in range(checkpoint + 1, version + 1):
+        try:
+            with folder.open_input_stream(f"{_LOG}/{at:020d}.json") as file:
+                entries = [json.loads(line) for line in file.read().splitlines() if line]
+        except FileNotFoundError:
+            continue
+        removed = (entry["remove"] for entry in entries if "remove" in entry)
+        times.update({unquote(file["path"]): file.get("deletionTimestamp", 0) / 1000 for file in removed})
     return times
+
+
+def _last_checkpoint(folder: fs.FileSystem) -> tuple[int, dict[str, float]]:
+    """Return the version of the last checkpoint of a table, and the files that it lists as removed, as name → time of
+    the removal in seconds since 1970. The version is -1 if there is no checkpoint, or one of several files, as other
+    programs write it.
+    """
+    try:
+        with folder.open_input_stream(f"{_LOG}/_last_checkpoint") as file:
+            version = int(json.loads(file.read())["version"])
+        with folder.open_input_file(f"{_LOG}/{version:020d}.checkpoint.parquet") as file:
+            removed = pq.read_table(file, columns=["remove.path", "remove.deletionTimestamp"]).flatten()
+    except FileNotFoundError:
+        return -1, {}
+    paths, instants = (column.to_pylist() for column in removed.columns)
+    named = ((path, instant or 0) for path, instant in zip(paths, instants, strict=True) if path is not None)
+    return version, {unquote(path): instant / 1000 for path, instant in named}
 
 
 def _modified(info: fs.FileInfo) -> float:
