@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,21 @@ from tiltframe.serve.stores import Stores
 pytestmark = pytest.mark.store
 
 
+def maintained_once(store: Path) -> Metrics:
+    """Run a maintenance for at least one round, and return its metrics."""
+    metrics = Metrics()
+    maintenance = Maintenance(Stores([str(store)]), metrics, pause_seconds=0.1)
+    maintenance.start()
+    try:
+        for _ in range(200):
+            if "tiltframe_maintenance_rounds_total{" in metrics.text():
+                break
+            time.sleep(0.05)
+    finally:
+        maintenance.stop()
+    return metrics
+
+
 def test_parts_of_open_and_closed_windows_are_merged_and_windows_expire(tmp_path):
     now = int(time.time() * 1000)
     frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")})
@@ -26,22 +43,27 @@ def test_parts_of_open_and_closed_windows_are_merged_and_windows_expire(tmp_path
         store.append_rows(pa.table({"ts": [now, old], "x": [number, 1]}), "test", number)
     before = store.query("1h", keys=[]).select(["window_start", "n", "s"])
     parts = len(store.at().snapshot.parts)
-    metrics = Metrics()
-    maintenance = Maintenance(Stores([str(tmp_path / "web")]), metrics, pause_seconds=0.1)
-    maintenance.start()
-    try:
-        for _ in range(200):
-            if "tiltframe_maintenance_rounds_total{" in metrics.text():
-                break
-            time.sleep(0.05)
-    finally:
-        maintenance.stop()
+    metrics = maintained_once(tmp_path / "web")
     view = store.at()
     assert parts >= 30
     assert len(view.snapshot.parts) < 10
     assert view.level("1m").has_expired
     assert store.query("1h", keys=[]).select(["window_start", "n", "s"]) == before
     assert 'tiltframe_maintenance_rounds_total{store="web"}' in metrics.text()
+    assert "tiltframe_maintenance_failures_total{" not in metrics.text()
+
+
+def test_the_log_of_a_maintained_store_stays_short(tmp_path):
+    store = FrameStore(tmp_path / "web", TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    store.append_rows(pa.table({"ts": [0]}), "test", 0)
+    metrics = maintained_once(tmp_path / "web")
+    log, an_hour_ago = tmp_path / "web" / "tiltframe" / "_delta_log", time.time() - 3600
+    for number in range(1, 101):
+        store.append_rows(pa.table({"ts": [number * 1000]}), "test", number)
+        for entry in log.iterdir():
+            os.utime(entry, (an_hour_ago, an_hour_ago))
+    assert len(list(log.iterdir())) < 60
+    assert store.query("1h", keys=[]).column("n").to_pylist() == [101]
     assert "tiltframe_maintenance_failures_total{" not in metrics.text()
 
 
