@@ -15,6 +15,8 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.backends import set_cache_memory
+from tiltframe.store.backends.cache_memory import cache_memory
 
 HOSTS, DAYS = 100, 30
 HOUR = 3_600_000_000  # microseconds
@@ -48,11 +50,16 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
 
 
 def bytes_read(call: Callable[[], Any]) -> int:
-    """Call ``call`` twice, and return the number of bytes that the second call reads."""
-    call()
-    before = _bytes_read_so_far()
-    call()
-    return _bytes_read_so_far() - before
+    """Call ``call`` twice without caches of files, and return the number of bytes that the second call reads."""
+    most_bytes = cache_memory()
+    set_cache_memory(0)
+    try:
+        call()
+        before = _bytes_read_so_far()
+        call()
+        return _bytes_read_so_far() - before
+    finally:
+        set_cache_memory(most_bytes)
 
 
 def share_of_a_key(store: FrameStore) -> float:

@@ -72,7 +72,7 @@ def reduce_by(
             reduced[column.name] = measure.reduce_values(values[read])
         except (TypeError, ValueError, OverflowError) as error:
             raise _with_key(error, keys, row_of_group, _first_refused(measure, values[read])) from error.__cause__
-    return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | reduced)
+    return pa.table(group_keys(keys, row_of_group) | group_keys(carried, row_of_group) | reduced)
 
 
 def merge_by(
@@ -113,7 +113,7 @@ def merge_by(
             raise _with_key(error, keys, row_of_group, refused, measure=measure) from error.__cause__
     if unknown:
         merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
-    return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | merged)
+    return pa.table(group_keys(keys, row_of_group) | group_keys(carried, row_of_group) | merged)
 
 
 # A range is copied if it has at least `_RANGE_GROUPS` groups, and if all such ranges together have at least the share
@@ -214,7 +214,7 @@ def _with_key(
     """
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:
-        text += f" (at {_row_text(pa.table(_group_keys(keys, row_of_group)), group)})"
+        text += f" (at {_row_text(pa.table(group_keys(keys, row_of_group)), group)})"
     return with_text(error, text)
 
 
@@ -449,7 +449,19 @@ def states_fields(
     return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in state_types)]
 
 
-def _group_keys(keys: Arrays, row_of_group: pa.Array) -> dict[str, pa.Array]:
+def group_keys(keys: Arrays, row_of_group: Ids) -> dict[str, pa.Array]:
+    """Return the keys of groups in the types of key columns, from one row of each group.
+
+    Parameters
+    ----------
+    keys : mapping of name -> array, shape (rows,)
+    row_of_group : array of intp, shape (groups,)
+        The index of a row of each group.
+
+    Returns
+    -------
+    dict of name -> array, shape (groups,)
+    """
     columns = {name: normalize(key.take(pa.array(row_of_group))) for name, key in keys.items()}
     return {name: key.cast(key_type(key.type)) for name, key in columns.items()}
 

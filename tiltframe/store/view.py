@@ -25,12 +25,11 @@ from tiltframe.store.query.execution import (
     Answer,
     Cost,
     Reading,
-    finished,
     missing_in,
     query_schema,
     read_labelled,
-    read_states,
     reading_of,
+    results_of,
     states_schema,
 )
 from tiltframe.store.query.join import Join
@@ -196,8 +195,7 @@ class StoreView:
         """Yield the results of all kinds of windows in a query, one kind after another."""
         now = self._now(query)
         for reading in readings:
-            states = read_states(self.backend, self.manifest, reading, self.jobs)
-            yield from finished(states, reading, query, now)
+            yield from results_of(self.backend, self.manifest, reading, query, now=now, jobs=self.jobs)
 
     def states(self, query: Query) -> Answer:
         """Read the merged states of windows, in tables with the columns of a rollup.

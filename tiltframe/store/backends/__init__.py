@@ -11,7 +11,17 @@ from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.cache_memory import set_cache_memory
 from tiltframe.store.backends.key_bounds import KeyBound, bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri, backend_at, scheme_of
-from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction, Vacuumed
+from tiltframe.store.backends.protocol import (
+    Backend,
+    Part,
+    Record,
+    ResultReader,
+    ResultTables,
+    RowFunction,
+    Snapshot,
+    Transaction,
+    Vacuumed,
+)
 from tiltframe.store.backends.stored_types import cast_stored, stored, stored_schema, stored_type
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.manifest import FORMAT, check_name, schemas_in
@@ -31,7 +41,9 @@ __all__ = [
     "Part",
     "Range",
     "Record",
+    "ResultReader",
     "ResultTables",
+    "RowFunction",
     "Snapshot",
     "Transaction",
     "Vacuumed",

@@ -1,5 +1,5 @@
-"""Cache memory: the maximum size of the caches of open files and of the rows of small files. All stores of a process
-share these caches.
+"""Cache memory: the maximum size of the caches of open files, of the rows of small files, and of results of stored
+rows. All stores of a process share these caches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Parameters
     ----------
     most_bytes : int
-        The maximum number of bytes, at least 0. A backend applies a new limit when it next adds a file to its cache.
+        The maximum number of bytes, at least 0. A backend applies a new limit when it next reads a file.
 
     Returns
     -------

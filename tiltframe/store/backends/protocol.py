@@ -15,7 +15,7 @@ are not committed are never read.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -29,7 +29,9 @@ __all__ = [
     "Backend",
     "Part",
     "Record",
+    "ResultReader",
     "ResultTables",
+    "RowFunction",
     "Snapshot",
     "Transaction",
     "Vacuumed",
@@ -343,6 +345,74 @@ class ResultTables(Protocol):
         ------
         Conflict
             If another writer changed the table first.
+        """
+
+
+class RowFunction(Hashable, Protocol):
+    """A function of a column of states. The result of a row depends on the state of this row only, and equal functions
+    have equal results.
+    """
+
+    @property
+    def column(self) -> str:
+        """The name of the column of states."""
+
+    def __call__(self, states: pa.Array) -> pa.Array:
+        """Return one result for each state.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+
+        Returns
+        -------
+        array, shape (rows,)
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            If a result cannot be computed.
+        """
+
+
+@runtime_checkable
+class ResultReader(Protocol):
+    """An operation of backends that keep results of stored rows in memory, so that a later query does not read the
+    states again.
+    """
+
+    def read_results(
+        self,
+        parts: Sequence[tuple[Part, Range]],
+        columns: Sequence[str],
+        functions: Mapping[str, RowFunction],
+        where: str | None = None,
+    ) -> pa.Table | None:
+        """Read rows of parts as `Backend.read` does, with results in the place of states.
+
+        Parameters
+        ----------
+        parts : list of (Part, Range)
+            See `Backend.read`.
+        columns : list of str
+            Names of keys.
+        functions : mapping of name -> RowFunction
+            The results, with the names of their columns in the returned table.
+        where : str, optional
+            See `Backend.read`.
+
+        Returns
+        -------
+        table or None
+            The keys and the results. Calls that differ only in ``columns`` and ``functions`` return the same rows in
+            the same order. None if the backend cannot keep the results; the caller then reads states.
+
+        Raises
+        ------
+        Conflict, DamagedStore
+            For the same reasons as `Backend.read`.
+        ValueError, TypeError, OverflowError
+            If a result cannot be computed. The state may belong to a row outside of the ranges and the condition.
         """
 
 

@@ -8,29 +8,46 @@ The states are read from parts. A part consists of states of one level that were
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
 
+from aggr.state_checks import mark_as_checked
+from aggr.tables.by_key import finish_by
 from aggr.workers import Workers
 from tiltframe.level_chain import labelled
-from tiltframe.names import START
+from tiltframe.names import END, START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
-from tiltframe.store.backends.protocol import Backend, Snapshot, threads_of
+from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
+from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, reporting_unmapped
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
-from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, by_windows, pieces_of, pieces_within
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import finish, latest_of_keys, only_closed, present, regroup, united
+from tiltframe.store.query.results import (
+    finish,
+    latest_of_keys,
+    only_closed,
+    present,
+    regroup,
+    united,
+    with_expressions_of,
+)
 from tiltframe.store.query.running import running_states
+from tiltframe.store.query.stored_results import functions_of, read_results
 from tiltframe.time_range import closed
 from windows import TimeWindow
+
+# the approximate number of stored rows that are read at once if a condition on keys lets a backend skip most of them,
+# and only keys and results are in memory, not states
+_NARROWED_ROWS_AT_ONCE = 10 * ROWS_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -190,6 +207,48 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
             yield from states
 
 
+def results_of(
+    backend: Backend, manifest: Manifest, reading: Reading, query: Query, *, now: int, jobs: int = 1
+) -> Iterator[pa.Table]:
+    """Return an iterator of tables of results, as `finished` does. Results of windows that need no merge are taken from
+    the backend, if it has them. ``now`` is in microseconds UTC.
+    """
+    functions = functions_of(reading.plan, query)
+    if functions is None or not isinstance(backend, ResultReader) or not reading.part_ranges:
+        return finished(read_states(backend, manifest, reading, jobs), reading, query, now)
+    reader: ResultReader = backend
+    plan = reading.plan
+    narrowing = plan.narrowing(manifest.schema)
+
+    def merged(pieces: PartRanges) -> pa.Table:
+        states = regroup(_read(backend, manifest, plan, pieces), plan, plan.span())
+        return finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures)
+
+    def read(pieces: PartRanges) -> pa.Table:
+        # If results cannot be computed, states are read and merged, which raises an error if the query includes such
+        # a state. A part may also have been replaced by another process.
+        with suppress(Conflict, TypeError, ValueError, OverflowError):
+            results = read_results(
+                reader,
+                plan,
+                functions,
+                pieces,
+                narrowing=narrowing,
+                read_merged=lambda span: merged(pieces_within(pieces, span)),
+            )
+            if results is not None:
+                return results
+        return merged(pieces)
+
+    def tables() -> Iterator[pa.Table]:
+        rows_at_once = ROWS_AT_ONCE if narrowing is None else _NARROWED_ROWS_AT_ONCE
+        with Workers(threads_of(backend, jobs)) as workers:
+            yield from workers.map(read, by_windows(reading.part_ranges, plan.window, rows_at_once))
+
+    selected = _selected(tables(), reading, query, now)
+    return (with_expressions_of(table, plan, reading.retained_from, now) for table in selected)
+
+
 def read_labelled(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
     """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
     plan = reading.plan
@@ -206,7 +265,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     def attempt() -> pa.Table:
         if not planned:
             now = reading_of(plan, snapshot_of(backend)).part_ranges
-            planned.append([(part, piece) for part, part_range in now for piece in common([part_range], [span])])
+            planned.append(pieces_within(now, span))
         return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
 
     return retry_on_conflict(attempt)

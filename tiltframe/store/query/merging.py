@@ -36,6 +36,11 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
     return [(part, piece) for part, piece in pieces if piece is not None]
 
 
+def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
+    """Return the pieces of ranges of parts that lie in the range ``span`` of window starts."""
+    return [(part, piece) for part, part_range in part_ranges for piece in common([part_range], [span])]
+
+
 class Writer(Protocol):
     """An object that writes parts: a backend, or a transaction, which discards its parts if it is not committed."""
 
@@ -67,8 +72,8 @@ def write_without(
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
-def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Split ranges of parts by time, and yield them in groups of about `ROWS_AT_ONCE` rows. All rows of a window of
+def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[PartRanges]:
+    """Split ranges of parts by time, and yield them in groups of about ``rows_at_once`` rows. All rows of a window of
     ``level`` are in the same group.
     """
     if not part_ranges:
@@ -88,24 +93,24 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
                 pieces_by_bucket.setdefault(at, []).append((part, piece))
     pieces: PartRanges = []
     for at in sorted(pieces_by_bucket):
-        if pieces and _rows(pieces + pieces_by_bucket[at]) > ROWS_AT_ONCE:
+        if pieces and _rows(pieces + pieces_by_bucket[at]) > rows_at_once:
             yield pieces
             pieces = []
         pieces += pieces_by_bucket[at]
-        if _rows(pieces) > 2 * ROWS_AT_ONCE:
-            yield from _by_fewer_windows(pieces, level)
+        if _rows(pieces) > 2 * rows_at_once:
+            yield from _by_fewer_windows(pieces, level, rows_at_once)
             pieces = []
     if pieces:
         yield pieces
 
 
-def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
+def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int) -> Iterator[PartRanges]:
     """Split ranges of parts that lie in one bucket and have too many rows. Yield them in groups of fewer windows."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
-    windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
+    windows_at_once = max(1, len(windows) * rows_at_once // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]
     for span in pairwise(edges):
-        pieces = [(part, piece) for part, part_range in part_ranges for piece in common([part_range], [span])]
+        pieces = pieces_within(part_ranges, span)
         if pieces:
             yield pieces
 

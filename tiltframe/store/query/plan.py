@@ -83,9 +83,14 @@ class QueryPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to read: keys, columns of the condition, and states."""
+        return tuple(dict.fromkeys([*self.keys_read, *self.states]))
+
+    @property
+    def keys_read(self) -> tuple[str, ...]:
+        """The keys of the frame to read, for the keys of the results and for the condition."""
         read = () if self.where is None else sql.columns_of(self.where)
         keys = [key_read(name, self.frame) for name in (*self._keys_by_name(), *read)]
-        return tuple(dict.fromkeys([*(key for key in keys if key is not None), *self.states]))
+        return tuple(dict.fromkeys(key for key in keys if key is not None))
 
     def _keys_by_name(self) -> list[str]:
         """Return the keys of the frame, or their fields, from which the keys of the results are computed."""

@@ -108,6 +108,11 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
         between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
         neighbours = dict.fromkeys(plan.read_to_edges, between)
     finished = finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
+    return with_expressions_of(finished, plan, known_from, now)
+
+
+def with_expressions_of(finished: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
+    """Return results as `finish` does, from a table with window_start, window_end, keys and the measures of a plan."""
     results = finished.select([START, END, *plan.keys])
     finished = with_expressions(finished, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
@@ -116,8 +121,8 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
         else:
             column = result_values(expression, finished, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
-    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
-    return results.append_column(PARTIAL, pa.array(_is_partial(states, known_from, now)))
+    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), finished.num_rows))
+    return results.append_column(PARTIAL, pa.array(_is_partial(finished, known_from, now)))
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:

@@ -31,12 +31,14 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
+from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
 from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head, remove_unfinished_heads
@@ -64,7 +66,7 @@ from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_
 from tiltframe.store.backends.delta.vacuum import bound_log, vacuum_table
 from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri
-from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
+from tiltframe.store.backends.protocol import Part, Record, RowFunction, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
@@ -374,10 +376,37 @@ class DeltaBackend:
         requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
         if bounds is None or not parts:
             return requested.empty_table()
+        with self._reading(parts) as folder:
+            return read_files(parts, folder, requested, bounds)
+
+    def read_results(
+        self,
+        parts: Sequence[tuple[Part, Range]],
+        columns: Sequence[str],
+        functions: Mapping[str, RowFunction],
+        where: str | None = None,
+    ) -> pa.Table | None:
+        """Read rows of parts as `read` does, with results in the place of states. Results of files in a folder are kept
+        in the cache of files.
+        """
+        schema = self._manifest().columns
+        bounds = bounds_of_keys(where, schema)
+        if bounds is None or not parts or not self._in_folder:
+            return None
+        needed = [START, *columns, *(function.column for function in functions.values())]
+        requested = pa.schema([schema.field(name) for name in dict.fromkeys(needed)])
+        with self._reading(parts) as folder:
+            return read_results(parts, folder, requested, functions=functions, keys=columns, bounds=bounds)
+
+    @contextmanager
+    def _reading(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:
+        """Yield the file system of the store, and convert errors of a block that reads ``parts``. Raise `Conflict` if
+        another process has removed a part.
+        """
         folder = data_files(self._path, self.options)
         try:
             with as_store_errors(self.uri):
-                return read_files(parts, folder, requested, bounds)
+                yield folder
         except FileNotFoundError:
             with self._updated() as now:
                 readable = {part.name for part in now.contents.parts}

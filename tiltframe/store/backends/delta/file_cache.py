@@ -1,4 +1,6 @@
-"""A cache of footers of files, and of the rows of small files. It has a maximum size in bytes."""
+"""A cache of footers of files, of the rows of small files, and of results of stored rows. It has a maximum size in
+bytes.
+"""
 
 from __future__ import annotations
 

@@ -43,10 +43,8 @@ from windows import TimeWindow
 # This package names a data file by a random number and the checksum of the file's footer, both in hexadecimal digits.
 # The pattern matches such names.
 _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
-_CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
-_FORMAT = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **_CHECKED)
-)
+CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
+_FORMAT = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **CHECKED))
 
 FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, bytes, modification time in nanoseconds
 
@@ -57,7 +55,7 @@ _FOOTER_MEMORY = 20
 # millisecond, for any number of rows, and each commit adds small files until they are compacted.
 _SMALL_FILE = 1 << 16
 _ROWS_MEMORY = 8_192  # the memory of cached rows in addition to their values, in bytes
-_CACHE = FileCache(cache_memory())
+CACHE = FileCache(cache_memory())
 
 
 class _Written:
@@ -241,7 +239,7 @@ def _between(span: Range) -> pc.Expression:
     return (pc.field(START) >= low) & (pc.field(START) < high)
 
 
-def _version_of(name: str, folder: fs.FileSystem) -> FileVersion:
+def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
     """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if it is missing."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
@@ -249,9 +247,10 @@ def _version_of(name: str, folder: fs.FileSystem) -> FileVersion:
     return getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
 
 
-def _opened(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
+def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
     """Return a data file with its footer, from the cache if the file has not changed since it was cached."""
-    fragment: ds.ParquetFileFragment | None = _CACHE.get(version)
+    CACHE.limit(cache_memory())
+    fragment: ds.ParquetFileFragment | None = CACHE.get(version)
     if fragment is not None:
         return fragment
     _, name, _, _ = version
@@ -259,8 +258,7 @@ def _opened(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragme
     fragment = _FORMAT.make_fragment(name, folder)
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
-        _CACHE.limit(cache_memory())
-        _CACHE.put(version, fragment, _FOOTER_MEMORY * int(fragment.metadata.serialized_size))
+        CACHE.put(version, fragment, _FOOTER_MEMORY * int(fragment.metadata.serialized_size))
     return fragment
 
 
@@ -273,14 +271,14 @@ def _read(
     """
     if not parts:
         return schema.empty_table()
-    versions = [_version_of(part.name, folder) for part in parts]
+    versions = [version_of(part.name, folder) for part in parts]
     # files of object stores are read as a dataset, which sends several requests at a time
     is_local = isinstance(folder, fs.SubTreeFileSystem)
     if is_local and not bounds:
         tables = _read_each(parts, versions, folder, schema=schema, span=span)
         if tables is not None:
             return pa.concat_tables(tables)
-    fragments = [_opened(version, folder) for version in versions]
+    fragments = [open_file(version, folder) for version in versions]
     read_schema = stored_schema(schema)
     for bound in bounds:
         if bound.key not in read_schema.names:
@@ -292,8 +290,8 @@ def _read(
     # reads their number from the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
-        raise _lost_rows(parts, row_count)
-    return _in_types(rows, schema)
+        raise lost_rows(parts, row_count)
+    return in_types(rows, schema)
 
 
 def _read_each(
@@ -308,23 +306,23 @@ def _read_each(
     """
     read_schema = stored_schema(schema)
     columns = tuple((field.name, str(field.type)) for field in schema)
-    cached: list[pa.Table | None] = [_CACHE.get((version, columns)) for version in versions]
+    cached: list[pa.Table | None] = [CACHE.get((version, columns)) for version in versions]
     absent = [place for place, table in enumerate(cached) if table is None]
-    opened = [_opened(versions[place], folder) for place in absent]
-    if not all(_has_columns(fragment, read_schema) for fragment in opened):
+    opened = [open_file(versions[place], folder) for place in absent]
+    if not all(has_columns(fragment, read_schema) for fragment in opened):
         return None
     for place, fragment in zip(absent, opened, strict=True):
         is_small = versions[place][2] <= _SMALL_FILE
         span_to_read = None if is_small else span
         rows = _read_directly(parts[place], fragment, folder, read_schema=read_schema, span=span_to_read)
-        rows = _in_types(rows, schema)
+        rows = in_types(rows, schema)
         cached[place] = rows
         if is_small:
-            _CACHE.put((versions[place], columns), rows, rows.nbytes + _ROWS_MEMORY)
-    return [_inside(table, span) for table in cached]
+            CACHE.put((versions[place], columns), rows, rows.nbytes + _ROWS_MEMORY)
+    return [inside(table, span) for table in cached]
 
 
-def _lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
+def lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
     """Return the error for parts that together have ``row_count`` rows, although the log states another number."""
     recorded = sum(part.rows for part in parts)
     files, advice = f"the file {parts[0].name} has", "restore it from a backup"
@@ -334,7 +332,7 @@ def _lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
     return DamagedStore(f"the store is damaged: {files} {row_count:,} rows, and {recorded:,} were written; {advice}")
 
 
-def _has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
+def has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
     """Return whether a file has all columns of a schema, in the same types. A file may lack columns that were added to
     the store later, and other programs may write other types.
     """
@@ -358,16 +356,16 @@ def _read_directly(
     takes time.
     """
     if fragment.metadata.num_rows != part.rows:
-        raise _lost_rows([part], fragment.metadata.num_rows)
+        raise lost_rows([part], fragment.metadata.num_rows)
     needed = fragment if span is None else fragment.subset(_between(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
-        file = pq.ParquetFile(source, metadata=fragment.metadata, **_CHECKED)
+        file = pq.ParquetFile(source, metadata=fragment.metadata, **CHECKED)
         names = list(dict.fromkeys([START, *read_schema.names]))
         rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
-    return _inside(rows, span).select(read_schema.names)
+    return inside(rows, span).select(read_schema.names)
 
 
-def _inside(rows: pa.Table, span: Range | None) -> pa.Table:
+def inside(rows: pa.Table, span: Range | None) -> pa.Table:
     """Return the rows whose windows start in ``span``, or all rows if ``span`` equals None."""
     if span is None:
         return rows
@@ -376,7 +374,7 @@ def _inside(rows: pa.Table, span: Range | None) -> pa.Table:
     return rows if is_inside.all() else rows.filter(pa.array(is_inside))
 
 
-def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with their columns converted from the stored types to the types of a schema."""
     columns = [
         pa.chunked_array([cast_stored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)

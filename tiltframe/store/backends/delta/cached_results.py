@@ -1,0 +1,154 @@
+"""Cached results: results of stored rows, such as averages and quantiles of states, kept in the cache of files.
+
+The results of a row group are computed from its states when a query needs them for the first time. Later queries take
+them from the cache, together with the starts of windows and the keys, and do not read the file.
+
+    file ──▶ row groups that a query needs ──▶ in the cache: start, keys, results per row group
+                                           ──▶ others: read states ──▶ compute results ──▶ cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from aggr.arrays import Whole
+from aggr.arrow.normalize import one_array
+from tiltframe.names import START
+from tiltframe.ranges import Range
+from tiltframe.store.backends.delta.files import (
+    CACHE,
+    CHECKED,
+    FileVersion,
+    has_columns,
+    in_types,
+    inside,
+    lost_rows,
+    open_file,
+    version_of,
+)
+from tiltframe.store.backends.delta.row_group_bounds import RowGroupBounds
+from tiltframe.store.backends.key_bounds import KeyBound
+from tiltframe.store.backends.protocol import Part, RowFunction
+from tiltframe.store.backends.stored_types import stored_schema
+
+# the approximate number of rows whose states are in memory at once
+_ROWS_AT_ONCE = 1 << 17
+_BYTES_PER_ARRAY = 512  # the memory of a cached array in addition to its values, in bytes
+_BYTES_PER_BOUND = 64  # the memory of the bounds of one row group in a column, in bytes
+
+Arrays: TypeAlias = Mapping[int, pa.Array]  # the values of a column by row group
+
+
+def read_results(
+    parts: Sequence[tuple[Part, Range]],
+    folder: fs.SubTreeFileSystem,
+    schema: pa.Schema,
+    functions: Mapping[str, RowFunction],
+    keys: Sequence[str],
+    bounds: Sequence[KeyBound] = (),
+) -> pa.Table | None:
+    """Return, for each pair of a part and a range, window_start, the keys and the results of the rows whose windows
+    start in the range. Rows that ``bounds`` exclude may be left out. ``schema`` contains window_start, the keys and the
+    columns of states that ``functions`` read.
+
+    Return None if there are no row groups to read, or if a file lacks a column of ``schema`` or has it in another type.
+    Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore` if the files do not have the number of rows
+    that the log states.
+    """
+    read: dict[str, RowFunction | None] = {START: None, **dict.fromkeys(keys), **functions}
+    tables = list[pa.Table]()
+    for part, span in parts:
+        file = _File(part, folder, schema, [START, *(bound.key for bound in bounds)])
+        if not has_columns(file.fragment, stored_schema(schema)):
+            return None
+        is_whole = span[0] <= part.first_start and part.last_start < span[1]
+        row_groups = file.bounds.selected(None if is_whole else span, bounds)
+        if row_groups:
+            rows = file.read(row_groups, read)
+            tables.append(rows if is_whole else inside(rows, span))
+    return pa.concat_tables(tables) if tables else None
+
+
+class _File:
+    """A data file of a store, with its footer and the bounds of its row groups."""
+
+    def __init__(
+        self, part: Part, folder: fs.SubTreeFileSystem, schema: pa.Schema, columns_with_bounds: Sequence[str]
+    ) -> None:
+        """Open the file, or take its footer from the cache."""
+        self._part, self._folder, self._schema = part, folder, schema
+        self._version: FileVersion = version_of(part.name, folder)
+        self.fragment: ds.ParquetFileFragment = open_file(self._version, folder)
+        footer = self.fragment.metadata
+        if footer.num_rows != part.rows:
+            raise lost_rows([part], footer.num_rows)
+        place = self._version, "bounds", tuple(columns_with_bounds)
+        cached: RowGroupBounds | None = CACHE.get(place)
+        self.bounds = cached or RowGroupBounds.from_footer(footer, self.fragment.physical_schema, columns_with_bounds)
+        if cached is None:
+            bounds_count = footer.num_row_groups * len(columns_with_bounds)
+            CACHE.put(place, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
+
+    def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table:
+        """Return the results of functions in row groups. In the place of a function, None stands for the stored values
+        of the column with its name.
+        """
+        places = {name: (self._version, name if function is None else function) for name, function in read.items()}
+        cached: dict[str, Arrays] = {name: CACHE.get(place) or {} for name, place in places.items()}
+        absent = [group for group in row_groups if any(group not in arrays for arrays in cached.values())]
+        if absent:
+            needed = {name: function for name, function in read.items() if not cached[name].keys() >= set(absent)}
+            for name, arrays in self._computed(absent, needed).items():
+                cached[name] = {**cached[name], **arrays}
+                size = sum(array.nbytes + _BYTES_PER_ARRAY for array in cached[name].values())
+                CACHE.put(places[name], cached[name], size)
+        chunks = {name: [arrays[group] for group in row_groups] for name, arrays in cached.items()}
+        return pa.table({name: pa.chunked_array(arrays) for name, arrays in chunks.items()})
+
+    def _computed(
+        self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]
+    ) -> dict[str, dict[int, pa.Array]]:
+        """Read row groups, and return their values in some columns by row group: results of functions, or stored values
+        for None. About `_ROWS_AT_ONCE` rows are read at once.
+        """
+        computed: dict[str, dict[int, pa.Array]] = {name: {} for name in read}
+        columns = [name if function is None else function.column for name, function in read.items()]
+        for batch in _batches(row_groups, self.bounds.row_counts):
+            rows = self._rows(batch, columns)
+            group_ends = np.cumsum(self.bounds.row_counts[batch]).tolist()
+            for (name, function), column in zip(read.items(), columns, strict=True):
+                stored_values = one_array(rows.column(column))
+                values = stored_values if function is None else one_array(function(stored_values))
+                for group, begin, end in zip(batch, [0, *group_ends[:-1]], group_ends, strict=True):
+                    # A slice would keep the values of all row groups in memory.
+                    computed[name][group] = values.take(pa.array(np.arange(begin, end)))
+        return computed
+
+    def _rows(self, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return columns of row groups, in the types of the schema."""
+        schema = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
+        with self._folder.open_input_file(self._part.name) as source:
+            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **CHECKED)
+            return in_types(file.read_row_groups(row_groups, columns=schema.names), schema)
+
+
+def _batches(row_groups: Sequence[int], row_counts: Whole) -> Iterator[list[int]]:
+    """Divide row groups into lists with about `_ROWS_AT_ONCE` rows each. ``row_counts`` contains the number of rows of
+    each row group.
+    """
+    batch, count = list[int](), 0
+    for group in row_groups:
+        if batch and count + row_counts[group] > _ROWS_AT_ONCE:
+            yield batch
+            batch, count = [], 0
+        batch.append(group)
+        count += row_counts[group]
+    if batch:
+        yield batch

@@ -1,0 +1,129 @@
+"""Stored results: results of windows whose states are stored in one row each, so that no states need to be merged.
+
+Such results can be computed from each stored row alone. Backends keep them in memory, and later queries do not read the
+states again (`tiltframe.store.backends.protocol.ResultReader`). If the parts of a store contain several rows of some
+windows and keys, such windows are read as states and merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import sql
+from aggr.arrow.normalize import one_array
+from aggr.function import Function
+from aggr.groups.groups import group_by
+from aggr.state_checks import checked
+from aggr.tables.by_key import group_keys, key_column
+from tiltframe.instants import as_instants, instants_of
+from tiltframe.names import END, START
+from tiltframe.ranges import EVER, Range
+from tiltframe.store.backends.protocol import ResultReader, RowFunction
+from tiltframe.store.query.merging import PartRanges, pieces_within
+from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.query.query import Query
+from windows import TimeWindow
+from windows.timezone import Instants
+
+
+@dataclass(frozen=True)
+class StateResult:
+    """A measure of a column of states, as a function of rows; see `RowFunction`.
+
+    ``stored`` is the function to which the column of states belongs, and ``read`` is the function that computes the
+    results. The two differ if a measure is computed from the states of another measure.
+    """
+
+    column: str
+    stored: Function
+    read: Function
+
+    def __call__(self, states: pa.Array) -> pa.Array:
+        """Check the states completely, as a merge does, and return one result for each of them. Raise ``ValueError`` if
+        a state has the layout of an earlier release, which a merge would convert.
+        """
+        if not self.stored.own_state.is_current(states.drop_null()):
+            raise ValueError("a state has the layout of an earlier release; merge it before results are computed")
+        return self.read.finish(checked(self.stored, states))
+
+
+def functions_of(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | None:
+    """Return the measures of a plan as functions of stored rows. Return None if the windows and keys of the results
+    differ from the stored ones, if results depend on other windows, or if a parameter of a function is not hashable.
+    """
+    has_all_keys = set(plan.keys) == set(plan.frame.keys) and not plan.derived_keys
+    has_own_windows = not plan.whole and plan.window == plan.frame.levels[plan.level()]
+    if not has_all_keys or not has_own_windows or plan.edges is not None or query.fill or query.running:
+        return None
+    stored = {column.name: column.measure.function for column in plan.frame.states}
+    functions = {
+        name: StateResult(column, stored[column], measure.function) for name, (column, measure) in plan.measures.items()
+    }
+    try:
+        hash(tuple(functions.values()))
+    except TypeError:
+        return None
+    return functions
+
+
+def read_results(
+    backend: ResultReader,
+    plan: QueryPlan,
+    functions: Mapping[str, RowFunction],
+    part_ranges: PartRanges,
+    *,
+    narrowing: str | None,
+    read_merged: Callable[[Range], pa.Table],
+) -> pa.Table | None:
+    """Return the results of the windows in ranges of parts, sorted by window and keys: window_start, window_end, the
+    keys and the measures.
+
+    ``functions`` are those of `functions_of`, and ``narrowing`` is the condition on keys that the backend may use to
+    skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called for the
+    range of all windows that have several rows of the same keys. Return None if the backend cannot read results.
+    """
+    rows = backend.read_results(part_ranges, plan.keys_read, {}, narrowing)
+    if rows is None:
+        return None
+    is_selected = None
+    if plan.where is not None:
+        is_selected = pa.array(sql.rows_where(plan.where, rows, plan.timezone))
+        rows = rows.filter(is_selected)
+    starts = instants_of(rows)
+    keys = {START: as_instants(starts)} | {name: key_column(rows.column(name)) for name in plan.keys}
+    groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
+    if groups.n == rows.num_rows:
+        results = backend.read_results(part_ranges, (), functions, narrowing)
+        if results is None:
+            return None
+        results = results if is_selected is None else results.filter(is_selected)
+        order = pa.array(row_of_group)
+        columns = group_keys(keys, row_of_group)
+        columns |= {name: one_array(results.column(name)).take(order) for name in functions}
+        return pa.table(columns).add_column(1, END, as_instants(_window_ends(starts[row_of_group], plan.window)))
+    repeated = starts[row_of_group[groups.counts() > 1]]
+    low, high = int(repeated.min()), int(plan.window.ends(repeated.max(keepdims=True))[0])
+    tables = list[pa.Table]()
+    for span in ((EVER[0], low), (low, high), (high, EVER[1])):
+        pieces = pieces_within(part_ranges, span)
+        if not pieces:
+            continue
+        if span == (low, high):
+            table: pa.Table | None = read_merged(span)
+        else:
+            table = read_results(backend, plan, functions, pieces, narrowing=narrowing, read_merged=read_merged)
+        if table is None:
+            return None
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _window_ends(starts: Instants, window: TimeWindow) -> Instants:
+    """Return the ends of windows. ``starts`` are ascending, so each window's end is computed only once."""
+    is_first = np.diff(starts, prepend=starts[:1] - 1) > 0
+    window_ends: Instants = window.ends(starts[is_first])[np.cumsum(is_first) - 1]
+    return window_ends
