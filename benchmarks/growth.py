@@ -43,7 +43,7 @@ QUICK = Extent((100_000, 1_000_000), (100, 10_000), 1_000_000)
 
 
 @dataclass(frozen=True)
-class Grown:
+class SizeCost:
     """The cost of one size: seconds, and the peak memory of the largest Python worker."""
 
     rows: int
@@ -52,13 +52,13 @@ class Grown:
     worker_bytes: int
 
 
-def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
+def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
     """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
     sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.of_rows, groups) for groups in extent.groups]
     return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
-def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
+def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> SizeCost:
     """Run the job for one size twice. Return the seconds of the faster run, and the peak memory of a worker in both
     runs.
     """
@@ -69,10 +69,10 @@ def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
         begin = time.perf_counter()
         throw_away(su.aggregate(scan, ["k"], MEASURES))
         times.append(time.perf_counter() - begin)
-    return Grown(rows, groups, min(times), largest_worker(spark) or 0)
+    return SizeCost(rows, groups, min(times), largest_worker(spark) or 0)
 
 
-def show(grown: Sequence[Grown]) -> None:
+def show(grown: Sequence[SizeCost]) -> None:
     """Print one line per size."""
     table = heading(
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]

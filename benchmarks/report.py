@@ -231,9 +231,9 @@ def built_ins(figures: Any) -> Lines:
 def streams(figures: Any) -> Lines:
     """Return a table of the rows per second of streams."""
     rows = (
-        [f"{run['keys']:,}", way, f"{percentiles['rows_per_second']:,.0f}", f"{percentiles['ratio']:.2f}"]
+        [f"{run['keys']:,}", way, f"{figures_of_query['rows_per_second']:,.0f}", f"{figures_of_query['ratio']:.2f}"]
         for run in figures["runs"]
-        for way, percentiles in run["queries"].items()
+        for way, figures_of_query in run["queries"].items()
     )
     yield from table(["keys", "query", "rows per second", "ratio to Spark's count, min, max, avg"], rows)
 

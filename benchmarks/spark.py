@@ -128,7 +128,7 @@ def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str,
     return times
 
 
-def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.Grown]) -> list[MustHold]:
+def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.SizeCost]) -> list[MustHold]:
     """Return the measured ratios with their limits."""
     shapes = [data for data in (TEXTS, INTEGER_KEYS) if data.name in medians]
     limits = [line for data in shapes for line in _answers(data, medians[data.name])]
@@ -159,7 +159,7 @@ def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
     ]
 
 
-def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list[MustHold]:
+def _states(seconds: Mapping[str, float], grown: Sequence[growth.SizeCost]) -> list[MustHold]:
     def ratio(own_job: str, spark_job: str) -> float:
         return seconds[own_job] / seconds[spark_job]
 

@@ -59,9 +59,9 @@ def draw_growth(figures: Any) -> Figure:
 def draw_streams(figures: Any) -> Figure:
     """Draw bars with the rows per second of each query, as a ratio to Spark's own aggregates, by number of keys."""
     rows = {
-        f"{run['keys']:,} keys, {query}": [percentiles["ratio"]]
+        f"{run['keys']:,} keys, {query}": [figures_of_query["ratio"]]
         for run in figures["runs"]
-        for query, percentiles in run["queries"].items()
+        for query, figures_of_query in run["queries"].items()
     }
     xlabel = "rows a second, × of Spark's count, min, max, avg"
     return bar_chart(rows, ["ratio"], is_ours=lambda label: ", ours: " in label, xlabel=xlabel, form="{:.2f}")

@@ -128,7 +128,7 @@ def must_hold(figures: dict[str, Any]) -> list[MustHold]:
     """Return the ratios of tiltframe's seconds per batch to Spark's, with their limits. tiltframe must process at least
     0.7 times as many rows per second as Spark's built-in functions, and as many as Spark's sketch.
     """
-    seconds = {name: percentiles["p50"] for name, percentiles in figures["queries"].items()}
+    seconds = {name: figures_of_query["p50"] for name, figures_of_query in figures["queries"].items()}
     return [
         MustHold(
             f"{own_query} / {spark_query}, {figures['keys']:,} keys", limit, seconds[own_query] / seconds[spark_query]
@@ -170,9 +170,9 @@ def run(
             last[name] = timed(spark, source, folder, make)
             seconds[name] += last[name]["seconds"] if turn else []
     shutil.rmtree(source)
-    percentiles, base = {}, median(next(iter(seconds.values())))
+    figures_of_query, base = {}, median(next(iter(seconds.values())))
     for name, took in seconds.items():
-        percentiles[name] = {
+        figures_of_query[name] = {
             "rows_per_second": rows / median(took),
             "ratio": base / median(took),
             "p50": median(took),
@@ -183,10 +183,10 @@ def run(
         click.echo(
             f"  {name:38} {rows / median(took) / 1e3:8.0f} thousand rows/s ({base / median(took):5.2f} ×), "
             f"{median(took) * 1e6 / keys:9.2f} µs a key, batches p50 {median(took):6.2f} s "
-            f"p99 {percentiles[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
+            f"p99 {figures_of_query[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
             f"checkpoint {last[name]['disk'] / 1e6:7.1f} MB"
         )
-    return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": percentiles}
+    return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": figures_of_query}
 
 
 def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:

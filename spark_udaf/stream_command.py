@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from aggr.arguments import checked_whole, shown
 from spark_udaf.late_rows import LateRows
 from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
-from spark_udaf.streaming.progress import kept_partitions
+from spark_udaf.streaming.progress import recorded_partition_count
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from spark_udaf.versions.arrow_tables import collect_arrow
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.cli.interrupts import from_now
+from tiltframe.cli.interrupts import set_interrupt_message
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import read_late
@@ -123,7 +123,7 @@ def run(
                 trigger=ALL_THERE if once else None,
             )
         left = "open windows were not emitted; use --state FOLDER to keep them"
-        from_now(f"stopped; {left if state is None else 'it continues from its checkpoint when it is run again'}")
+        set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if state else left}")
         # Ctrl-C also ends Spark. The next run repeats the interrupted batch, which then counts once.
         LateRows(query, has_disorder=delay > 0).await_end()
 
@@ -132,7 +132,7 @@ def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -
     """Set the number of shuffle partitions. The first number that exists is used, in this order: the option
     ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
     """
-    partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
+    partitions = recorded_partition_count(checkpoint) if shards is None and checkpoint is not None else shards
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
     if count is None and PARTITIONS not in spark.conf.getAll:
         count = parallelism(spark)

@@ -52,15 +52,15 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
     >>> words, kind == INTEGERS
     (array([1, 3, 2]), True)
     """
-    hashed = _COUPONS * coupons
+    coupon_flag = _COUPONS * coupons
     if pa.types.is_floating(values.array.type):
-        return values.floats.sorted_by_group.view(np.int64), DOUBLES + hashed
+        return values.floats.sorted_by_group.view(np.int64), DOUBLES + coupon_flag
     if not pa.types.is_integer(values.array.type):
         return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
-        return values.numbers.sorted_by_group, INTEGERS + hashed
+        return values.numbers.sorted_by_group, INTEGERS + coupon_flag
     integers = values.array.to_numpy().astype(np.int64)  # uint64 from 2^63 on become negative, as in DataSketches
-    return Numbers(integers, values.groups).sorted_by_group, INTEGERS + hashed
+    return Numbers(integers, values.groups).sorted_by_group, INTEGERS + coupon_flag
 
 
 @compiled

@@ -24,7 +24,7 @@ _M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
 _ALL = np.uint64(2**64 - 1)
 _BLOCK = 16  # bytes per block
-ZEROS, _MOST_ZEROS = 6, 62
+ZERO_BITS, _MOST_ZEROS = 6, 62
 _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 
@@ -33,7 +33,7 @@ def hash_word(word: Int, coupon: bool) -> Int:
     """Return the hash of an int64, or its coupon if ``coupon`` is true, as a non-negative int64. The eight bytes of the
     number are hashed from the lowest byte on.
     """
-    return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
+    return _finished(SEED ^ _block_for_h1(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
@@ -47,13 +47,13 @@ def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
         at, end = places[row], places[row + 1]
         size, h1, h2 = end - at, SEED, SEED
         while at + _BLOCK <= end:
-            h1 = (_turned(h1 ^ _first_half(word_at(data, at)), 27) + h2) * _FIVE + _N1
-            h2 = (_turned(h2 ^ _second_half(word_at(data, at + WORD)), 31) + h1) * _FIVE + _N2
+            h1 = (_turned(h1 ^ _block_for_h1(word_at(data, at)), 27) + h2) * _FIVE + _N1
+            h2 = (_turned(h2 ^ _block_for_h2(word_at(data, at + WORD)), 31) + h1) * _FIVE + _N2
             at += _BLOCK
         if at + WORD < end:
-            h2 ^= _second_half(_last_word(data, at + WORD, end))
+            h2 ^= _block_for_h2(_last_word(data, at + WORD, end))
         if at < end:
-            h1 ^= _first_half(_last_word(data, at, min(at + WORD, end)))
+            h1 ^= _block_for_h1(_last_word(data, at, min(at + WORD, end)))
         hashes[row] = _finished(h1, h2, size, coupon)
     return hashes
 
@@ -70,12 +70,12 @@ def _last_word(data: Bytes, at: Int, end: Int) -> Any:
 
 
 @compiled
-def _first_half(word: Any) -> Any:
+def _block_for_h1(word: Any) -> Any:
     return _turned(word * _C1, 31) * _C2
 
 
 @compiled
-def _second_half(word: Any) -> Any:
+def _block_for_h2(word: Any) -> Any:
     return _turned(word * _C2, 33) * _C1
 
 
@@ -102,7 +102,7 @@ def _finished(h1: Any, h2: Any, size: Int, coupon: bool) -> Int:
     while zeros < _MOST_ZEROS and not second & _HIGHEST:
         second <<= np.uint64(1)
         zeros += 1
-    return (np.int64(first & _ADDRESS) << ZEROS) | (zeros + 1)
+    return (np.int64(first & _ADDRESS) << ZERO_BITS) | (zeros + 1)
 
 
 @compiled

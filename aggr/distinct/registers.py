@@ -26,7 +26,7 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
 from aggr.distinct.least_hashes import smallest_hashes
-from aggr.distinct.murmur3 import ZEROS
+from aggr.distinct.murmur3 import ZERO_BITS
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import of_arrow, to_arrow
@@ -152,7 +152,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
         if full[group]:
             for i in range(starts[group], starts[group + 1]):
                 coupon = item_hash(words[i], kind)
-                place, zeros = (coupon >> ZEROS) & last, coupon & _MOST
+                place, zeros = (coupon >> ZERO_BITS) & last, coupon & _MOST
                 if zeros > registers[row, place]:
                     registers[row, place] = zeros
             row += 1

@@ -130,11 +130,11 @@ def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: Exact
 
 def scale_up(limbs: Limbs, places: Whole) -> Limbs:
     """Return each number multiplied by ``10^places``. ``places`` has the shape (n,) and is at least 0."""
-    n, left = len(limbs.low), places
-    while left.any():
-        steps = np.minimum(left, _POWER)
+    n, remaining = len(limbs.low), places
+    while remaining.any():
+        steps = np.minimum(remaining, _POWER)
         limbs = _combine(factors=10**steps, number=limbs, sign=1, left=_zeros(n), right=_zeros(n))
-        left = left - steps
+        remaining = remaining - steps
     return limbs
 
 

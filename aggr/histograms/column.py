@@ -202,25 +202,25 @@ def is_sound(
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time, unless a
     number among them has several bytes, or the value with the next rank is counted in them.
     """
-    key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
+    key, seen, rank_index, words_from = np.int64(low), np.uint64(0), 0, at
     # ``before`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because a
     # gap is also invalid at the start.
     wrong, before = np.uint64(0), np.uint64(1)
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
-        if at >= alone and at + WORD <= end:
+        if at >= words_from and at + WORD <= end:
             word = word_at(data, at)
             if not word & LONGER:
-                counts, far = sums_of(word)
+                counts, key_count = sums_of(word)
                 if seen + counts <= rank:
-                    gaps, never = gaps_of(word, before)
-                    wrong |= never
+                    gaps, invalid = gaps_of(word, before)
+                    wrong |= invalid
                     before = gaps >> LAST_BYTE
                     seen += counts
-                    key += np.int64(far)
+                    key += np.int64(key_count)
                     at += WORD
                     continue
-            alone = at + WORD  # the next eight bytes are read number by number
+            words_from = at + WORD  # the next eight bytes are read number by number
         number: Int = np.int64(data[at])
         if number < 128:  # most numbers have one byte
             number = (number >> 1) ^ -(number & 1)

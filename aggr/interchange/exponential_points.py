@@ -79,21 +79,21 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
     ``rows`` contains the row of each point's message, for errors.
     """
     keys, counts = [], []
-    for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
-        own = max(point.scale - FINEST, 0)
-        lowest, highest = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
-        if len(key) and (key[0] < lowest or key[-1] > highest + (1 << own) - 1):
-            end = (key[0] if key[0] < lowest else key[-1]) + point.index
+    for (point_keys, all_counts), point, row in zip(sides, points, rows, strict=True):
+        excess = max(point.scale - FINEST, 0)
+        lowest, highest = (end >> max(FINEST - point.scale, 0) << excess for end in REACH)
+        if len(point_keys) and (point_keys[0] < lowest or point_keys[-1] > highest + (1 << excess) - 1):
+            end = (point_keys[0] if point_keys[0] < lowest else point_keys[-1]) + point.index
             raise ValueError(
                 f"message {row} has a bucket {end}, which lies outside the range of doubles; correct it, or leave it "
                 "out"
             )
-        moved, places = np.unique(key >> own, return_inverse=True)
+        moved, places = np.unique(point_keys >> excess, return_inverse=True)
         summed = np.zeros(len(moved), np.int64)
         np.add.at(summed, places, all_counts)
         keys.append(moved)
         counts.append(summed)
-    sizes = np.array([len(point_keys) for point_keys in keys], np.int64)
+    sizes = np.array([len(moved_keys) for moved_keys in keys], np.int64)
     joined = (np.concatenate([*arrays, np.zeros(0, np.int64)]) for arrays in (keys, counts))
     return Histograms(sizes, *joined)
 

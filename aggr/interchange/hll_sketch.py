@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.contrib import Hll
-from aggr.distinct.murmur3 import ZEROS
+from aggr.distinct.murmur3 import ZERO_BITS
 from aggr.extend.columns import compute as pc
 from aggr.extend.columns import with_nulls
 from aggr.extend.lists import Registers
@@ -74,7 +74,7 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     head[parts.full, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
     lengths = np.array([8, 12, 40])[modes]
     heads = to_arrow(head[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
-    zeros, addresses = parts.coupons & ((1 << ZEROS) - 1), parts.coupons >> ZEROS
+    zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
     data, places = of_arrow(registers)
     data = data[places[0] : places[-1]].copy()
     data[np.repeat(~parts.full, np.diff(places))] = (zeros << 26 | addresses).astype("<u4").view(np.uint8)

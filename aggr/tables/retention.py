@@ -56,7 +56,7 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
             f"retention compares row by row and needs two columns of equal length; got {len(states)} states and "
             f"{len(later)}"
         )
-    valid = pc.and_(*(_has_keys(function, column) for column in pair))
+    valid = pc.and_(*(_has_map(function, column) for column in pair))
     maps = [column.filter(valid).field(name) for column in pair]
     thetas = np.minimum(*(column.field("theta").to_numpy() for column in maps))
     entries = [entries_of(column.field("entries"), Groups.each(len(column))) for column in maps]
@@ -70,7 +70,7 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     return with_nulls(pa.array(did_return / np.maximum(could_return, 1), mask=could_return == 0), valid)
 
 
-def _has_keys(function: Function, states: pa.Array) -> pa.Array:
+def _has_map(function: Function, states: pa.Array) -> pa.Array:
     """Return a mask of the states that have a map, which may be empty. The other states are null, or lost their map
     because of too many keys.
     """

@@ -216,7 +216,7 @@ def _by_keys(
         if not table.num_rows:
             continue
         aggregator = begin(first) if aggregator is None else aggregator
-        head = _last_key(table, order)
+        head = _start_of_last_key(table, order)
         if head:
             yield aggregator.finish(table.slice(0, head), end)
             aggregator = begin(first)
@@ -225,7 +225,7 @@ def _by_keys(
         yield (aggregator or begin(first)).finish(empty, end)
 
 
-def _last_key(table: pa.Table, order: Order) -> int:
+def _start_of_last_key(table: pa.Table, order: Order) -> int:
     if not order.keys:
         return 0
     groups, _ = group_by([key_column(table.column(text)) for text in order.keyed_by.values()], table.num_rows)

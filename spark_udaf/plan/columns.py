@@ -57,10 +57,10 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
     for name in names:
         if name in needed and names.count(name) > 1:
             raise ValueError(f"the DataFrame has {names.count(name)} columns called {name!r}; rename all but one")
-    return _with_identity(pa.schema([_field(f, f.name in needed) for f in fields]))
+    return _with_description(pa.schema([_field(f, f.name in needed) for f in fields]))
 
 
-def _with_identity(schema: pa.Schema) -> pa.Schema:
+def _with_description(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the description of states in the metadata of the column ``level``. If Spark has read this
     column from the names of folders, such as ``level=1h``, it has no metadata. The description is then copied from the
     column ``window_start``.
@@ -119,7 +119,7 @@ def collation_message(call: str) -> str:
     )
 
 
-def compared_by_bytes(column: Column, name: str) -> Column:
+def with_collation_check(column: Column, name: str) -> Column:
     """Return a column with the same values. The query fails if Spark compares strings of this column by a collation
     other than UTF8_BINARY. ``name`` is the call that reads the column, for the message.
 

@@ -86,14 +86,14 @@ class Received:
 
     Parameters
     ----------
-    shards_of_each : int or None
+    shards_per_partition : int or None
         The number of shards in each planned partition of the shuffle. Spark may join small planned partitions, so the
         received partition has a multiple of this number. None if the engine does not use Spark's hash.
     tasks : int or None
         The number of tasks that send messages, or None if it is unknown.
     """
 
-    shards_of_each: int | None
+    shards_per_partition: int | None
     tasks: int | None
     shards: int = 0
 
@@ -128,14 +128,14 @@ class Received:
 
     def check_end(self) -> None:
         """Raise ``NotConserved`` if the number of shards that `check` has counted is not a multiple of
-        ``shards_of_each``, or is 0 although tasks sent messages. Without ``shards_of_each``, do nothing. Call this
-        after the last message of the partition.
+        ``shards_per_partition``, or is 0 although tasks sent messages. Without ``shards_per_partition``, do nothing.
+        Call this after the last message of the partition.
         """
         few = self.tasks and not self.shards
-        if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
+        if self.shards_per_partition is not None and (few or self.shards % self.shards_per_partition):
             raise NotConserved(
                 f"the engine lost rows: a partition received {self.shards:,} shards, which is not a positive multiple "
-                f"of {self.shards_of_each:,}; "
+                f"of {self.shards_per_partition:,}; "
                 "run the job again, and report the error to the project of the engine"
             )
 

@@ -38,7 +38,7 @@ _COMPARED = {
 _TURNED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
 _MOST_VALUES = 100  # the maximum number of values of an IN condition; with more, `scan_of` raises an error
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
-_LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
+_FILE_INDEX = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
 
 class NotPlain(ValueError):
@@ -128,7 +128,7 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
         raise NotPlain(str(error)) from None
     if not conditions:
         return scan
-    for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
+    for column in (column for condition in conditions for column in _elements(condition.references().toSeq())):
         # Spark ignores case in names, and Arrow does not. The name in the condition may therefore differ in case from
         # the name in the files, and Arrow would not find the column.
         if column.name() not in scan.schema.names:
@@ -178,19 +178,19 @@ def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
     while (kind := _kind(plan)) != "LogicalRelation":
         if kind == "Filter":
             conditions.append(plan.condition())
-        elif kind == "Project" and all(_kind(item) == "AttributeReference" for item in _listed(plan.projectList())):
-            names |= {item.name() for item in _listed(plan.projectList())}
+        elif kind == "Project" and all(_kind(item) == "AttributeReference" for item in _elements(plan.projectList())):
+            names |= {item.name() for item in _elements(plan.projectList())}
         else:
             raise NotPlain(f"its plan has a {kind}, and only selections of rows and columns are supported")
         plan = plan.children().apply(0)
     relation = plan.relation()
     if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
         raise NotPlain("the DataFrame does not read Parquet files")
-    if relation.location().getClass().getName() != _LISTED:
+    if relation.location().getClass().getName() != _FILE_INDEX:
         raise NotPlain(
             f"Spark lists its files with {_kind(relation.location())}; only paths of spark.read.parquet are supported"
         )
-    options = {pair._1().lower() for pair in _listed(relation.options().toSeq())}
+    options = {pair._1().lower() for pair in _elements(relation.options().toSeq())}
     if options - _OPTIONS:
         raise NotPlain(f"the DataFrame is read with the option {min(options - _OPTIONS)}")
     if not names <= set(relation.schema().fieldNames()):
@@ -202,7 +202,7 @@ def _kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _listed(sequence: Any) -> Iterator[Any]:
+def _elements(sequence: Any) -> Iterator[Any]:
     return (sequence.apply(at) for at in range(sequence.size()))
 
 
@@ -238,7 +238,7 @@ def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
     """Return a condition of Spark as an Arrow expression with the same result (true, false or null) for every row.
     Raise `NotPlain` for a condition that is not supported.
     """
-    kind, parts = _kind(node), list(_listed(node.children()))
+    kind, parts = _kind(node), list(_elements(node.children()))
     if kind in ("And", "Or"):
         join: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
         return join(*(_condition(part, schema) for part in parts))
@@ -267,7 +267,7 @@ def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
     """Return the list of values of an IN condition, as objects of the JVM, or None if one of them is not a literal."""
     if _kind(node) == "In":
         return [part.value() for part in parts[1:]] if all(_kind(part) == "Literal" for part in parts[1:]) else None
-    return list(_listed(node.hset().toSeq()))
+    return list(_elements(node.hset().toSeq()))
 
 
 def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:

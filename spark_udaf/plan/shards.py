@@ -93,13 +93,13 @@ def _words(column: pa.Array) -> Words:
     elif pa.types.is_floating(dtype):
         words = pc.fill_null(column, 0).cast(pa.float64()).to_numpy().view(np.uint64)
     elif pa.types.is_boolean(dtype) or pa.types.is_integer(dtype) or pa.types.is_temporal(dtype):
-        words = _whole_words(column)
+        words = _integer_words(column)
     else:
         words = _text_words(column.cast(pa.string()))
     return np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, words)
 
 
-def _whole_words(column: pa.Array) -> Words:
+def _integer_words(column: pa.Array) -> Words:
     dtype = column.type
     if pa.types.is_temporal(dtype):  # hash the integers by which Arrow represents dates, times and timestamps
         column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())

@@ -338,7 +338,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
     tasks = plan.source.partitions
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
-    shards_of_each = len(plan.numbers) // plan.partitions if has_shards else None
+    shards_per_partition = len(plan.numbers) // plan.partitions if has_shards else None
 
     def merged(messages: Sequence[Message]) -> pa.Table | None:
         states = [read_rows(m, partial) for m in messages if m.content == Content.STATES]
@@ -353,7 +353,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     def second(batches: Batches) -> Batches:
         tune_worker()
         ordered = _messages(batches) if has_shards else sorted(_messages(batches), key=attrgetter(SHARD))
-        received = Received(shards_of_each, tasks)
+        received = Received(shards_per_partition, tasks)
         for messages in _whole_shards(ordered):
             received.check(messages)
             for message in messages:

@@ -64,12 +64,12 @@ def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     schema = result_schema(query)
     arrow_schema = to_arrow_schema(schema)
 
-    def read_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_range(query, ranges[number], arrow_schema)
 
-    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(TaskFunction(read_numbers), schema)
+    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(TaskFunction(read_ranges), schema)
 
 
 def read(

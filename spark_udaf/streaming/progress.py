@@ -40,7 +40,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
     return str(json.loads("".join(lines))["id"])
 
 
-def kept_partitions(checkpoint: Path) -> int | None:
+def recorded_partition_count(checkpoint: Path) -> int | None:
     """Return the number of shuffle partitions that a checkpoint records, or None before its first batch."""
     batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
     if not batches:

@@ -16,7 +16,7 @@ from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords, input_rule
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import check_collation, compared_by_bytes, compares_text
+from spark_udaf.plan.columns import check_collation, compares_text, with_collation_check
 from spark_udaf.plan.fractions import check_no_fractions
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
@@ -63,7 +63,7 @@ class Call:
         """
         if input_rule(self.function, role).use == Use.NUMBER:
             return column
-        return compared_by_bytes(column, self.label)
+        return with_collation_check(column, self.label)
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:

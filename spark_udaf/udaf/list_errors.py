@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from spark_udaf.udaf.job_errors import explain_errors
-from spark_udaf.versions.failed_query import LargestGroup, failed_frame, largest_group, plan_text
+from spark_udaf.versions.failed_query import LargestGroup, failed_dataframe, largest_group, plan_text
 from spark_udaf.versions.java_objects import shared_state
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _labels_in(plan: str) -> list[str]:
 def _sentence_of_overflow(text: str) -> str | None:
     if _OVERFLOW not in text or not _labels:
         return None
-    df = failed_frame()
+    df = failed_dataframe()
 
     def group_of(mark: str) -> LargestGroup | None:
         return None if df is None else largest_group(df, mark, _COUNT_SECONDS)

@@ -35,7 +35,7 @@ class LargestGroup(NamedTuple):
     values: int
 
 
-def failed_frame() -> DataFrame | None:
+def failed_dataframe() -> DataFrame | None:
     """Return the DataFrame whose method is running in this thread, or None."""
     frame = sys._getframe()
     while frame is not None:

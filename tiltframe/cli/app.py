@@ -24,7 +24,7 @@ from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.functions import functions
-from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
+from tiltframe.cli.interrupts import NOTHING, interrupted, never_swallowed, set_interrupt_message, too_late_at_exit
 from tiltframe.cli.maintenance import check, compact, copy, end_stream, evolve, expire, inspect
 from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
@@ -132,7 +132,7 @@ def main(args: list[str] | None = None) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         announce_compiling(lambda: click.echo("tiltframe: compiling, once for this machine …", err=True))
     too_late_at_exit()
-    from_now(NOTHING)
+    set_interrupt_message(NOTHING)
     try:
         with never_swallowed():
             cli.main(args, standalone_mode=False)

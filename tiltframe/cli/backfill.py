@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tiltframe.cli.ingested_files import look_up, to_record
-from tiltframe.cli.interrupts import STEPS, from_now
+from tiltframe.cli.interrupts import STEPS, set_interrupt_message
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import progress_bar
 from tiltframe.files.inputs import open_source
@@ -73,7 +73,7 @@ def backfill(
         if (span := times.get(str(known_file.file.resolve())))
     }
     recorded, _ = to_record(filed, [known_file for known_file in filed if not known_file.is_stored], ranges)
-    from_now(STEPS)
+    set_interrupt_message(STEPS)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)
     click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, no range remains", err=True)

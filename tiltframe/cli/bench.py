@@ -14,7 +14,7 @@ import pyarrow as pa
 from click.core import ParameterSource
 
 from aggr import Measure
-from tiltframe.cli.interrupts import from_now
+from tiltframe.cli.interrupts import set_interrupt_message
 from tiltframe.cli.output import progress_bar
 from tiltframe.tabular import rows_of
 from tiltframe.text.measures import measure_from
@@ -167,7 +167,7 @@ def bench_command(
     }
     if not is_on_spark and not all_cores:
         one_core()
-    from_now(_INTERRUPTED)
+    set_interrupt_message(_INTERRUPTED)
     with _progress() as show:
         if is_on_spark:
             spark_options["levels"] = spark_options["levels"].split(",")
@@ -194,7 +194,7 @@ def bench_command(
     click.echo(report.to_json() if form == "json" else as_text(report, earlier))
     if not report.is_complete:
         if out is not None:
-            from_now(_WRITTEN)
+            set_interrupt_message(_WRITTEN)
         raise KeyboardInterrupt
 
 

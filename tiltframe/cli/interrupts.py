@@ -31,7 +31,7 @@ def interrupted() -> str:
     return _sentence[0]
 
 
-def from_now(sentence: str) -> None:
+def set_interrupt_message(sentence: str) -> None:
     """Set the message that `interrupted` returns from now on."""
     _sentence[0] = sentence
 
@@ -71,13 +71,13 @@ def writing(written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
     the store contains the new data. ``written`` is a function that returns whether the store contains it.
     """
-    from_now(UNSURE)
+    set_interrupt_message(UNSURE)
     try:
         yield
     except KeyboardInterrupt:
-        from_now(WRITTEN if written() else NOTHING)
+        set_interrupt_message(WRITTEN if written() else NOTHING)
         raise
     except BaseException:
-        from_now(NOTHING)
+        set_interrupt_message(NOTHING)
         raise
-    from_now(WRITTEN)
+    set_interrupt_message(WRITTEN)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aggr.arguments import because, shown
 from tiltframe.cli.asked_keys import asked_keys
-from tiltframe.cli.interrupts import NOTHING, from_now
+from tiltframe.cli.interrupts import NOTHING, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.output import Form, format_of, print_table, write_results
 from tiltframe.regular_files import replaced
@@ -222,7 +222,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     if since is None or seen is None:
         seen = store.at().seen
         _keep(since, seen)
-    from_now(NOTHING)
+    set_interrupt_message(NOTHING)
     while True:
         changes = store.changes(seen)
         if changes.seen != seen:

@@ -22,7 +22,7 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
-from tiltframe.cli.interrupts import STEPS, from_now, writing
+from tiltframe.cli.interrupts import STEPS, set_interrupt_message, writing
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import progress_bar
@@ -207,7 +207,7 @@ def append_new(
             )
     if not came:
         click.echo(f"nothing new: {store.display_uri} already contains all {len(filed)} files", err=True)
-        from_now(STEPS)
+        set_interrupt_message(STEPS)
         store = writable()
         note(store, *to_record(filed, (), {}))
         return

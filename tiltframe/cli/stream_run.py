@@ -138,7 +138,7 @@ def _run_until_stopped(
         except Exception:
             losses.end()
             _report_excluded(sink)
-            _save_first(safe, state, rows.notes)
+            _save_before_error(safe, state, rows.notes)
             raise
         if settings.drain or (state is None and not stopped):
             sink.close()
@@ -148,7 +148,7 @@ def _run_until_stopped(
             _end_without_reader(safe, state, rows)
 
 
-def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
+def _save_before_error(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
     """Save ``safe``, the destination as of the last complete batch or file before an error, to the file ``state``. If
     ``state`` equals None, print a warning that open windows are lost.
     """

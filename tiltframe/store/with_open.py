@@ -92,7 +92,7 @@ class _SavedStream:
             return True
         if last > self._number or not self._outgoing.num_rows:
             return None
-        finest = _climbed([self._outgoing], manifest)[0][1]
+        finest = _merged_into_levels([self._outgoing], manifest)[0][1]
         digests = digests_of(finest, manifest, of_earlier=True)
         expected = [fingerprint(self._number, digest) for digest in digests]
         return False if fingerprints.get(str(self._number)) in expected else None
@@ -105,7 +105,7 @@ class _SavedStream:
         if self._parts is None or self._parts[0] != read_for:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
             tables = [windows.unemitted(), self._outgoing] if outgoing else [windows.unemitted()]
-            levels = [(level, states) for level, states in _climbed(tables, manifest) if states.num_rows]
+            levels = [(level, states) for level, states in _merged_into_levels(tables, manifest) if states.num_rows]
             self._parts = (
                 read_for,
                 tuple(
@@ -116,7 +116,7 @@ class _SavedStream:
         return self._parts[1]
 
 
-def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, pa.Table]]:
+def _merged_into_levels(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, pa.Table]]:
     """Merge states of the finest level into the windows of every level. Return pairs of a level's name and its table,
     from the finest level to the coarsest.
     """

@@ -95,7 +95,7 @@ class Tumbling(TimeWindow):
         """Raise ``ValueError`` unless the offset is at least 0 and shorter than a window whose months have 28 days."""
         shortest = self.period.shortest
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
-            by_days = f", less than {duration_text(shortest)} (28 days per month)"
+            by_days = f", less than {duration_text(shortest)} (28 days per month, as in February)"
             fits_int64 = is_whole(self.offset) and abs(int(self.offset)) < 2**63
             described = duration_text(int(self.offset)) if fits_int64 else shown(self.offset)
             raise ValueError(
