@@ -276,7 +276,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows do not follow from a clock.
+            If the starts of windows depend on the rows.
         """
         if not self.contiguous:
             raise self._unlisted()
@@ -323,7 +323,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows do not follow from a clock, or there are more than ten million.
+            If the starts of windows depend on the rows, or there are more than ten million.
 
         Examples
         --------
@@ -371,7 +371,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows do not follow from a clock.
+            If the starts of windows depend on the rows.
         """
         before = self.starts(np.array([checked_whole(at, "at", -(2**63)) - 1], np.int64))
         return int(self.ends(before)[0])

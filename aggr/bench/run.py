@@ -160,7 +160,7 @@ class _Plan:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
         except (ValueError, OverflowError):  # a group has more values than the function's ``max``
             return
-        # peers do not know weights, so their results would be those of other rows
+        # peers do not support weights; their results would be those of the rows without weights
         peers_of_same_rows = [] if measure.weight is not None else peers
         peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers_of_same_rows]
         for by, results in [(OURS, ours), *peer_results]:

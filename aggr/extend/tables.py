@@ -1,4 +1,5 @@
-"""Tables of states and of results: checks, keys, merging by key or over ranges of rows, and records as plain columns.
+"""Tables of states and of results: checks, keys, merging by key or over ranges of rows, and conversion of nested
+columns to plain columns.
 
 These names are for programs that store, send or combine states of any function.
 """

@@ -69,7 +69,8 @@ def _named(states: pa.Array) -> type[Function] | None:
         )
     if owners and owners[0] not in names():
         raise TypeError(
-            f"these are states of {owners[0]!r}, which is not registered here; there are {', '.join(names())}"
+            f"these are states of {owners[0]!r}, which is not registered here; import or install the package that "
+            f"registers it; the registered functions are {', '.join(names())}"
         )
     return get(owners[0]) if owners else None
 

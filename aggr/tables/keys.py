@@ -413,8 +413,8 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _check_key_type(name: str, text: str, dtype: pa.DataType, names: Collection[str]) -> None:
-    """Raise ``TypeError`` if values of the type ``dtype`` cannot be grouped. ``text`` is the text of the key ``name``,
-    and ``names`` are the columns of the rows.
+    """Raise ``TypeError`` if values of the type ``dtype`` cannot be grouped. ``text`` is the expression of the key
+    ``name``, and ``names`` are the columns of the rows.
     """
     if pa.types.is_struct(dtype):
         _check_struct(name, quoted(text) if text in names else text, dtype)

@@ -126,9 +126,9 @@ def check(
         struct array for several inputs). If so, results are compared with it by ``==``, or within the class attribute
         ``relative_error`` if the function declares one.
     input_type : type, optional
-        The type of the values that `reduce` receives; a struct for several inputs. Without it, every type in `TYPES`
-        that the function takes is tried. In addition, 70,000 distinct rows in a group, 66,000 groups, several threads,
-        and a second process with another seed of hashes and another time zone are tried.
+        The type of the values that `reduce` receives; a struct for several inputs. Without it, `check` tries every type
+        in `TYPES` that the function takes, and also 70,000 distinct rows in a group, 66,000 groups, several threads,
+        and a second process with another seed of hashes and another time zone.
     oracle : function of a list of values, optional
         A function that returns the exact result for one group's values without nulls, in Python. The result is compared
         with it by ``==``, also inside lists and structs. NaN equals NaN, and zeros of different signs differ.

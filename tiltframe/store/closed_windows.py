@@ -126,8 +126,8 @@ class ClosedWindows:
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
         self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
-        # Counts, over all commits of this object, the values that measures have skipped, and the groups that have more
-        # values than the limit of a measure.
+        # This object counts the values that measures have skipped, and the groups that have more values than the limit
+        # of a measure, over all commits.
         self.excluded = Exclusions(store.frame)
         self.committed = committed_before(store, stream)
         if self.committed is None:

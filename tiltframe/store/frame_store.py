@@ -313,8 +313,8 @@ class FrameStore:
         Returns
         -------
         iterator of tables
-            There is at least one table, which may have no rows. All tables describe the store at one moment. Only if
-            vacuum removes parts before they are read, their windows are read from the store as it then is.
+            There is at least one table, which may have no rows. All tables describe the store at one moment, with
+            one exception: if vacuum removes a part before it is read, its windows are read from the current store.
 
         Raises
         ------

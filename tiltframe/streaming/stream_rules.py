@@ -132,7 +132,7 @@ class StreamRules:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns of keys and states in memory."""
+        """The names of the columns of keys and states in the tables that a stream keeps in memory."""
         return [*self.frame.keys, *self.functions]
 
     @cached_property
