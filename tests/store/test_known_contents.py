@@ -6,9 +6,11 @@ import os
 import threading
 
 import pyarrow as pa
+import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store import DamagedStore
 
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
 TIMEOUT_SECONDS = 30
@@ -36,6 +38,16 @@ def test_contents_after_commits_are_those_of_the_log(tmp_path):
         assert own.manifest == read.manifest
         assert own.records == read.records
         assert sorted(own.parts, key=lambda part: part.name) == sorted(read.parts, key=lambda part: part.name)
+
+
+def test_a_lost_file_of_records_is_an_error_of_the_store(tmp_path):
+    FrameStore(tmp_path / "s", FRAME).append_rows(rows(0), "w", 0)
+    late = FrameStore(tmp_path / "s")
+    assert late.backend.snapshot(()) is not None  # reads the contents, but no records
+    (file,) = (tmp_path / "s" / "tiltframe").glob("level=*/bucket=_/*")
+    file.unlink()
+    with pytest.raises(DamagedStore, match="restore"):
+        late.backend.snapshot(None)
 
 
 def test_queries_do_not_wait_until_a_commit_is_on_the_disk(tmp_path, monkeypatch):

@@ -196,8 +196,11 @@ class DeltaBackend:
 
     def _current(self, names: Iterable[str] | None) -> Snapshot:
         now, contents = self._opened, self._opened.contents
-        if self._is_current(contents):  # does not wait for the lock, which another thread has while it commits
-            return self._snapshot(now, contents, names)
+        # The lock is not needed here. Another thread holds it while it commits. If a file of records cannot be read,
+        # for example because a vacuum removed it, the log is read again below.
+        if self._is_current(contents):
+            with suppress(OSError):
+                return self._snapshot(now, contents, names)
         with self._updated():
             return self._snapshot(now, now.contents, names)
 
