@@ -14,6 +14,7 @@ from tiltframe import FrameStore, Query, TiltFrame
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta import row_groups
+from tiltframe.store.query import execution
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -88,8 +89,10 @@ def answer_of(store: FrameStore, query: Query) -> object:
 
 
 @pytest.mark.parametrize("trial", range(4))
-def test_random_results_equal_those_of_merged_states(tmp_path, small_row_groups, trial):
+def test_random_results_equal_those_of_merged_states(tmp_path, small_row_groups, monkeypatch, trial):
     draws = random.Random(f"{SEED} {trial}")
+    monkeypatch.setattr(execution, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(execution, "_RESULTS_AT_ONCE", draws.choice([300, 100_000]))
     frame = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host", "code"])
     jobs = draws.choice([1, 2])
     # A store in memory reads and merges states.

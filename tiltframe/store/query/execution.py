@@ -45,9 +45,8 @@ from tiltframe.store.query.stored_results import functions_of, read_results
 from tiltframe.time_range import closed
 from windows import TimeWindow
 
-# the approximate number of stored rows that are read at once if a condition on keys lets a backend skip most of them,
-# and only keys and results are in memory, not states
-_NARROWED_ROWS_AT_ONCE = 10 * ROWS_AT_ONCE
+# the approximate number of stored rows whose results are read at once; a result takes much less memory than a state
+_RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -221,8 +220,11 @@ def results_of(
     narrowing = plan.narrowing(manifest.schema)
 
     def merged(pieces: PartRanges) -> pa.Table:
-        states = regroup(_read(backend, manifest, plan, pieces), plan, plan.span())
-        return finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures)
+        finished_slices = []
+        for piece in by_windows(pieces, plan.window, ROWS_AT_ONCE):
+            states = regroup(_read(backend, manifest, plan, piece), plan, plan.span())
+            finished_slices.append(finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures))
+        return pa.concat_tables(finished_slices)
 
     def read(pieces: PartRanges) -> pa.Table:
         # If results cannot be computed, states are read and merged, which raises an error if the query includes such
@@ -241,9 +243,8 @@ def results_of(
         return merged(pieces)
 
     def tables() -> Iterator[pa.Table]:
-        rows_at_once = ROWS_AT_ONCE if narrowing is None else _NARROWED_ROWS_AT_ONCE
         with Workers(threads_of(backend, jobs)) as workers:
-            yield from workers.map(read, by_windows(reading.part_ranges, plan.window, rows_at_once))
+            yield from workers.map(read, by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE))
 
     selected = _selected(tables(), reading, query, now)
     return (with_expressions_of(table, plan, reading.retained_from, now) for table in selected)

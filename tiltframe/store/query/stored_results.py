@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +87,9 @@ def read_results(
     skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called for the
     range of all windows that have several rows of the same keys. Return None if the backend cannot read results.
     """
-    rows = backend.read_results(part_ranges, plan.keys_read, {}, narrowing)
+    # If parts overlap, some windows may have several rows, whose results would not be used.
+    functions_at_once = {} if _overlap(part_ranges) else functions
+    rows = backend.read_results(part_ranges, plan.keys_read, functions_at_once, narrowing)
     if rows is None:
         return None
     is_selected = None
@@ -97,10 +100,12 @@ def read_results(
     keys = {START: as_instants(starts)} | {name: key_column(rows.column(name)) for name in plan.keys}
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     if groups.n == rows.num_rows:
-        results = backend.read_results(part_ranges, (), functions, narrowing)
-        if results is None:
-            return None
-        results = results if is_selected is None else results.filter(is_selected)
+        results = rows
+        if functions_at_once != functions:
+            later_rows = backend.read_results(part_ranges, (), functions, narrowing)
+            if later_rows is None:
+                return None
+            results = later_rows if is_selected is None else later_rows.filter(is_selected)
         order = pa.array(row_of_group)
         columns = group_keys(keys, row_of_group)
         columns |= {name: one_array(results.column(name)).take(order) for name in functions}
@@ -120,6 +125,12 @@ def read_results(
             return None
         tables.append(table)
     return pa.concat_tables(tables)
+
+
+def _overlap(part_ranges: PartRanges) -> bool:
+    """Return whether two ranges of parts have a moment in common."""
+    ranges = sorted(part_range for _, part_range in part_ranges)
+    return any(next_range[0] < part_range[1] for part_range, next_range in pairwise(ranges))
 
 
 def _window_ends(starts: Instants, window: TimeWindow) -> Instants:

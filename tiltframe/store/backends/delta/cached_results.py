@@ -63,10 +63,11 @@ def read_results(
     that the log states.
     """
     read: dict[str, RowFunction | None] = {START: None, **dict.fromkeys(keys), **functions}
+    columns_with_bounds, file_schema = [START, *(bound.key for bound in bounds)], stored_schema(schema)
     tables = list[pa.Table]()
     for part, span in parts:
-        file = _File(part, folder, schema, [START, *(bound.key for bound in bounds)])
-        if not has_columns(file.fragment, stored_schema(schema)):
+        file = _File(part, folder, schema, columns_with_bounds)
+        if not has_columns(file.fragment, file_schema):
             return None
         is_whole = span[0] <= part.first_start and part.last_start < span[1]
         row_groups = file.bounds.selected(None if is_whole else span, bounds)

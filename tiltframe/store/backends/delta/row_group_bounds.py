@@ -84,5 +84,6 @@ class RowGroupBounds:
 
 def _or_unknown(comparison: pa.BooleanArray) -> NDArray[np.bool_]:
     """Return a comparison as a mask in which unknown results are true."""
-    mask: NDArray[np.bool_] = pc.fill_null(comparison, True).to_numpy(zero_copy_only=False)
+    without_null = pc.fill_null(comparison, True) if comparison.null_count else comparison
+    mask: NDArray[np.bool_] = without_null.to_numpy(zero_copy_only=False)
     return mask
