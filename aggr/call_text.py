@@ -1,7 +1,7 @@
 """Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and policies share this syntax.
 
     call      NAME, or NAME(argument, …)
-    argument  value, or KEY=value, or FLAG, which sets the parameter of this name, whose default is False, to True
+    argument  value, or KEY=value, or FLAG: the name of a parameter with the default False, which is set to True
     value     a number, true, false, None, [value, …]; text in quotes; a call, if the parameter accepts calls; or bare
               text
 

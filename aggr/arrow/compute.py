@@ -1,8 +1,7 @@
-"""Functions of ``pyarrow.compute``, which is imported when one of them is first used, because importing it takes longer
-than importing aggr.
+"""Functions of ``pyarrow.compute``, imported on first use.
 
-Modules that are loaded by ``import tiltframe`` or by the command line must import the functions from here
-(``tests/docs/test_import_costs.py``).
+The import of ``pyarrow.compute`` takes longer than the import of aggr. Modules that are loaded by ``import tiltframe``
+or by the command line must therefore import the functions from here (``tests/docs/test_import_costs.py``).
 
 >>> import pyarrow as pa
 >>> from aggr.arrow import compute as pc

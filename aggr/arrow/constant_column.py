@@ -26,7 +26,7 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     if column.type != scalar_column.type or column.null_count or scalar_column.null_count or not len(column):
         return False
     if pa.types.is_string(column.type):
-        return _texts(column, scalar_column[0].as_buffer())
+        return _is_repeated_text(column, scalar_column[0].as_buffer())
     if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
         return False
     width = versions.whole_bytes(column.type)
@@ -34,24 +34,26 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
         return False
     first = column.offset * width
     content = column.buffers()[1][first : first + len(column) * width]
-    return _repeats(
+    return _is_repeated_pattern(
         content, scalar_column.buffers()[1][scalar_column.offset * width : (scalar_column.offset + 1) * width]
     )
 
 
-def _texts(column: pa.Array, text: pa.Buffer) -> bool:
+def _is_repeated_text(column: pa.Array, text: pa.Buffer) -> bool:
     """Return whether each text in a column consists of the bytes ``text``. Return False if ``text`` is empty."""
-    _, places, texts = column.buffers()
-    rows, width, begin = len(column), text.size, 4 * column.offset
-    first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)
+    _, offsets, texts = column.buffers()
+    rows, width, first_offset_byte = len(column), text.size, 4 * column.offset
+    first = int.from_bytes(offsets[first_offset_byte : first_offset_byte + 4], sys.byteorder, signed=True)
     last = first + rows * width
     if not width or first < 0 or last > min(texts.size, _MAX_OFFSET):
         return False
-    even = pa.py_buffer(np.arange(first, last + 1, width, dtype=np.int32))
-    return bool(places[begin : begin + 4 * (rows + 1)] == even) and _repeats(texts[first:last], text)
+    expected_offsets = pa.py_buffer(np.arange(first, last + 1, width, dtype=np.int32))
+    return bool(
+        offsets[first_offset_byte : first_offset_byte + 4 * (rows + 1)] == expected_offsets
+    ) and _is_repeated_pattern(texts[first:last], text)
 
 
-def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
+def _is_repeated_pattern(content: pa.Buffer, pattern: pa.Buffer) -> bool:
     """Return whether bytes consist of repetitions of a pattern.
 
     Each byte is compared with the byte that is ``pattern.size`` bytes before it.

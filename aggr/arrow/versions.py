@@ -16,15 +16,15 @@ import pyarrow as pa
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
-def _is_of_no_column(dtype: pa.DataType) -> bool:
-    """Return False. This function replaces the test for a type that the installed pyarrow lacks, because no column can
-    have such a type.
+def _is_never_true(dtype: pa.DataType) -> bool:
+    """Return False. This function replaces the predicate of a type that the installed pyarrow lacks. Columns of such a
+    type cannot exist.
     """
     return False
 
 
 def _predicate(name: str) -> Callable[[pa.DataType], bool]:
-    predicate: Callable[[pa.DataType], bool] = getattr(pa.types, name, _is_of_no_column)
+    predicate: Callable[[pa.DataType], bool] = getattr(pa.types, name, _is_never_true)
     return predicate
 
 

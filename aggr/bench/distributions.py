@@ -25,7 +25,7 @@ _DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 }
 DISTRIBUTIONS = tuple(_DRAW)
 _FIRST_TIME = 1_704_067_200_000_000  # microseconds of 2024-01-01T00:00:00Z
-_WEIGHTS = 5  # the maximum of random weights; the minimum is 1
+_MAX_WEIGHT = 5  # the maximum of random weights; the minimum is 1
 
 
 def draw(distribution: str, count: int, seed: int = 1) -> Floats:
@@ -91,7 +91,7 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     columns: dict[str, pa.Array] = {}
     for name in names:
         if name in weights:
-            columns[name] = pa.array(rng.integers(1, _WEIGHTS + 1, rows))
+            columns[name] = pa.array(rng.integers(1, _MAX_WEIGHT + 1, rows))
         elif name in times and EVENT_TIME in _roles_of(name, measures):
             columns[name] = event_times(rows)
         else:
@@ -131,9 +131,10 @@ def _candidates(values: Floats) -> list[pa.Array]:
 def _first_accepted(
     name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
 ) -> pa.Array:
-    """Return the first of ``candidates`` that every measure that reads the column ``name`` accepts as this column.
+    """Return the first candidate whose type is accepted for the column ``name`` by all measures that read this column.
 
-    ``columns`` contains the other columns of the table. Raise ``ValueError`` if all candidates are rejected.
+    ``columns`` contains all columns of the table by name; its entry for ``name`` is not used. Raise ``ValueError`` if
+    all candidates are rejected.
     """
     refusal: Exception = ValueError("")
     for candidate in candidates:

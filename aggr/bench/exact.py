@@ -136,8 +136,8 @@ def errors_of(
     Parameters
     ----------
     results : sequence, one per group
-        The results of the groups. The parts of a result must have the names of its ranges, or be equally many and in
-        the same order.
+        The results of the groups. The parts of a result must have the same names as its ranges.
+        Otherwise there must be one part per range, in the same order.
     ranges : sequence of mappings, one per group
     ordered : sequence of arrays or None, one per group
         The sorted values of each group, from which errors of rank are computed; None if the parts are not quantiles.

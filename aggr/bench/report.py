@@ -49,7 +49,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Size:
-    """The size in bytes of one state, or of one serialized sketch of another package, with the values of ``rows`` rows.
+    """The size in bytes of one state, or of one serialized sketch of another package, computed from ``rows`` rows.
 
     ``bytes`` has the value None if the function raises an error for this number of rows, because they exceed its limit.
     """

@@ -365,7 +365,8 @@ def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
 def _limited(rows: pa.Table, group_count: int, limit: int | None) -> tuple[pa.Table, int]:
     """Return at most about ``limit`` rows, and their number of groups.
 
-    Whole groups are left out, so that the rows per group stay the same. Of a single group, the first rows are returned.
+    Complete groups are left out, so that the number of rows per group stays about the same. If there is only one group,
+    its first ``limit`` rows are returned.
     """
     if limit is None or len(rows) <= limit:
         return rows, group_count

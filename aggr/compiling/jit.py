@@ -83,7 +83,7 @@ class _Interpreter:
             return True
         if total > _PATIENCE:
             return False
-        return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_kept(loop))
+        return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_on_disk(loop))
 
     def predict(self, loop: Any, elements: int) -> float:
         """Return the predicted seconds of interpreting a loop over a number of elements. The prediction uses the times
@@ -211,8 +211,8 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     # of constants, which are part of the code as well.
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
-    how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
-    dispatcher = _dispatcher(loop, how)
+    options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
+    dispatcher = _dispatcher(loop, options)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
@@ -223,35 +223,35 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     return compiled
 
 
-def _dispatcher(loop: Any, how: dict[str, Any]) -> Any:
+def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
     """Return numba's dispatcher of a loop, whose code is stored on disk if any folder can be written."""
     import numba
 
     config: Any = numba.config
-    named = config.CACHE_DIR
+    configured_folder = config.CACHE_DIR
     try:
-        dispatcher = numba.njit(cache=True, **how)(loop)
+        dispatcher = numba.njit(cache=True, **options)(loop)
     except RuntimeError:  # numba can write neither of its folders, or the loop is not defined in a file
         folder = private_folder()
         if folder is None:
-            return numba.njit(**how)(loop)
+            return numba.njit(**options)(loop)
         config.CACHE_DIR = folder
         try:
-            dispatcher = numba.njit(cache=True, **how)(loop)
+            dispatcher = numba.njit(cache=True, **options)(loop)
         except RuntimeError:
-            return numba.njit(**how)(loop)
+            return numba.njit(**options)(loop)
         finally:
-            config.CACHE_DIR = named
+            config.CACHE_DIR = configured_folder
     target = getattr(getattr(dispatcher, "_cache", None), "cache_path", None)
     if target is not None:
         next_to_source = os.path.join(os.path.dirname(loop.__code__.co_filename), "__pycache__")
-        in_named = [os.path.join(named, os.path.basename(target))] if named else []
-        copy_code(str(target), (*in_named, next_to_source))
+        in_configured = [os.path.join(configured_folder, os.path.basename(target))] if configured_folder else []
+        copy_code(str(target), (*in_configured, next_to_source))
     return dispatcher
 
 
 @cache
-def _is_kept(loop: Any) -> bool:
+def _is_on_disk(loop: Any) -> bool:
     """Return whether a loop's code is on disk for at least one combination of types. Numba must be loaded."""
     cache_file = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
     return cache_file is not None and os.path.exists(cache_file._index_path)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function that `announce_compiling` received is called
+# After this number of seconds of waiting, the function that was passed to `announce_compiling` is called.
+_NOTICE_AFTER = 1.0
 
 
 class _Notice:

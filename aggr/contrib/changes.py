@@ -65,7 +65,8 @@ def increases_of(series: Series, counter: bool) -> Changes:
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
     """Return the growth from each point whose index is in ``at`` to the next point, shape (len(at),).
 
-    With ``counter``, the growth to a smaller value is this value, because the counter was reset to 0 in between.
+    With ``counter``, the growth to a smaller value is that smaller value, because the counter was reset to 0 between
+    the two points.
     """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]
@@ -79,7 +80,7 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
     """Return the number of falls in each group, shape (n,). A fall is a value that is smaller than the value before.
 
-    ``first[group]`` to before ``until[group]`` are the indices of the group's points. The first point is not a fall.
+    The points of a group have the indices ``first[group]`` to ``until[group] - 1``. The first of them is not a fall.
     """
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))

@@ -126,8 +126,8 @@ class Cells:
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
         """Return, for each group, the list of its spans that have rows.
 
-        ``special``, ``weights`` and ``products`` have one value per cell, which is a pair of a group and a span: flags
-        for NaN and infinities, Σw, and Σwx.
+        Each parameter has one value per cell, that is, per pair of a group and a span. ``special`` has the flags for
+        NaN and infinities, ``weights`` has Σw, and ``products`` has Σwx.
         """
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
@@ -283,7 +283,7 @@ class DecayedSum(Function):
         newest_places = np.cumsum(owners.counts()) - 1
         newest_span = spans.field("span").to_numpy()[newest_places]
         places = (spans.field("span").to_numpy() - newest_span[owners.ids]).astype(np.int16)
-        weights, products = (_at(spans.field(name), places, owners) for name in ("weights", "products"))
+        weights, products = (_totals_by_group(spans.field(name), places, owners) for name in ("weights", "products"))
         now = Limbs.of_arrow(sum_exactly([Numbers(weight, Groups.each(len(states)))]))
         later = Limbs(now.digits, now.places, now.low + np.minimum(last - newest_span, _LATER))
         scaled = ExactNumbers(products, scale_of(states.field("unit").type))
@@ -361,7 +361,7 @@ class DecayedCount(DecayedSum):
         return weights.over(now)
 
 
-def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
+def _totals_by_group(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
     """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·place)``.
 
     ``places`` has the place of each sum, and ``owners`` its group.

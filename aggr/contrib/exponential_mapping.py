@@ -66,7 +66,8 @@ def _is_above(mantissa: float, step: int) -> bool:
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
     """Return the smallest shift of each state that makes its ranges of keys fit into ``max_keys`` buckets, shape (n,).
 
-    A shift is a number of bits by which keys are shifted to the right. It is at least the state's value in ``shifts``.
+    A shift is a number of bits by which keys are shifted to the right. The shift that is returned for a state is at
+    least the state's value in ``shifts``.
     ``lows`` and ``highs`` have the lowest and the highest keys of the ranges at the finest scale, one array for each
     sign. An empty range has ``high < low``.
     """

@@ -68,11 +68,12 @@ class Candidates(Field):
         """
         shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
-        lists = self._trim(values.filter(pa.array(near)), hashes[near], groups.filter(near))
+        lists = self._least_hashes(values.filter(pa.array(near)), hashes[near], groups.filter(near))
         enough = (lists.value_lengths().to_numpy() == self.max_values) | (shares == 1.0)
-        return lists if enough.all() else self._trim(values, hashes, groups)
+        return lists if enough.all() else self._least_hashes(values, hashes, groups)
 
-    def _trim(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
+    def _least_hashes(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
+        """Return the lists that `keep_candidates` describes, computed from all rows that are passed."""
         keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
         least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
         # `group_by` returns the values of a group in ascending order. The sort is stable, so that values with equal

@@ -33,7 +33,7 @@ class CellsState(State):
 
     name = "histogram"
     # In version 1, decimals and float32 were compared with the exact doubles of the edges. In version 2, they are
-    # compared with the values that `_reached` returns.
+    # compared with the values that `_interval_starts` returns.
     versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
     counted_by: ClassVar[tuple[str, ...]] = ("counts",)
@@ -55,7 +55,7 @@ class CellsState(State):
         if pa.types.is_floating(numbers.type):
             numbers = normalize_floats(numbers)
             nan = np.isnan(numbers.to_numpy())
-        edges = _reached(self.edges, numbers.type)
+        edges = _interval_starts(self.edges, numbers.type)
         keys = order_keys(pa.concat_arrays([edges, numbers]))
         cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
         return {"counts": self.cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
@@ -129,7 +129,7 @@ def _read_edge(value: object) -> float:
     """Return the double that represents an edge.
 
     Raise ``ValueError`` unless the edge is exactly a double, or the decimal number that is printed for a double, such
-    as one tenth (see `_written`).
+    as one tenth (see `_printed_number`).
     """
     refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
@@ -137,7 +137,7 @@ def _read_edge(value: object) -> float:
     try:
         number = Decimal(value) if isinstance(value, str) else value
         edge = float(number) + 0.0
-        is_same = math.isfinite(edge) and (edge == number or _written(edge) == Fraction(str(number)))
+        is_same = math.isfinite(edge) and (edge == number or _printed_number(edge) == Fraction(str(number)))
     except (ArithmeticError, ValueError):
         raise ValueError(refusal) from None
     if not is_same:
@@ -145,14 +145,14 @@ def _read_edge(value: object) -> float:
     return edge
 
 
-def _written(edge: float) -> Fraction:
+def _printed_number(edge: float) -> Fraction:
     """Return the decimal number that is printed for a double, such as one tenth for 0.1. From 2^53 on, return the exact
     value of the double.
     """
     return Fraction(edge) if abs(edge) >= 2.0**53 else Fraction(repr(edge))
 
 
-def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
+def _interval_starts(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     """Return a column of the type ``dtype``: for each edge, the first value of the interval that begins at this edge.
 
     For integers and decimals, this is the smallest value at or above the edge. Edges above all values of the type are
@@ -167,11 +167,11 @@ def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     else:
         limits = np.iinfo(dtype.to_pandas_dtype())
         minimum, maximum, scale = int(limits.min), int(limits.max), 0
-    units = [max(math.ceil(_written(edge) * 10**scale), minimum) for edge in edges]
-    reached = [unit for unit in units if unit <= maximum]
+    units = [max(math.ceil(_printed_number(edge) * 10**scale), minimum) for edge in edges]
+    starts = [unit for unit in units if unit <= maximum]
     if not pa.types.is_decimal(dtype):
-        return pa.array(reached, dtype)
-    return pa.array([Decimal(unit).scaleb(-scale, Context(prec=80)) for unit in reached], dtype)
+        return pa.array(starts, dtype)
+    return pa.array([Decimal(unit).scaleb(-scale, Context(prec=80)) for unit in starts], dtype)
 
 
 _CELLS_TYPE = pa.list_(pa.int64())

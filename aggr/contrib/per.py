@@ -199,10 +199,10 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def _rule_of(self, name: str) -> InputTypes:
-        """Return the rule for an input of the measures, which check its type.
+        """Return the rule for the input ``name`` of the measures. The measures, and not this rule, check its type.
 
-        If the measures use the input in several ways, the rule has the most demanding one: `Use.KEEP`, which needs
-        unchanged values, before `Use.ORDER`, and `Use.ORDER` before `Use.NUMBER`.
+        If the measures use the input in several ways, the ``text_use`` of the rule is the most demanding of them. The
+        order is `Use.KEEP`, which needs unchanged values, then `Use.ORDER`, then `Use.NUMBER`.
         """
         uses = {
             use

@@ -101,8 +101,8 @@ class Lttb(SeriesFunction):
 def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
     """Return the indices of the selected points of all groups in one array: at most ``n`` per group.
 
-    ``times`` and ``values`` have all points. Those of a group are from ``offsets[group]`` to before ``offsets[group +
-    1]``.
+    ``times`` and ``values`` have the points of all groups. The points of a group have the indices ``offsets[group]`` to
+    ``offsets[group + 1] - 1``.
     """
     rows, used = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):
@@ -112,12 +112,12 @@ def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> 
                 rows[used + at] = begin + at
             used += size
             continue
-        every, chosen = (size - 2) / (n - 2), begin
+        bucket_size, chosen = (size - 2) / (n - 2), begin
         rows[used] = begin
         for bucket in range(n - 2):
-            low = begin + int(bucket * every) + 1
-            middle = begin + int((bucket + 1) * every) + 1
-            high = begin + min(int((bucket + 2) * every) + 1, size)
+            low = begin + int(bucket * bucket_size) + 1
+            middle = begin + int((bucket + 1) * bucket_size) + 1
+            high = begin + min(int((bucket + 2) * bucket_size) + 1, size)
             time, value = 0.0, 0.0
             for at in range(middle, high):
                 time += times[at] - times[begin]

@@ -161,13 +161,13 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":
-        return with_special(_weighed(series, series.gaps, special).over_integers(divisors), special)
+        return with_special(_weighted_sums(series, series.gaps, special).over_integers(divisors), special)
     gaps = series.gaps.copy()
     for points in series.crossing:
         gaps[points[points >= 0]] = 0
     # twice the weight of a point by the trapezoidal rule: the time since the previous point plus the time to the next
-    halves = gaps + np.append(0, gaps)[:-1]
-    area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
+    doubled_weights = gaps + np.append(0, gaps)[:-1]
+    area, span = _weighted_sums(series, doubled_weights, special), ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing:
         if (points >= 0).any():
             part, length = _trapezoids(series, points, special)
@@ -181,22 +181,22 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
     Only the area within the window counts. ``points`` has the index of the first of the two points for each group. If
     it is -1, the numbers of the group are 0 and 1. If the values are a at time 0 and b at time n, the area between the
-    times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighed`.
+    times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighted_sums`.
     """
     chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]
     low, high = series.inside[points[chosen]] - begin, series.inside[points[chosen] + 1] - begin
     weights = np.zeros(len(series.times), np.int64)
     weights[points[chosen]] = 2 * (end - begin) - low - high
-    left = _weighed(series, weights, special)
+    left = _weighted_sums(series, weights, special)
     weights[points[chosen]], weights[points[chosen] + 1] = 0, low + high
-    right = _weighed(series, weights, special)
+    right = _weighted_sums(series, weights, special)
     inside, lengths = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
     inside[chosen], lengths[chosen] = high - low, end - begin
     return (left + right) * ExactNumbers.of(inside), ExactNumbers.of(lengths)
 
 
-def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
+def _weighted_sums(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
     """Return the exact sum of the values of each group, each multiplied by its weight in ``weights``.
 
     NaN and infinities with a weight above 0 are not summed. Their flags are added to ``special``, which has the flags

@@ -94,7 +94,7 @@ class Sketches:
         """
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
-        lower, upper = _end(retained - 0.5, share, -spread) - 0.5, _end(retained + 0.5, share, spread) + 0.5
+        lower, upper = _bound(retained - 0.5, share, -spread) - 0.5, _bound(retained + 0.5, share, spread) + 0.5
         exact = self.thetas == NO_THRESHOLD
         columns = {
             "estimate": retained / share,
@@ -106,7 +106,7 @@ class Sketches:
         return pa.StructArray.from_arrays([pa.array(columns[f.name]) for f in BOUNDS_TYPE], fields=list(BOUNDS_TYPE))
 
 
-def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
+def _bound(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
     """Return the upper or the lower bound of the number of distinct values of each sketch, shape (n,).
 
     ``retained`` is the number of the sketch's hashes, and ``share`` the share of all possible hashes below its theta.

@@ -10,7 +10,7 @@ The state does not depend on the order of the values, because neither a set of c
 depends on it.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
-Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.
+Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which needs only the registers.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Registers(Field):
         estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
         rows = max(1, _CELLS >> self.lg_k)
         slices = (parts.registers[at : at + rows] for at in range(0, len(parts.registers), rows))
-        estimates[parts.full] = np.concatenate([_of_registers(registers) for registers in slices] or [np.zeros(0)])
+        estimates[parts.full] = np.concatenate([_estimate_counts(registers) for registers in slices] or [np.zeros(0)])
         return estimates
 
 
@@ -159,7 +159,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
     return registers
 
 
-def _of_registers(registers: Bytes) -> Floats:
+def _estimate_counts(registers: Bytes) -> Floats:
     """Return an estimate of the distinct count of each row of registers: Ertl's improved raw estimate."""
     n, size = registers.shape
     cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
