@@ -154,8 +154,8 @@ class Function(ABC):
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Call `restore_readable`, because a class with a `finish_states` of its own does not inherit
-        `is_always_readable`.
+        """Call `restore_readable`, because a class that defines `finish_states` must not inherit the
+        `is_always_readable` of a base class.
         """
         super().__init_subclass__(**kwargs)
         restore_readable(cls, "finish_states")

@@ -88,7 +88,7 @@ def exact_float_parts(values: pa.Array) -> list[Floats]:
         values = values.view(pa.int64())
     integers = values.to_numpy()
     if integers.dtype == np.uint64:
-        return [_halves(integers >> np.uint64(32), 32), _halves(integers & _WORD, 0)]
+        return [_scaled_floats(integers >> np.uint64(32), 32), _scaled_floats(integers & _WORD, 0)]
     return _integer_parts(integers.astype(np.int64, copy=False))
 
 
@@ -173,7 +173,7 @@ def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
 def _integer_parts(integers: Whole) -> list[Floats]:
     if not len(integers) or (integers.max() < 2**53 and integers.min() > -(2**53)):
         return [integers.astype(np.float64)]
-    return [_halves(integers >> 32, 32), _halves(integers.view(np.uint64) & _WORD, 0)]
+    return [_scaled_floats(integers >> 32, 32), _scaled_floats(integers.view(np.uint64) & _WORD, 0)]
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
@@ -184,12 +184,12 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
     low, high = words[:, 0], words[:, -1]
     if (words[:, 1:] == (low >> 63)[:, np.newaxis]).all():
         return _integer_parts(low)
-    parts = [_halves(high >> 32, 64 * width - 32), _halves(high.view(np.uint64) & _WORD, 64 * width - 64)]
+    parts = [_scaled_floats(high >> 32, 64 * width - 32), _scaled_floats(high.view(np.uint64) & _WORD, 64 * width - 64)]
     for i in reversed(range(width - 1)):
         word = words[:, i].view(np.uint64)
-        parts += [_halves(word >> np.uint64(32), 64 * i + 32), _halves(word & _WORD, 64 * i)]
+        parts += [_scaled_floats(word >> np.uint64(32), 64 * i + 32), _scaled_floats(word & _WORD, 64 * i)]
     return parts
 
 
-def _halves(integers: NDArray[Any], shift: int) -> Floats:
+def _scaled_floats(integers: NDArray[Any], shift: int) -> Floats:
     return integers.astype(np.float64) * 2.0**shift
