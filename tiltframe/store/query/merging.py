@@ -72,10 +72,11 @@ def write_without(
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
-def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[PartRanges]:
-    """Split ranges of parts by time, and yield them in groups of about ``rows_at_once`` rows. All rows of a window of
-    ``level`` are in the same group.
+def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | None = None) -> Iterator[PartRanges]:
+    """Split ranges of parts by time, and yield them in groups of about ``rows_at_once`` rows, by default
+    `ROWS_AT_ONCE`. All rows of a window of ``level`` are in the same group.
     """
+    rows_at_once = ROWS_AT_ONCE if rows_at_once is None else rows_at_once
     if not part_ranges:
         return
     bucket = bucket_of(level)
