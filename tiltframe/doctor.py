@@ -126,10 +126,10 @@ def _cache() -> Finding:
     import aggr.compiling.jit
     from aggr.compiling.code_folders import private_folder
 
-    beside = Path(aggr.compiling.jit.__file__).parent
+    code_folder = Path(aggr.compiling.jit.__file__).parent
     named = os.environ.get("NUMBA_CACHE_DIR")
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    for folder in [Path(named)] if named else [beside, home]:
+    for folder in [Path(named)] if named else [code_folder, home]:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")

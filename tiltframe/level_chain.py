@@ -105,9 +105,9 @@ def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[
     ``end``, in microseconds UTC, and the states that do not lie in a window of this level. The second one has the other
     states.
     """
-    found = level.assign(instants_of(states))
+    assigned = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
-    within[found.rows] = (found.starts >= start) & (found.ends <= end)
+    within[assigned.rows] = (assigned.starts >= start) & (assigned.ends <= end)
     rows = np.flatnonzero(within)
     # consecutive rows are selected by slices, which do not copy the states
     if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:
@@ -131,6 +131,8 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
         at = instants_of(states, name)
         if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):
             continue
-        known = pc.if_else(pa.array((at > MIN_INSTANT) & (at < MAX_INSTANT)), as_instants(at), pa.scalar(None, INSTANT))
-        states = states.set_column(states.column_names.index(name), name, known)
+        bounds = pc.if_else(
+            pa.array((at > MIN_INSTANT) & (at < MAX_INSTANT)), as_instants(at), pa.scalar(None, INSTANT)
+        )
+        states = states.set_column(states.column_names.index(name), name, bounds)
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))

@@ -41,19 +41,19 @@ def near_in_time(
     waiting: list[pa.RecordBatch] = []  # the previous batch, which is yielded after the comparison with the next batch
     span: Span | None = None
     for batch in batches:
-        its = _span_of(batch, time)
-        if span is not None and its is not None and _overlap(span, its):
-            every = chain(waiting, [batch], batches)
-            yield from _in_parts(every, time, its, held_bytes) if few_rows(batch) else every
+        batch_span = _span_of(batch, time)
+        if span is not None and batch_span is not None and _overlap(span, batch_span):
+            all_batches = chain(waiting, [batch], batches)
+            yield from _in_parts(all_batches, time, batch_span, held_bytes) if few_rows(batch) else all_batches
             return
         yield from waiting
-        waiting, span = [batch], its
+        waiting, span = [batch], batch_span
     yield from waiting
 
 
 def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_bytes: int) -> Iterator[pa.RecordBatch]:
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(PARTS)]
-    rows_kept = 0
+    buffered_bytes = 0
     for batch in batches:
         if _span_of(batch, time) is None:
             yield batch
@@ -64,10 +64,10 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
         for rows, start, end in zip(parts, groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
             if start < end:
                 rows.append(ordered.slice(start, end - start))
-        rows_kept += batch.nbytes
-        if rows_kept >= held_bytes:
+        buffered_bytes += batch.nbytes
+        if buffered_bytes >= held_bytes:
             yield from _joined(parts)
-            parts, rows_kept = [[] for _ in range(PARTS)], 0
+            parts, buffered_bytes = [[] for _ in range(PARTS)], 0
     yield from _joined(parts)
 
 

@@ -1,7 +1,8 @@
 """Reducing: rows are reduced to states of panes, in a table with the columns window_start, window_end, keys and states.
 
-If the windows of the finest level do not overlap, they are the panes. Otherwise, panes are shorter windows from which
-they are composed: the longest windows whose length divides both the size and the hop of the overlapping windows.
+If the windows of the finest level do not overlap, they are the panes. Otherwise, panes are shorter windows that do not
+overlap, and from which the overlapping windows are composed. Their length is the greatest one that divides both the
+size and the hop of the overlapping windows.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def adaptive_states(
     def merge(states: pa.Table) -> pa.Table:
         return merge_panes(mark_as_checked(states), frame, partial_aggregation.MAX_RATIO)
 
-    def groups(table: pa.Table) -> int:
+    def count_groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
         # A row whose key is a list belongs to several groups, so the number of groups cannot be compared with that of
@@ -79,9 +80,9 @@ def adaptive_states(
 
     def few_rows(batch: pa.RecordBatch) -> bool:
         rows: int = batch.num_rows
-        return _FEW_ROWS * groups(pa.Table.from_batches([batch])) > rows
+        return _FEW_ROWS * count_groups(pa.Table.from_batches([batch])) > rows
 
-    counted = groups if adaptive and frame.panes.contiguous else None
+    counted = count_groups if adaptive and frame.panes.contiguous else None
     if frame.panes.contiguous:
         batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, groups=counted, jobs=jobs)

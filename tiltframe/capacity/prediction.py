@@ -227,11 +227,11 @@ def explain(
     count = int(keys or sampled_keys)
     # The expected number of keys divided by the number of keys in the sample. The number of states in the sample is
     # multiplied by this ratio, because the other keys are assumed to have as many rows as those in the sample.
-    repeated = count / sampled_keys
-    rate = float(rows_per_day or sampled_rate * repeated)
-    levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
+    key_ratio = count / sampled_keys
+    rate = float(rows_per_day or sampled_rate * key_ratio)
+    levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / key_ratio / sampled_rate), frame)
     _, finest = levels[0]
-    level_capacities = _level_capacities(levels, frame, repeated, rate=rate, retained=retained)
+    level_capacities = _level_capacities(levels, frame, key_ratio, rate=rate, retained=retained)
     shuffled = level_capacities[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
     work = (
         seconds / len(times) * rate
@@ -319,10 +319,14 @@ def _compressed_bytes(states: pa.Table) -> int:
 def _level_capacities(
     levels: Sequence[tuple[TimeWindow, pa.Table]],
     frame: TiltFrame,
-    repeated: float,
+    key_ratio: float,
     rate: float,
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
+    """Return the predicted cost of each level, finest first. ``levels`` has the states of the sample. ``key_ratio`` is
+    the expected number of keys divided by the number of keys in the sample, ``rate`` is the number of rows per day of
+    all expected keys, and ``retained`` maps the names of levels to their retention in days.
+    """
     capacities: list[LevelCapacity] = []
     # One pair for each level that is not extrapolated: the logarithm of its number of rows per state, and the bytes of
     # a row of states, as a dict from measures to bytes.
@@ -336,15 +340,15 @@ def _level_capacities(
         few = windows < _ENOUGH and per_day is not None
         per_window = keys if few else int((starts < starts.max()).sum()) / max(windows, 1)
         per_day = windows / span if per_day is None else per_day
-        states_per_day = repeated * per_window * per_day
+        states_per_day = key_ratio * per_window * per_day
         rows_log = math.log(rate / states_per_day) if states_per_day else math.inf
         sizes = _stored_bytes(states, frame)
         if few and len(sampled) > 1 and states_per_day:
             sizes = _extrapolated(sampled[-2:], rows_log)
         elif not few:
             sampled.append((rows_log, sizes))
-        states_kept = retained.get(level.name, _YEAR) * states_per_day if per_day else repeated * keys
-        in_memory = repeated * per_window * states.nbytes / states.num_rows
+        states_kept = retained.get(level.name, _YEAR) * states_per_day if per_day else key_ratio * keys
+        in_memory = key_ratio * per_window * states.nbytes / states.num_rows
         capacity = LevelCapacity(
             level.name,
             states_per_day=states_per_day,

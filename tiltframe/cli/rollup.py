@@ -261,10 +261,10 @@ def replace_in(
     returns it.
     """
     span = read_time_range(within, store.frame.timezone)
-    once = list({known_file.content: known_file for known_file in filed}.values())
-    files = replace(source, files=tuple(known_file.file for known_file in once))
+    distinct_files = list({known_file.content: known_file for known_file in filed}.values())
+    files = replace(source, files=tuple(known_file.file for known_file in distinct_files))
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
-    for known_file in once:
+    for known_file in distinct_files:
         unchanged(known_file)
     # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
@@ -274,7 +274,7 @@ def replace_in(
             f"the inputs have no rows in {range_text(span)}, so the range would become empty; pass files with "
             "rows in this range; only FrameStore.replace, in Python, empties a range"
         )
-    came = [known_file for known_file in once if seen.inside.get(known_file.file)]
+    came = [known_file for known_file in distinct_files if seen.inside.get(known_file.file)]
     fresh = [known_file for known_file in came if not known_file.is_stored]
     _check_outside(fresh, finest, span, spans=seen.spans, store=store)
     contents = {known_file.content for known_file in came}
@@ -290,7 +290,7 @@ def replace_in(
     message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
     click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
-    for known_file in once:
+    for known_file in distinct_files:
         if known_file not in came:
             click.echo(f"{known_file.file} has no rows in the range, and was left out", err=True)
 

@@ -73,11 +73,12 @@ def open_pipe(path: Path) -> int:
 
 @dataclass
 class Inputs:
-    """The inputs of a stream by name, and their watermarks. After an input has ended, the watermark of the stream no
-    longer depends on it.
+    """The inputs of a stream by name, and their watermarks. Usually, the watermark of the stream no longer depends on
+    an input after this input has ended.
 
-    ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. An input that has
-    had rows then does not end with its files, because later rows of a slower input would be late.
+    ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. If it is true, and
+    if an input has had rows, the watermark of the stream depends on this input even after all of its files were read.
+    Otherwise the rows that the next run reads from this input could be late.
     """
 
     rows: dict[str, Rows]

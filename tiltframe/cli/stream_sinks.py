@@ -168,10 +168,10 @@ class IntoStore(Sink):
         """Save the state together with ``notes``, and then commit the closed windows. Unless ``ended`` is true, do
         nothing if there is nothing to save and to commit, or if the last commit was less than ``_every`` seconds ago.
         """
-        came = self.closed.is_waiting or (self._unsaved and state is not None)
-        if not ended and (not came or clock.monotonic() - self._last < self._every):
+        has_changes = self.closed.is_waiting or (self._unsaved and state is not None)
+        if not ended and (not has_changes or clock.monotonic() - self._last < self._every):
             return
-        if state is not None and came:
+        if state is not None and has_changes:
             began = clock.monotonic()
             save(state, self.closed.to_ipc(notes))
             self._every = max(_EVERY, _SAVING * (clock.monotonic() - began))

@@ -288,8 +288,8 @@ class Lines:
         return rows.select(names).append_column(self.frame.time, now)
 
 
-def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
-    options = pajson.ParseOptions(explicit_schema=json_types(known_schema), unexpected_field_behavior=beside)
+def _parsed(data: bytes, known_schema: pa.Schema, unexpected_fields: str) -> pa.Table:
+    options = pajson.ParseOptions(explicit_schema=json_types(known_schema), unexpected_field_behavior=unexpected_fields)
     rows = pajson.read_json(io.BytesIO(data), parse_options=options)
     for at, name in enumerate(rows.schema.names):
         if name in known_schema.names and rows.column(at).type != known_schema.field(name).type:

@@ -387,8 +387,8 @@ def _whole_text(file: Path, reading: ReadOptions) -> str:
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     import pyarrow.dataset as ds  # imported here, because the import takes a quarter of a second
 
-    at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # local files need no read-ahead
-    form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
+    scan_options = ds.ParquetFragmentScanOptions(pre_buffer=False)  # local files need no read-ahead
+    form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=scan_options)
     return ds.dataset(file, format=form)
 
 

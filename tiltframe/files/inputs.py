@@ -179,7 +179,7 @@ class Source:
             kinds = dict(zip(types.names, types.types, strict=True))
             self._check_late(file, kinds, error)
             raise _explained(
-                file, error, lambda: wrong_value(file, kinds, self.reading, self._text_columns_kept())
+                file, error, lambda: wrong_value(file, kinds, self.reading, self._preserved_columns())
             ) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
@@ -215,7 +215,7 @@ class Source:
                 ),
             ) from None
 
-    def _text_columns_kept(self) -> list[str]:
+    def _preserved_columns(self) -> list[str]:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
@@ -235,9 +235,9 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return the schema ``own`` with the type as which the event times of a text file are read, before they are
-        converted to instants: int64, float64 or text. ``own`` contains the columns that are needed, and ``written`` the
-        types that were inferred.
+        """Return the schema ``own``. If the file is a text file and its event times are a column, this column has the
+        type in which it is read, before the times are converted to instants. ``own`` has the needed columns, and
+        ``written`` has the inferred types.
         """
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):

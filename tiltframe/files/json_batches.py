@@ -61,8 +61,10 @@ def _parse_options(schema: pa.Schema | None, reads_all: bool = False) -> pajson.
     """Return options that read the columns of ``schema`` by name, so that a column may be missing in the first block.
     Without a schema, or if ``reads_all`` is true, all columns and fields are read.
     """
-    beside = "infer" if schema is None or reads_all else "ignore"
-    return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)
+    unexpected_fields = "infer" if schema is None or reads_all else "ignore"
+    return pajson.ParseOptions(
+        explicit_schema=schema, unexpected_field_behavior=unexpected_fields, newlines_in_values=False
+    )
 
 
 class _Blocks:

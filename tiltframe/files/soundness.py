@@ -28,7 +28,7 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
     field, or be written twice inside a field.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
-    plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
+    plain, lines, quotes = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
     with pa.input_stream(file, compression="detect") as stream:
         while True:
             chunk = stream.read(_CHUNK)
@@ -48,12 +48,12 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                     f"{file} is not in {encoding}: {wrong}; declare its encoding, such as {option}"
                     + by_caller("", in_python)
                 ) from None
-            if sound is not None:
-                sound.see(chunk if plain or text is None else text.encode())
+            if quotes is not None:
+                quotes.see(chunk if plain or text is None else text.encode())
             lines += chunk.count(b"\n")
             if not chunk:
                 break
-    if sound is not None and not sound.closed():
+    if quotes is not None and not quotes.closed():
         _find_unclosed(file, encoding, str(delimiter))
 
 
@@ -66,7 +66,7 @@ class _Quotes:
     def __init__(self, delimiter: str) -> None:
         self._may_be_next = np.zeros(256, bool)
         self._may_be_next[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
-        self._last, self._odd, self._right = b"\n", False, True
+        self._last, self._odd, self._is_valid = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
         """Check the next bytes of the stream. Pass empty bytes at its end. The last byte is checked by the next call,
@@ -74,16 +74,16 @@ class _Quotes:
         """
         data = self._last + (chunk or b"\n")
         self._last = data[-2:]
-        if not self._right or _QUOTE not in data[1:-1]:
+        if not self._is_valid or _QUOTE not in data[1:-1]:
             return
         codes = np.frombuffer(data, np.uint8)
         at = np.flatnonzero(codes[1:-1] == _QUOTE) + 1
         opens, closes = (at[1::2], at[::2]) if self._odd else (at[::2], at[1::2])
         self._odd ^= len(at) % 2 == 1
-        self._right = bool(self._may_be_next[codes[opens - 1]].all() and self._may_be_next[codes[closes + 1]].all())
+        self._is_valid = bool(self._may_be_next[codes[opens - 1]].all() and self._may_be_next[codes[closes + 1]].all())
 
     def closed(self) -> bool:
-        return self._right and not self._odd
+        return self._is_valid and not self._odd
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:

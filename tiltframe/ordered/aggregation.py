@@ -178,7 +178,7 @@ class RunningAggregation(OrderedAggregator):
             state.with_keys(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
-        choose, keep_none = partial(self._needed_ranges, entries), last and (query.per_row or query.emit != "final")
+        choose, drops_state = partial(self._needed_ranges, entries), last and (query.per_row or query.emit != "final")
         done = []
         for part, state in zip(query.parts, spread, strict=True):
             reduce = row_reducer(part, ordered, entries, state)
@@ -189,7 +189,7 @@ class RunningAggregation(OrderedAggregator):
                 state=state,
                 reduce=reduce,
                 choose=choose,
-                last=keep_none,
+                last=drops_state,
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
@@ -197,7 +197,7 @@ class RunningAggregation(OrderedAggregator):
         # next call does not return them again.
         if query.ticks and until is not None:
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
-        if not keep_none:
+        if not drops_state:
             self._window_states = [entry.state for entry in done if entry.state is not None]
         if query.emit != "final":
             return _results(query, ordered, entries, done)

@@ -157,11 +157,11 @@ def iterate_batches(data: Any) -> Iterator[pa.Table]:
     """
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
         raise TypeError(f"{_ROWS}; got {shown(data)}")
-    none = True
+    is_empty = True
     for batch in data:
         if not isinstance(batch, pa.Table | pa.RecordBatch):
             raise TypeError(f"{_ROWS}; got {shown(data)}, and in it {shown(batch)}")
-        none = False
+        is_empty = False
         yield as_table(batch)
-    if none:
+    if is_empty:
         raise ValueError("no batch was passed, so the columns are unknown; pass at least one batch, which may be empty")

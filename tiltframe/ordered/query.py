@@ -204,17 +204,17 @@ def running_query(
     tick_reads = [read for distinct_window in distinct for read in distinct_window.reads if isinstance(read, Tick)]
     tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
     extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in tick_list]
-    every = tuple(dict.fromkeys([*tick_reads, *extra]))
-    if every and not distinct[0].per_row:
+    all_ticks = tuple(dict.fromkeys([*tick_reads, *extra]))
+    if all_ticks and not distinct[0].per_row:
         raise ValueError(
             f"windows of {distinct[0]} are emitted when they end, and cannot be emitted at ticks; leave out ticks"
         )
-    if emit == "ticks" and not every:
+    if emit == "ticks" and not all_ticks:
         raise ValueError("emit='ticks' needs ticks, such as ticks=hourly() or window=since(daily('UTC'))")
     last_tick = _checked_until(until)
     if fill not in (None, ZERO):
         raise ValueError(f"fill must be None or {ZERO!r}; got {shown(fill)}")
-    if not every and (last_tick is not None or fill is not None):
+    if not all_ticks and (last_tick is not None or fill is not None):
         name = "until" if last_tick is not None else "fill"
         raise ValueError(
             f"{parameter(name)} applies only to results at ticks; "
@@ -233,7 +233,7 @@ def running_query(
         measures=measures,
         expressions=expressions,
         parts=parts,
-        ticks=every,
+        ticks=all_ticks,
         emit=emit,
         until=last_tick,
         fill=fill,
@@ -292,8 +292,8 @@ def _with_time(measure: Measure, time: str) -> Measure:
     if measure.function.time_is_order:
         return measure
     inputs = zip(measure.function.inputs[1:], measure.others, strict=False)
-    by = [time if role == EVENT_TIME and text is None else text for role, text in inputs]
-    return replace(measure, others=tuple(by))
+    other_inputs = [time if role == EVENT_TIME and text is None else text for role, text in inputs]
+    return replace(measure, others=tuple(other_inputs))
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:

@@ -451,8 +451,8 @@ def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]
         counts.append(len(starts) - len(level.windows))
         parts = None
         if coarser is not None and level.cascaded_until < HIGHEST:
-            here = level.window.ends(starts) > level.cascaded_until
-            parts = coarser.starts(starts[here]), numbers[here]
+            is_pending = level.window.ends(starts) > level.cascaded_until
+            parts = coarser.starts(starts[is_pending]), numbers[is_pending]
     return counts
 
 
