@@ -367,7 +367,7 @@ def _paths(data: Any, what: str) -> list[Path]:
     paths = [Path(path) for path in data]
     for path in paths:
         if not _is_there(path):
-            raise ValueError(f"{what} must be {_ALLOWED}; got {shown(str(path))}, which does not exist")
+            raise ValueError(f"{what}: there is no file or folder {shown(str(path))}; correct the path, or pass a table")
     return paths
 
 
