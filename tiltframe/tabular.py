@@ -367,7 +367,10 @@ def _paths(data: Any, what: str) -> list[Path]:
     paths = [Path(path) for path in data]
     for path in paths:
         if not _is_there(path):
-            raise ValueError(f"{what}: there is no file or folder {shown(str(path))}; correct the path, or pass a table")
+            raise ValueError(
+                f"{what}: there is no file or folder {shown(str(path))}; correct the path, or pass a pyarrow.Table or "
+                "DataFrame"
+            )
     return paths
 
 
