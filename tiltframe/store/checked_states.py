@@ -47,7 +47,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
         below = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
         merged.append(labelled(merge_level(below, frame, level, unknown=True), frame, level))
         if level.name in states_by_level and level != finest:
-            _check_made_of(states_by_level[level.name], merged[-1], frame, level)
+            _check_derived(states_by_level[level.name], merged[-1], frame, level)
     return pa.concat_tables(merged)
 
 
@@ -115,7 +115,7 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
         )
 
 
-def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
+def _check_derived(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
     """Raise ``ValueError`` if ``states``, of the coarser level ``level``, differ from ``derived``, the merged states of
     the finest level.
     """

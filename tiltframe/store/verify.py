@@ -114,7 +114,7 @@ def _problems(
         for fine, coarse in pairwise(levels):
             compare = partial(_level_problem, backend=backend, manifest=manifest, fine=fine, coarse=coarse)
             parts = [part for level in (fine, coarse) for part in snapshot.of(level.name)]
-            pieces = pieces_of(parts, [_held_by_both(snapshot, fine, coarse)])
+            pieces = pieces_of(parts, [_comparable_range(snapshot, fine, coarse)])
             for problem, rows in workers.map(compare, by_windows(pieces, coarse)):
                 if problem:
                     yield problem
@@ -176,7 +176,7 @@ def _level_problem(
 
     def attempt() -> str | None:
         now = snapshot_of(backend)
-        low = max(span[0], _held_by_both(now, fine, coarse)[0])
+        low = max(span[0], _comparable_range(now, fine, coarse)[0])
         if low >= span[1]:
             return None
         both = [
@@ -188,7 +188,7 @@ def _level_problem(
     return retry_on_conflict(attempt), sum(part.rows for part, _ in pieces)
 
 
-def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
+def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
     """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that can be compared with the level
     ``fine``: neither they nor any windows of ``fine`` inside them have expired.
     """

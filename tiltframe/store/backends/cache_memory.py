@@ -1,5 +1,6 @@
-"""Cache memory: the maximum size of the caches of open files, of the rows of small files, and of results of stored
-rows. All stores of a process share these caches.
+"""Cache memory: the maximum size of the cache that all stores of a process share, for each kind of backend.
+
+The cache of Delta Lake contains footers of files, the rows of small files, and results of stored rows.
 """
 
 from __future__ import annotations

@@ -204,7 +204,10 @@ def _check_parts(tried: _Tried) -> None:
     expected = _between(states, first.first_start, first.first_start + 1).select(first_rows.column_names)
     _expect(_same(first_rows, expected), "read() returns only states within the requested range")
     rows = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
-    _expect(_same(_of_host(rows), _of_host(states)), "read() returns every row for which the condition is true")
+    _expect(
+        _same(_rows_of_host_a(rows), _rows_of_host_a(states)),
+        "read() returns every row for which the condition is true",
+    )
 
 
 def _check_many_rows(tried: _Tried) -> None:
@@ -303,10 +306,10 @@ def _check_ranges(tried: _Tried) -> None:
     late = _transaction(seen, adds=new[2])
     late.reads(FINE.name, (0, 2 * HOUR))
     tried.expect_conflict("a transaction that read a range to which a part was added after its snapshot", late)
-    beside = _transaction(seen, adds=new[3])
-    beside.reads(FINE.name, hours[2])
-    beside.reads(COARSE.name, hours[3])
-    tried.backend.commit(beside)
+    outside = _transaction(seen, adds=new[3])
+    outside.reads(FINE.name, hours[2])
+    outside.reads(COARSE.name, hours[3])
+    tried.backend.commit(outside)
     tried.expect_rows(_states([0, 4, 1, 3]), "parts that are added outside the ranges of a transaction do not conflict")
     seen = tried.snapshot()
     removed = [part for part in seen.of(FINE.name) if part.within(hours[4])]
@@ -557,7 +560,7 @@ def _between(states: pa.Table, low: int, high: int) -> pa.Table:
     return states.filter(pa.array(inside(instants_of(states), [(low, high)])))
 
 
-def _of_host(states: pa.Table) -> pa.Table:
+def _rows_of_host_a(states: pa.Table) -> pa.Table:
     return states.filter(pc.equal(states.column("host"), "a"))
 
 

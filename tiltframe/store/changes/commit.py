@@ -183,10 +183,10 @@ class Commit:
         store has changed. In both cases the written states are removed.
         """
         receipts = list(receipts)
-        parts, totals = read_receipts(receipts)
+        parts, digests = read_receipts(receipts)
         excluded = read_excluded(receipts, self.frame)
         try:
-            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts), excluded.refused)
+            is_new = self.commit_once(digests, lambda transaction: transaction.adds(parts), excluded.refused)
         except (CommitConflict, OtherFrame):
             self.backend.discard(parts)
             raise
@@ -233,15 +233,15 @@ class Commit:
         ``digests`` and ``refused`` are the arguments of `commit_once`. Raise the same errors as `commit`, before the
         transaction changes.
         """
-        states = [fingerprint(self.number, digest) for digest in digests]
+        possible_fingerprints = [fingerprint(self.number, digest) for digest in digests]
         transaction.read(self._record)
         last, fingerprints = last_commits(transaction.snapshot, self.writer)
         if last >= self.number:
-            _check_same(self, last, fingerprints, states)
+            _check_same(self, last, fingerprints, possible_fingerprints)
             return False
         check_frame(transaction.snapshot, self.manifest, self.backend)
         check_unchanged(transaction, self.replacing)
-        newest = dict([*fingerprints.items(), (str(self.number), states[0])][-KEPT:])
+        newest = dict([*fingerprints.items(), (str(self.number), possible_fingerprints[0])][-KEPT:])
         counts = refused_of_commits(transaction.snapshot, self.writer)
         if refused:
             counts[str(self.number)] = dict(refused)
@@ -318,15 +318,17 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
         )
 
 
-def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
+def _check_same(
+    commit: Commit, last: int, fingerprints: Mapping[str, str], possible_fingerprints: Sequence[str]
+) -> None:
     """Raise `CommitConflict` unless a commit whose number is already used repeats the earlier commit.
 
     ``fingerprints`` has the fingerprints of the writer's last commits, as number → fingerprint. The fingerprint under
-    the number of this commit must be among ``states``, the possible fingerprints of the new states. ``last`` is the
-    writer's last commit number.
+    the number of this commit must be among ``possible_fingerprints``, those of the new states for the current frame and
+    for earlier frames. ``last`` is the writer's last commit number.
     """
     writer, number = commit.writer, commit.number
-    if fingerprints.get(str(number), "") in states:
+    if fingerprints.get(str(number), "") in possible_fingerprints:
         return
     if last == number:
         what = f"already contains other states for the writer {writer!r} and the number {number}"

@@ -71,8 +71,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         manifest = Manifest.from_dict(now.manifest, source.display_uri)
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)
-        progressing = _described(target, manifest)
-        copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
+        target_snapshot = _prepare_target(target, manifest)
+        copied, source_parts = _copied(target_snapshot, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
         # Outdated parts that are readable stay until the copy is complete, so that readers find a complete store.
@@ -89,10 +89,10 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
             progress(written - before, states)
             if time.monotonic() - noted_at > _SECONDS:
                 progressed = _text(origin, [*readable, *fresh])
-                commit_on(target, progressing, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
-                progressing, noted_at = snapshot_of(target, [COPY]), time.monotonic()
+                commit_on(target, target_snapshot, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
+                target_snapshot, noted_at = snapshot_of(target, [COPY]), time.monotonic()
         last = snapshot_of(target, [COPY, *now.records])
-        if last.revision(COPY) != progressing.revision(COPY):
+        if last.revision(COPY) != target_snapshot.revision(COPY):
             raise Conflict("another process is copying to the same place")
         # Called only for its check: it raises an error if another program has written to the target in the meantime.
         _copied(last, origin, target)
@@ -118,7 +118,7 @@ def _finish(
     transaction.records(COPY, _text(origin, [replace(copied, added=True) for copied in fresh]))
 
 
-def _described(target: Backend, manifest: Manifest) -> Snapshot:
+def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
     """Create the target with a manifest, or replace the manifest of an earlier copy. Return the target's snapshot."""
     described = json.loads(json.dumps(manifest.to_dict()))
     snapshot = target.snapshot([COPY])

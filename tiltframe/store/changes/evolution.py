@@ -153,7 +153,7 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
     for part in ("keys", "timezone", "time"):
         if new_parts[part] != old_parts[part]:
             raise ValueError(
-                f"{part} cannot change: {old_parts[part]} in the store and {new_parts[part]} here; {_ANEW}"
+                f"{part} cannot change: {old_parts[part]} in the store and {new_parts[part]} here; {_ADVICE}"
             )
     old_levels, new_levels = (tuple(level.name for level in frame.levels) for frame in (old, new))
     if missing := [name for name in old_levels if name not in new_levels]:
@@ -162,11 +162,11 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
         other = next(name for name in new_levels if name not in old_levels)
         raise ValueError(
             f"a new level must be coarser than {old_levels[-1]}, the coarsest level of the store; {other} is finer; "
-            f"{_ANEW}"
+            f"{_ADVICE}"
         )
 
 
-_ANEW = "roll up the rows again into a new store"
+_ADVICE = "roll up the rows again into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:

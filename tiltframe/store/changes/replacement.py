@@ -157,7 +157,7 @@ def replace_range(
     def attempt(transaction: Attempt) -> None:
         snapshot = transaction.snapshot
         check_unchanged(transaction, unchanged)
-        _check_held(manifest, snapshot, span, replaces_finest=new is not None)
+        _check_derivable(manifest, snapshot, span, replaces_finest=new is not None)
         below: Sequence[Part] = ()
         for level in manifest.frame.levels:
             parts, wide = snapshot.of(level.name), align_outward(span, level)
@@ -209,7 +209,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
     return span
 
 
-def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, replaces_finest: bool) -> None:
+def _check_derivable(manifest: Manifest, snapshot: Snapshot, span: Range, replaces_finest: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
     expired.
 
@@ -314,7 +314,9 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
         If the store does not exist or is damaged.
     """
     manifest = store.manifest
-    span = _held_range(store.backend, manifest) if within is None else read_time_range(within, store.frame.timezone)
+    span = (
+        _derivable_range(store.backend, manifest) if within is None else read_time_range(within, store.frame.timezone)
+    )
     if span is not None:
         replace_range(store.backend, manifest, None, check_whole(span, store.frame))
 
@@ -340,7 +342,7 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
     return check_whole(read_time_range(within, store.frame.timezone), store.frame)
 
 
-def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
+def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
     """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The first
     windows are left out if some of their finest windows have expired. Return None if no window remains.
     """

@@ -158,14 +158,14 @@ class PostgresBackend:
             now = Snapshot(store.version, store.manifest, parts, records)
             if reason := transaction.conflict(now):
                 raise Conflict(f"{reason}, in {store.name}")
-            for changed_parts, read, change in (
+            for changed_parts, is_readable, unread_since in (
                 (transaction.removed, True, "now()"),
                 (transaction.added, False, "NULL"),
             ):
                 ids = [int(part.name) for part in changed_parts]
                 changed = db.rows(
-                    f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {change} "
-                    f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
+                    f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {unread_since} "
+                    f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {is_readable} RETURNING 1) "
                     "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of updated rows
                 )
                 if changed[0]["parts"] != len(ids):

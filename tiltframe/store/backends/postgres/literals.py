@@ -25,9 +25,11 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def moment(micros: str) -> str:
-    """Return an SQL expression for the timestamp of ``micros``, an SQL expression for microseconds since 1970 UTC. The
-    expression adds whole hours and the remaining microseconds separately, because PostgreSQL multiplies an interval by
-    a double, which would round a large number of microseconds.
+    """Return an SQL expression that converts microseconds since 1970 UTC to a timestamp. ``micros`` is the SQL
+    expression of the microseconds, a whole number.
+
+    The returned expression adds whole hours and the remaining microseconds separately, because PostgreSQL multiplies
+    an interval by a double, which would round a large number of microseconds.
     """
     hour = 3_600_000_000
     return (

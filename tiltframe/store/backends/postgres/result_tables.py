@@ -1,5 +1,5 @@
-"""Plain tables in PostgreSQL. The plain table of a level has the results of the level as plain columns. Another table
-lists the parts of the store from which each plain table was computed.
+"""Plain tables in PostgreSQL. The plain table of a level has one row per window and key, with the results of the level
+in ordinary SQL columns. Another table lists the parts of the store from which each plain table was computed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, s
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
     """Return the columns of a plain table, as name → type in PostgreSQL. A key that is a struct has a column for each
-    field, such as ``tags_host``. If two measures would have a column of the same name, the columns of all measures are
-    left out.
+    field, such as ``tags_host``. If the name of a measure's column is also that of another column of the
+    table, such as a key or a column of another measure, the columns of all measures are left out.
     """
     moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
     keys = {

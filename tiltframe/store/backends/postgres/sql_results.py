@@ -51,11 +51,11 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     Returns
     -------
     callable
-        A decorator for a Python function with four parameters: the aggregate function, the merged fields of the view
+        A decorator for a Python function with four parameters: the aggregate function, the aggregates of the view
         (`Merged`), the name of the state's column, and the Arrow type of the state. The Python function returns a dict
-        of SQL expressions, which read the merged fields, one per column of the view. The keys of the dict are the
-        suffixes that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for none. If
-        the dict is empty, the view reads the results from the plain table.
+        with one SQL expression for each column of the view. The expressions read the aggregates. The keys of the dict
+        are the suffixes that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for
+        none. If the dict is empty, the view reads the results from the plain table.
 
     Examples
     --------
@@ -171,8 +171,10 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     count, total, squares = merged.add(state, "count"), *(merged.add_exactly(state, f) for f in ("sum", "squares"))
     size = _size(dtype.field("unit").type)
-    off = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
-    value = rounded(quotient(off, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev)))
+    squared_deviations = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
+    value = rounded(
+        quotient(squared_deviations, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev))
+    )
     value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
     return {"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"}
 
