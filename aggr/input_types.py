@@ -1,4 +1,4 @@
-"""Input types: rules for the columns that a function takes: the types, their description, and the use of the values."""
+"""Rules for the columns that a function takes: the allowed types, their description, and the use of the values."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class InputTypes:
         return self.text_use if self.allows(pa.string()) else Use.NUMBER
 
     def compared(self) -> InputTypes:
-        """Return this rule for a column whose values are compared with each other, such as the column of ``min``. In a
-        text column that is also read as numbers, the numbers are compared.
+        """Return this rule for a column whose values are compared with each other, such as the column of ``min``. If
+        the table contains a column both as text and as numbers, the numbers are compared.
 
         >>> ORDERED.compared().use
         <Use.ORDER: 'order'>

@@ -56,8 +56,8 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
     (datetime.datetime(2024, 5, 1, 9, 30, 0, 1, tzinfo=datetime.timezone.utc), 500)
     """
     match = _TIME.fullmatch(text)
-    hour_or_offset = match and match["offset"] not in (None, "Z", "z") and not (match["hour"] or match["minutes"])
-    if match is None or hour_or_offset:
+    is_ambiguous = match and match["offset"] not in (None, "Z", "z") and not (match["hour"] or match["minutes"])
+    if match is None or is_ambiguous:
         raise ValueError("")
     date = re.sub(r"-(?=\d(?!\d))", "-0", match["date"]) if "W" not in match["date"] else match["date"]
     clock = ":".join((match[part] or "0").zfill(2) for part in ("hour", "minute", "second"))

@@ -219,7 +219,7 @@ class Measure:
         ------
         TypeError, ValueError, OverflowError
             For the same reasons as `Function.reduce`, and ``ValueError`` for a missing column. The message begins with
-            the measure.
+            the call that creates the measure.
         """
         return self.reduce_values(self.values(table, groups, times, timezone))
 
@@ -330,7 +330,8 @@ class Measure:
 
     def named_inputs(self) -> dict[str, str | None]:
         """Return the columns of the further inputs, and of weights, by the keywords that pass them."""
-        # the inputs that the class declares; the columns of other inputs are named by parameters of the function
+        # Only the inputs that the class declares have keywords. If an instance has further inputs, their columns are
+        # named by parameters of the function.
         by_name = type(self.function).inputs[1:]
         named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})

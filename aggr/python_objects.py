@@ -13,7 +13,7 @@ from aggr.iso8601 import duration_text
 
 
 def python_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as Python objects, with and without pandas alike.
+    """Return the values of a column as Python objects, which are the same whether or not pandas is installed.
 
     The result is that of ``to_pylist``, except for types with the unit nanoseconds. Python's datetime, time and
     timedelta have only microseconds. Values with a fraction of a microsecond are returned as ISO 8601 text, whereas
@@ -44,7 +44,10 @@ def _is_temporal(dtype: pa.DataType) -> bool:
 
 
 def _with_numbers(dtype: pa.DataType) -> pa.DataType:
-    """Return a type with whole numbers in place of nanoseconds."""
+    """Return ``dtype`` with int64 in place of all types with the unit nanoseconds, also inside nested types.
+
+    A dictionary type is replaced by the type of its values.
+    """
     if is_a.is_dictionary(dtype):
         return _with_numbers(dtype.value_type)
     if is_a.is_struct(dtype):
@@ -60,7 +63,10 @@ def _with_numbers(dtype: pa.DataType) -> pa.DataType:
 
 
 def _object(value: Any, dtype: pa.DataType) -> Any:
-    """Return the object of a value of `_with_numbers`, whose Arrow type is ``dtype``."""
+    """Return a value of a column of the type ``dtype`` as a Python object.
+
+    ``value`` is the Python object of the value after a cast to ``_with_numbers(dtype)``.
+    """
     if value is None or not _has_nanoseconds(dtype):
         return value
     if is_a.is_dictionary(dtype):

@@ -33,7 +33,7 @@ def _product(q: float, counts: Floats) -> Floats:
     return percentile(q) * counts / 100.0
 
 
-def _spread(q: float, counts: Floats) -> Floats:
+def _linear_position(q: float, counts: Floats) -> Floats:
     return q * (counts - 1.0)
 
 
@@ -57,15 +57,15 @@ def _plotting_position(alpha: float, beta: float) -> _Indices:
 
 
 _DISCRETE: dict[str, _Indices] = {
-    LOWER: lambda q, counts: np.floor(_spread(q, counts)),
-    "higher": lambda q, counts: np.ceil(_spread(q, counts)),
-    "nearest": lambda q, counts: np.rint(_spread(q, counts)),
+    LOWER: lambda q, counts: np.floor(_linear_position(q, counts)),
+    "higher": lambda q, counts: np.ceil(_linear_position(q, counts)),
+    "nearest": lambda q, counts: np.rint(_linear_position(q, counts)),
     "inverted_cdf": _at_least,
     "closest_observation": _closest,
     HDR_HISTOGRAM: lambda q, counts: np.floor(_product(q, counts) + 0.5) - 1.0,
 }
 _CONTINUOUS: dict[str, _Indices] = {
-    "linear": _spread,
+    "linear": _linear_position,
     "interpolated_inverted_cdf": _plotting_position(0.0, 1.0),
     "hazen": _plotting_position(0.5, 0.5),
     "weibull": _plotting_position(0.0, 0.0),
@@ -73,7 +73,7 @@ _CONTINUOUS: dict[str, _Indices] = {
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
 _MEANS: dict[str, _Indices] = {  # methods that return the mean of the two values next to a position that is not whole
-    "midpoint": _spread,
+    "midpoint": _linear_position,
     "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
 }
 METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)

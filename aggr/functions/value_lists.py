@@ -215,7 +215,8 @@ def _checked_keys(values: pa.Array) -> Whole:
 def check_neighbours(in_order: Flags, lengths: Whole) -> None:
     """Raise `DamagedState` if a list is not in ascending order.
 
-    The values of all lists are numbered end to end. ``in_order[i]`` is whether the values i and i + 1 are in order.
+    The values of all lists are numbered consecutively, list after list. ``in_order[i]`` is whether the values ``i`` and
+    ``i + 1`` are in order. It is ignored if these two values belong to different lists.
     """
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
@@ -225,9 +226,9 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
-    """Return the first ``max_values`` rows of each group in ``order``.
+    """Return the row numbers in ``order``, limited to the first ``max_values`` of each group.
 
-    ``order`` lists the row numbers group by group, and ``owners`` has the group of each row.
+    ``order`` contains all row numbers, sorted by group. ``owners`` contains the group of each row.
     """
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 

@@ -35,8 +35,8 @@ class Groups:
     Parameters
     ----------
     ids : array of intp, shape (rows,)
-        The group of each row, in ``[0, n)``. A group may have no rows. Compiled loops do not check the ids again. They
-        are stored as a read-only view, and the caller must not change the array afterwards.
+        The group of each row, in ``[0, n)``. A group may have no rows. Compiled loops do not check the ids again. The
+        ids are stored as a read-only view, and the caller must not change the array afterwards.
     n : int
         The number of groups, below 2^31.
 
@@ -330,13 +330,13 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the row numbers sorted by group and then by row, shape (rows,).
 
-    ``until`` has the number of rows in all earlier groups, for each group (`Groups.offsets`).
+    ``until`` is `Groups.offsets`: ``until[g]`` is the number of rows in the groups before ``g``.
     """
     rows, place = np.empty(len(ids), np.int32), until.copy()
     for i in range(len(ids)):
-        its: Int = np.uint64(ids[i])
-        rows[np.uint64(place[its])] = i
-        place[its] += 1
+        group: Int = np.uint64(ids[i])
+        rows[np.uint64(place[group])] = i
+        place[group] += 1
     return rows
 
 

@@ -161,9 +161,9 @@ class StepTable:
 
         Logarithms are computed only for values in steps that contain an edge between buckets.
         """
-        keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
-        if len(beside):
-            keys[beside] = self.mapping._keys(values[beside])
+        keys, edge_rows = _looked_up(values.view(np.int64), self.first, self.key)
+        if len(edge_rows):
+            keys[edge_rows] = self.mapping._keys(values[edge_rows])
         return keys
 
 
@@ -173,13 +173,13 @@ def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys,
 
     ``bits`` contains the bits of the doubles, and ``first`` is the step of the first entry.
     """
-    keys, beside, unsure_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
+    keys, edge_rows, edge_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first]
         keys[i] = key
-        beside[unsure_count] = i
-        unsure_count += key == _EDGE
-    return keys, beside[:unsure_count].copy()
+        edge_rows[edge_count] = i
+        edge_count += key == _EDGE
+    return keys, edge_rows[:edge_count].copy()
 
 
 @lru_cache(maxsize=32)

@@ -155,7 +155,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         For the same reasons as `from_hdr_v2`.
     """
     layout = function.layout
-    max_bytes = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])
+    max_bytes = _HEADER.size + leb128.LONGEST * int(_array_lengths(np.array([_HIGHEST]), layout)[0])
     opened = []
     for name, text in zip(names, texts, strict=True):
         try:
@@ -163,7 +163,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     highest, magnitudes = (np.array([part[i] for part in opened], np.int64) for i in (1, 2))
-    buckets = _read([counts for counts, *_ in opened], _rooms(highest >> magnitudes, layout), names)
+    buckets = _read([counts for counts, *_ in opened], _array_lengths(highest >> magnitudes, layout), names)
     if magnitudes.any():
         units = np.repeat(magnitudes, buckets.sizes)
         top = layout.highest(buckets.keys)
@@ -179,7 +179,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
     return function.own_state.pack(parts, len(texts))
 
 
-def _rooms(highest: Whole, layout: Layout) -> Whole:
+def _array_lengths(highest: Whole, layout: Layout) -> Whole:
     """Return the length of the counts array of each histogram.
 
     ``highest`` has the highest trackable values of the histograms, in units.
@@ -226,7 +226,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
             )
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
     if cookie & ~0xF0 != _PLAIN:
-        raise ValueError(_not_read(cookie))
+        raise ValueError(_unsupported_format(cookie))
     if len(data) < _HEADER.size:
         raise ValueError(
             f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ENCODE}"
@@ -259,7 +259,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     return data[_HEADER.size :], highest, magnitude
 
 
-def _not_read(cookie: int) -> str:
+def _unsupported_format(cookie: int) -> str:
     """Return an error message for an unsupported cookie. It names the format, if the cookie is known."""
     for other in (cookie & ~0xF0, cookie):
         if other in _OTHERS:
@@ -273,9 +273,9 @@ def _not_read(cookie: int) -> str:
     )
 
 
-def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
+def _read(payloads: list[bytes], array_lengths: Whole, names: Sequence[str]) -> Histograms:
     histograms, key_ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
-    bad = np.flatnonzero(broken | (key_ends > rooms))
+    bad = np.flatnonzero(broken | (key_ends > array_lengths))
     if len(bad):
         raise ValueError(
             f"{names[bad[0]]}: a damaged histogram: its counts are cut off, or include values above its "

@@ -43,7 +43,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
 _MOST = 10**11  # in seconds; a greater timestamp would be after the year 5000
-_TOLD = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
+_TIME_COMMENT = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
 def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
@@ -226,7 +226,7 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"
-        if match := _TOLD.match(line):
+        if match := _TIME_COMMENT.match(line):
             base_times[match[1]] = _micros(match[2], f"{name}: the {match[1]}")
         if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
             continue

@@ -109,7 +109,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     ------
     TypeError, ValueError
         If the column has another type; if a message is damaged, contradicts itself, has a scale below -11 or buckets
-        beyond all doubles. The error names its row.
+        outside the range of doubles. The error names its row.
     MissingExtra
         If the extra otlp is not installed.
 

@@ -113,16 +113,16 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     ------
     TypeError, ValueError
         If the column has another type; if a message is damaged, contradicts itself, or has counts that are not whole, a
-        schema outside -4 to 8, or buckets beyond all doubles. The error names its row.
+        schema outside -4 to 8, or buckets outside the range of doubles. The error names its row.
     MissingExtra
         If the extra prometheus is not installed.
 
     Guarantee
     ---------
-    Every count is read into its own bucket, or into the coarser bucket that contains it. The same is true for whole
-    counts of float type, which Prometheus forwards. Values that a message counts as zero, up to its threshold, become
-    0. Min and max, and a sum that is missing or not finite, are computed from the values of the buckets, which are
-    within the relative accuracy of the scale.
+    Every count is read into its own bucket, or into the coarser bucket that contains it. Whole counts of float type,
+    which Prometheus may forward, are read in the same way. Values that a message counts as zero, up to its
+    threshold, become 0. Min and max, and a sum that is missing or not finite, are computed from the values of the
+    buckets, which are within the relative accuracy of the scale.
 
     Examples
     --------
@@ -212,11 +212,11 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
             f"message {row} has spans that overlap, or whose lengths do not add up to its {len(counted)} counts; "
             "correct it, or pass null for this row"
         )
-    starts = accumulate(span.offset for span in spans)
-    # The sums begin with -1: the offset of the first span is relative to the bucket with index 0, whose key is -1.
+    offset_sums = accumulate(span.offset for span in spans)
+    # ``before`` begins with -1: the offset of the first span is relative to the bucket with index 0, whose key is -1.
     before = accumulate((span.length for span in spans), initial=-1)
-    starts_and_lengths = zip(spans, starts, before, strict=False)
-    runs = [np.arange(span.length) + start + skipped for span, start, skipped in starts_and_lengths]
+    summed_spans = zip(spans, offset_sums, before, strict=False)
+    runs = [np.arange(span.length) + offsets + lengths for span, offsets, lengths in summed_spans]
     keys = np.concatenate([*runs, np.zeros(0, np.int64)])
     infinite = keys == _infinite(message.schema)
     is_used = (counted > 0) & ~infinite

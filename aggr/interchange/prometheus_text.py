@@ -40,8 +40,8 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     Returns
     -------
     table with labels, low, high, value, error and weight
-        There is one row for each bucket of each series with a count above 0: ``weight`` values are above ``low`` and at
-        most ``high``.
+        There is one row for each bucket with a count above 0, of each series. The bucket contains ``weight`` values
+        above ``low`` and at most ``high``.
 
     Raises
     ------

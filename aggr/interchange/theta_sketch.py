@@ -9,8 +9,8 @@ A compact sketch, in little-endian order::
     hashes, ascending                                                    8 each
 
 Sketches are written in this form, with the same bytes as DataSketches in C++ and Python writes for a trimmed, ordered
-sketch. Spark, Druid, Pinot and other systems can read them. Two versions can be read: version 3, which is this form,
-and version 4, which Spark writes, and which stores differences of hashes in few bits.
+sketch. Spark, Druid, Pinot and other systems can read them. `from_theta_sketch` reads two versions of the format:
+version 3 is the form above. Version 4, which Spark writes, stores the differences of the hashes in fewer bits.
 
 Source: ``CompactThetaSketch`` and ``PreambleUtil`` of Apache DataSketches in Java, ``compact_theta_sketch`` in C++.
 """
@@ -98,8 +98,8 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
     Guarantee
     ---------
-    If a sketch has more than k hashes, the k smallest are kept. The state is then equal to the state to which the
-    function would reduce the values that the sketch has counted. A sketch with fewer hashes keeps its theta, and
+    If a sketch has more than k hashes, the k smallest are kept. The state is then equal to the result of
+    ``function.reduce`` for the values that the sketch has counted. A sketch with fewer hashes keeps its theta, and
     therefore its error.
 
     Examples

@@ -98,10 +98,10 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
     """
-    moment, beside = _read(text, "time", _FORMS)
+    moment, nanoseconds = _read(text, "time", _FORMS)
     since = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
     micros = (moment - since) // dt.timedelta(microseconds=1)
-    unit, steps = ("ns", micros * 1000 + beside) if beside else ("us", micros)
+    unit, steps = ("ns", micros * 1000 + nanoseconds) if nanoseconds else ("us", micros)
     if not -(2**63) <= steps < 2**63:
         raise ValueError(
             f"the time {text!r} is too far from 1970 for nanoseconds; write a time of the years 1678 to 2261"

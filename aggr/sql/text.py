@@ -163,7 +163,7 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 
     ``$1`` in the replacement stands for the first group, as in Spark.
     """
-    put = _of_re2(replacement)
+    put = _to_re2(replacement)
     try:
         return pc.replace_substring_regex(text, regex, put)
     except pa.ArrowException:
@@ -173,7 +173,7 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
         ) from None
 
 
-def _of_re2(replacement: str) -> str:
+def _to_re2(replacement: str) -> str:
     """Convert the replacement of regexp_replace from Spark's to RE2's form: ``$1`` becomes ``\\1``.
 
     An escaped dollar becomes a plain dollar, because RE2 does not interpret it. An escaped backslash remains escaped.
