@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import io
 import json
@@ -324,3 +325,18 @@ def test_a_stream_takes_them_as_well(tmp_path, capfd, monkeypatch):
     assert sorted((r["level"], str(r["host"]), r["t"]) for r in map(json.loads, out.splitlines())) == sorted(
         (r["level"], str(r["host"]), r["t"]) for r in expected
     )
+
+
+def test_days_of_the_year():
+    """Python reads the day 366 of a common year as the first day of the next year, so it is not the reference here."""
+    years, days = (1900, 1999, 2000, 2023, 2024, 2100), range(400)
+    texts = [f"{year}-{day} 03:04 +02:00" for year in years for day in days]
+    read = read_format(pa.array(texts), "%Y-%j %H:%M %z").to_pylist()
+    expected = [
+        dt.datetime(year, 1, 1, 1, 4, tzinfo=dt.UTC) + dt.timedelta(days=day - 1)
+        if 1 <= day <= 365 + calendar.isleap(year)
+        else None
+        for year in years
+        for day in days
+    ]
+    assert read == expected

@@ -110,6 +110,14 @@ def test_without_more_the_sample_is_what_comes():
     )
 
 
+@pytest.mark.parametrize("times", [[0], [0, 1_000, 2_000], [0, 0]])
+def test_a_sample_with_one_session_is_refused(times):
+    rows = pa.table({"ts": pa.array(times, pa.timestamp("ms", "UTC")), "k": ["a"] * len(times)})
+    sessions = TiltFrame(["session(30m)"], "ts", {"n": aggr.count()}, ["k"])
+    with pytest.raises(ValueError, match=r"(pass|longer)"):
+        explain(rows, sessions)
+
+
 def test_sessions_and_the_window_of_all_times():
     rows = rows_of_a_day(50_000, 20, 8, False)
     sessions = TiltFrame(["session(1m)"], "ts", {"n": aggr.count()}, ["k"])

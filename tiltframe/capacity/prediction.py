@@ -337,6 +337,11 @@ def _level_capacities(
         # the window that begins last is not counted, because it may be incomplete
         span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1
         per_day = _windows_per_day(level)
+        if per_day is None and not windows:
+            raise ValueError(
+                f"all windows of {level.name} in the sample begin at the same time, so their number per day is "
+                "unknown; pass rows of a longer time"
+            )
         few = windows < _ENOUGH and per_day is not None
         per_window = keys if few else int((starts < starts.max()).sum()) / max(windows, 1)
         per_day = windows / span if per_day is None else per_day

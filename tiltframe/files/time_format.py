@@ -87,9 +87,10 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     times = cast_extended(pc.binary_join_element_wise(*pieces, ""))
     micros = times.cast(pa.int64())
     if "j" in parts:
-        day = number("j")
-        inside = pc.and_(pc.greater(day, 0), pc.less(day, 367))
-        micros = pc.if_else(inside, pc.add(micros, pc.multiply(pc.subtract(day, 1), 86_400_000_000)), None)
+        since_first_day = pc.multiply(pc.subtract(number("j"), 1), 86_400_000_000)
+        midnight = cast_extended(pc.binary_join_element_wise(date, "T00:00:00Z", "")).cast(pa.int64())
+        days = pc.add(midnight, since_first_day).cast(pa.timestamp("us", "UTC"))
+        micros = pc.if_else(pc.equal(pc.year(days), year), pc.add(micros, since_first_day), None)
     return micros.cast(pa.timestamp("us", "UTC"))
 
 
