@@ -100,12 +100,12 @@ def run(
                 )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
-        _shuffle(spark, command_options["shards"], state)
+        _set_shuffle_partitions(spark, command_options["shards"], state)
         arriving = _loaded(spark, source, settings, folder)
         if reading.where is not None:
             arriving = arriving.where(reading.where)
         if arrival:
-            arriving = _arrived(arriving, _time(frame))
+            arriving = _with_arrival_time(arriving, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
             policies = {
                 "emit": command_options["emit"],
@@ -113,7 +113,7 @@ def run(
                 "max_keys": command_options["max_keys"],
             }
             policies["ahead"] = "none" if arrival else command_options["ahead"]
-            query = _emitted(arriving, frame, delay=delay, state=state, once=once, policies=policies)
+            query = _start_emitting(arriving, frame, delay=delay, state=state, once=once, policies=policies)
         else:
             query = stream_into(
                 arriving,
@@ -128,7 +128,7 @@ def run(
         LateRows(query, has_disorder=delay > 0).await_end()
 
 
-def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
+def _set_shuffle_partitions(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
     """Set the number of shuffle partitions. The first number that exists is used, in this order: the option
     ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
     """
@@ -140,7 +140,7 @@ def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -
         spark.conf.set(PARTITIONS, str(count))
 
 
-def _emitted(
+def _start_emitting(
     df: DataFrame, frame: TiltFrame | OrderedAggregator, *, delay: int, state: Path | None, once: bool, policies: Any
 ) -> StreamingQuery:
     time = _time(frame)
@@ -190,7 +190,7 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
         spark.conf.set(inference, before)
 
 
-def _arrived(df: DataFrame, time: str) -> DataFrame:
+def _with_arrival_time(df: DataFrame, time: str) -> DataFrame:
     """Return the rows with the additional column ``time``, which contains their arrival time. All rows of a batch have
     the same arrival time, which stays the same if the batch is repeated.
     """

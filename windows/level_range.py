@@ -24,8 +24,8 @@ def levels_between(text: str) -> list[str]:
     """Return the levels of a range as a list of sizes, from the finest to the coarsest, including both ends of the
     range.
 
-    Raise ``ValueError`` unless both ends are one second, minute, hour, day, month or year, and the finer one comes
-    first.
+    Raise ``ValueError`` unless each end is one second, one minute, one hour, one day, one month or one year, and the
+    finer end comes first.
 
     >>> levels_between("sec ... day"), levels_between("1h...1y")
     (['1s', '1m', '1h', '1d'], ['1h', '1d', '1mo', '1y'])

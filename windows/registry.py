@@ -63,17 +63,17 @@ def register(kind: _K) -> _K:
     Traceback (most recent call last):
     TypeError: register takes a subclass of windows.TimeWindow or windows.ordered.OrderedWindow; got the class int
     """
-    given: Any = kind
-    base = next((base for base in _FAMILIES if isinstance(given, type) and issubclass(given, base)), None)
+    window_class: Any = kind
+    base = next((base for base in _FAMILIES if isinstance(window_class, type) and issubclass(window_class, base)), None)
     if base is None:
         raise TypeError(
             f"register takes a subclass of windows.TimeWindow or windows.ordered.OrderedWindow; got {shown(kind)}"
         )
-    if missing := sorted(given.__abstractmethods__):
+    if missing := sorted(window_class.__abstractmethods__):
         raise TypeError(
             f"{kind.__name__} does not define {', '.join(missing)}; windows.{base.__name__} describes each method"
         )
-    makers, word = _FAMILIES[base], given.kind
+    makers, word = _FAMILIES[base], window_class.kind
     if not isinstance(word, str) or not word.isidentifier() or not word.islower() or word in UNITS:
         raise ValueError(
             f"the kind of a window must be a word in lower case such as 'half_month', and not a unit of time; "

@@ -241,11 +241,11 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
     # States of different levels are merged separately at first, so that `second` can detect a group that contains
     # states of several levels.
-    apart = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
+    keys_and_level = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
-    shuffled = pa.schema([schema_of_states.field(name) for name in [*apart, *state_columns]])
+    shuffled = pa.schema([schema_of_states.field(name) for name in [*keys_and_level, *state_columns]])
 
-    def combine(states: pa.Table | CheckedStates, by: Sequence[str] = apart) -> pa.Table:
+    def combine(states: pa.Table | CheckedStates, by: Sequence[str] = keys_and_level) -> pa.Table:
         table = arrow_of(states)
         functions = {name: function_of(table.column(name)) for name in state_columns}
         keys_read = _keys(table, by)
@@ -260,7 +260,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         if not keys and not table.num_rows:
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # `combine` raises an error if partitions have states with different parameters
-        if apart is keys:
+        if keys_and_level is keys:
             return table
         merged = combine(mark_as_checked(table), keys)
         if merged.num_rows < table.num_rows:
@@ -273,8 +273,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 
     return TwoPhases(
         source=source,
-        columns=[*apart, *state_columns],
-        keys=apart,
+        columns=[*keys_and_level, *state_columns],
+        keys=keys_and_level,
         reduce=first,
         partial=shuffled,
         shard_by=keys,

@@ -145,8 +145,8 @@ def plan_rollup(
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
     # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The
     # column ``level`` then contains the index of the level of each state.
-    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]
-    partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
+    level_fields = [] if alone is None else [pa.field(LEVEL, pa.int8())]
+    partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *level_fields, *panes])
 
     def reduce(batches: Batches, number: int) -> _Contents:
         contents = as_contents(adaptive_states(batches, frame, MOST_BYTES))
@@ -163,20 +163,20 @@ def plan_rollup(
             rows, coarse = take_rows(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
         return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
-    def reduce_late(rows: pa.Table) -> pa.Table:
+    def reduce_shuffled(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)
         states = with_coarsest(states, frame) if together else states
-        return _numbered(states, 0) if climbed else states
+        return _numbered(states, 0) if level_fields else states
 
     def merge(states: pa.Table) -> pa.Table:
         by_level = [states]
-        if climbed:
+        if level_fields:
             by_level = [states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))]
         finest, *coarser = by_level
         return then(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
 
     columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
-    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_late)
+    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_shuffled)
     shards = [*together, *frame.keys]
     return TwoPhases(
         source=source,

@@ -142,10 +142,10 @@ def _workers(spark: SparkSession) -> list[Path]:
         except OSError:  # the process has ended in the meantime
             continue
         parents.setdefault(int(after_name[1]), []).append(int(process.name))
-    below, descendants = [root], []
-    while below:
-        children = parents.get(below.pop(), [])
-        below += children
+    unvisited, descendants = [root], []
+    while unvisited:
+        children = parents.get(unvisited.pop(), [])
+        unvisited += children
         descendants += children
     return [path for path in (_PROCESSES / str(number) for number in descendants) if _is_worker(path)]
 

@@ -37,12 +37,13 @@ def load_classes() -> None:
 
 
 def archive_in_background() -> bool:
-    """Start a process of low priority that writes the archive. It continues when this process ends.
+    """Start a process of low priority that writes the archive of Spark's classes. It continues when this process ends.
 
     Returns
     -------
     bool
-        Whether a process was started. None is started if there is an archive, or if the environment names one.
+        Whether a process was started. No process is started if the archive exists, or if the environment names an
+        archive.
     """
     file = archive_file()
     if file is None or file.exists() or is_named():
@@ -54,7 +55,7 @@ def archive_in_background() -> bool:
 
 
 def main() -> None:
-    """Write the archive of this user, with low priority."""
+    """Write the archive of Spark's classes into the cache folder of the user, with low priority."""
     if hasattr(os, "nice"):
         os.nice(19)
     file = archive_file()

@@ -44,7 +44,7 @@ from aggr.compiling.jit import compile_at_once
 from spark_udaf.demo.frame import run_locally
 run_locally(flights())
 """
-_SAMPLE = 20_000  # the number of rows that need the same loops as all rows
+_SAMPLE = 20_000  # the number of rows of a sample, which needs the same compiled loops as all rows
 # A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
 # for a job of a few seconds.
 SETTINGS = {

@@ -80,8 +80,8 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None
     times_by_file = []
-    for file, its in groupby(groups, key=itemgetter(0)):
-        times = _row_group_times(file, [group for _, group in its], time, timezone)
+    for file, entries in groupby(groups, key=itemgetter(0)):
+        times = _row_group_times(file, [group for _, group in entries], time, timezone)
         if times is None:
             return None
         times_by_file.append(times)

@@ -62,10 +62,10 @@ class Selection:
     def rows(self, pieces: Iterable[Piece]) -> Batches:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
-        coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
+        coded = pa.schema([_dictionary_encoded(f) if f.name in texts else f for f in self.schema])
         # Data of files in object stores is read ahead, because each request takes long. Local files are not read ahead.
-        at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
-        layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
+        scan_options = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
+        layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=scan_options, **_LAYOUT)
         for piece in pieces:
             fragment = layout.make_fragment(piece.path, self.filesystem, piece.folders, row_groups=piece.groups)
             yield from scanner(fragment, coded, self.columns, self.filters).to_batches()
@@ -202,7 +202,7 @@ def _partitioning(partitioning: Partitioning) -> Any:
     return partitioning
 
 
-def _coded(column: pa.Field) -> pa.Field:
+def _dictionary_encoded(column: pa.Field) -> pa.Field:
     return column.with_type(pa.dictionary(pa.int32(), column.type))
 
 

@@ -73,7 +73,7 @@ class ParquetScan:
         """One list of pieces per task. The pieces of a task are neighbouring row groups, and all tasks have about the
         same number of rows.
         """
-        return [_pieces(groups) for groups in self._shared_out]
+        return [_pieces(groups) for groups in self._row_groups_by_task]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
         """Return a list with one range for each task: the times, in microseconds UTC, that no other task reads.
@@ -82,7 +82,7 @@ class ParquetScan:
         lacks statistics, or if the range of every task is None.
         """
         dtype = self.schema.field(time).type
-        spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
+        spans = [span_of(groups, time, dtype, timezone) for groups in self._row_groups_by_task]
         known_spans = [span for span in spans if span is not None]
         exclusive = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
         return exclusive if any(exclusive) else None
@@ -107,7 +107,7 @@ class ParquetScan:
         return list(self.dataset.get_fragments(filter=self.filters))
 
     @cached_property
-    def _shared_out(self) -> list[list[RowGroup]]:
+    def _row_groups_by_task(self) -> list[list[RowGroup]]:
         """One list of row groups for each task."""
         self.check_times()
         fragments = self._fragments
@@ -237,8 +237,9 @@ def scan_parquet(
 
     Guarantee
     ---------
-    A worker has only one batch of rows in memory in addition to its states, for files of any size. If each file has
-    rows of all times, the worker first collects up to 256 MiB of rows, to group them by time.
+    A worker has only one batch of rows in memory in addition to its states, for files of any size. There is one
+    exception: if each file has rows of all times, the worker first collects up to 256 MiB of rows, to group them by
+    time.
 
     Examples
     --------

@@ -74,7 +74,7 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             f"the option per is missing; set it to the window of the results: {levels}, a whole multiple of a level, "
             f"or {AllTime().name}"
         )
-    query = Query.from_dict({name: _member(name, options[name]) for name in _QUERY_FIELDS if name in options})
+    query = Query.from_dict({name: _option_value(name, options[name]) for name in _QUERY_FIELDS if name in options})
     states = _truth("states", options.get("states", "false"))
     if len(query.sizes) > 1:
         raise ValueError(
@@ -111,7 +111,7 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
         raise StoreError(f"{problem} in {os.getcwd()}, the working directory of Spark; pass an absolute path") from None
 
 
-def _member(name: str, text: str) -> Any:
+def _option_value(name: str, text: str) -> Any:
     if name in _TRUTHS:
         return _truth(name, text)
     if name == "fill" and text.strip().lower() in ("true", "false"):

@@ -147,9 +147,9 @@ class _Rewritten:
         for group in self.grouped.expressions if self.grouped else []:
             self._group(self._resolve_group(group))
         self.within, self.where = self._range_and_condition()
-        self.projections = [self._outer(item.unalias()) for item in select.expressions]
+        self.projections = [self._rewrite_clause(item.unalias()) for item in select.expressions]
         self.clauses = [
-            self._outer(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
+            self._rewrite_clause(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
         ]
         if self.clauses and not self.grouped:
             refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
@@ -231,7 +231,7 @@ class _Rewritten:
         are_integers = all(literal.is_int and int(literal.name) < 1 << 63 for literal in literals)
         return are_integers and all(isinstance(kind, IntegralType) for kind in kinds)
 
-    def _outer(self, clause: exp.Expr) -> str:
+    def _rewrite_clause(self, clause: exp.Expr) -> str:
         """Return the text of a clause in which groups and aggregates are replaced by columns of the store's results."""
 
         def replaced(node: exp.Expr) -> exp.Expr:

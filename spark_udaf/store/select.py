@@ -19,7 +19,8 @@ _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit"
 
 def parsed(query: str) -> exp.Select:
     """Return the syntax tree of a query, which must be a single SELECT from one table. Raise ``ValueError`` for other
-    queries. ``window(`` is parsed as a call, because sqlglot would parse it as the clause WINDOW after GROUP BY.
+    queries. The word ``window`` is parsed as the name of a function, because after GROUP BY sqlglot would parse it as
+    the beginning of the clause WINDOW.
     """
     try:
         tokens = _SPARK.tokenize(query)

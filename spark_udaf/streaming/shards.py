@@ -52,10 +52,11 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a shard in Spark's state store.
 
-        The state is saved as blocks, which are tables stored as bytes. A map contains the pieces of the large blocks.
-        One value contains the small blocks, the description of the shard's state, with the size and checksum of each
-        block, and the timer. A large block is stored in pieces, because values of Spark's state store should be small.
-        Large blocks are read on demand, and written if they have changed.
+        The state is saved as blocks, which are tables stored as bytes. Large blocks are divided into pieces, because
+        values of Spark's state store should be small, and a map contains the pieces. All other data of the shard is in
+        one value: the number of shards, the timer, the bytes of the small blocks, and a description of the state, which
+        includes the size and the checksum of each block. Large blocks are read on demand, and written if they have
+        changed.
         """
         tune_worker()
         self._handle = handle
@@ -111,7 +112,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
 
         return StoredTable(size, checksum, fetch)
 
-    def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
+    def _write_blocks(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
         """Write each large block of ``state`` that has changed since ``before``, and remove the pieces that are not
         used any more. Return the bytes of all small blocks, one after the other.
         """
@@ -136,7 +137,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
-        small = self._put(state, before)
+        small = self._write_blocks(state, before)
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1

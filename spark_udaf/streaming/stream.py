@@ -151,14 +151,14 @@ def stream(
     _prepare(spark)
     requested = shuffle_partitions(spark) if shards is None else shards
     # without keys, all windows are in one shard
-    parts = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
+    shard_count = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
     if isinstance(spec, OrderedAggregator):
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
         input_schema, timers = source.input_schema(query.columns_in), EVENT
         query.check(input_schema)
         check_fractions(query, input_schema)
-        job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, parts)
+        job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, shard_count)
     else:
         windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
         input_schema = source.input_schema(windows.partial_frame.columns_in)
@@ -172,7 +172,7 @@ def stream(
             max_keys=max_keys,
             beyond=beyond,
             dropped=dropped,
-            shards=parts,
+            shards=shard_count,
         )
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)

@@ -181,7 +181,7 @@ class UdafSpec:
         if dtype == target or pa.types.is_null(values.type):
             return values.cast(target)
         named = from_arrow_type(dtype).simpleString()
-        say = (
+        remedy = (
             f"; pass type={named!r}, use A.of(df) (in SQL, the function that su.register creates for this type), or "
             "cast the column"
         )
@@ -190,11 +190,11 @@ class UdafSpec:
             not (is_number(dtype) and is_number(target))
             and not (pa.types.is_timestamp(dtype) and pa.types.is_timestamp(target))
         ):
-            raise TypeError(f"the column has the type {dtype}, but is read as {target}{say}")
+            raise TypeError(f"the column has the type {dtype}, but is read as {target}{remedy}")
         try:
             return values.cast(target)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"the column is read as {target}, which would change a value: {error}{say}") from None
+            raise ValueError(f"the column is read as {target}, which would change a value: {error}{remedy}") from None
 
 
 def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:

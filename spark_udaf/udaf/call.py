@@ -88,11 +88,11 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         label = f"{name}({'' if plain is None else text_of(plain)})"
         plain = None if counts_rows(name, plain) else plain
         positional: list[Any] = [None if plain is None else "value", *parameters]
-        takes = inspect.signature(measure_of)
+        call_signature = inspect.signature(measure_of)
         try:
-            arguments = takes.bind(*positional, **named).arguments
+            arguments = call_signature.bind(*positional, **named).arguments
         except TypeError as error:
-            raise TypeError(f"{name}: {error}; write {name}({', '.join(takes.parameters)})") from None
+            raise TypeError(f"{name}: {error}; write {name}({', '.join(call_signature.parameters)})") from None
         further_columns = {word: arguments[word] for word in words if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(further_columns, "other")}).function
         if function.further_columns:

@@ -250,13 +250,13 @@ class Grouped:
         join_keys = [f"key {place}" for place in range(len(keys) + len(sets))]
         other_keys = [f"their {name}" for name in join_keys]
         read = {f"result {place}": name for place, name in enumerate(results)}
-        also_read = {f"built-in {place}": name for place, name in enumerate(built_in)}
+        built_in_columns = {f"built-in {place}": name for place, name in enumerate(built_in)}
         left = answers.toDF(*join_keys[: len(keys)], *read, *join_keys[len(keys) :])
-        right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*other_keys, *also_read)
+        right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*other_keys, *built_in_columns)
         pairs = zip(map(quoted_column, join_keys), map(quoted_column, other_keys), strict=True)
         same = [key.eqNullSafe(other) for key, other in pairs]
         both = left.join(right, functools.reduce(operator.and_, same)) if same else left.crossJoin(right)
-        places = {**dict(zip(join_keys, keys, strict=False)), **read, **also_read}
+        places = {**dict(zip(join_keys, keys, strict=False)), **read, **built_in_columns}
         return both.select(*(quoted_column(place).alias(name) for place, name in places.items()))
 
     def _named(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:

@@ -171,7 +171,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class _OfFamily(SqlFunction):
+class _FamilyFunction(SqlFunction):
     """A SQL function that belongs to a `Family`: the SQL functions that are made from one function of `aggr`.
 
     Its pickle is small: it contains only the family and the name of the function, from which a worker creates the
@@ -186,7 +186,7 @@ class _OfFamily(SqlFunction):
 
 @cache
 def _udfs_of(family: Family) -> dict[str, SqlFunction]:
-    return {name: _OfFamily(**vars(udf), family=family) for name, udf in family._make_udfs().items()}
+    return {name: _FamilyFunction(**vars(udf), family=family) for name, udf in family._make_udfs().items()}
 
 
 @cache
@@ -251,16 +251,16 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     inputs = len(function.inputs)
     # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
-    # ``shaping`` are the parameters that determine the state; ``reads`` are those that only determine the result.
-    shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
-    reads = [parameter for parameter in parameters if parameter not in shaping]
+    # The parameters that determine the state, and the parameters that determine only the result.
+    state_parameters = [parameter for parameter in function.own_state.parameters if parameter in parameters]
+    result_parameters = [parameter for parameter in parameters if parameter not in state_parameters]
 
     def aggregated(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         applied, values, weights = _apply_parameters(plain, parameters, positional, named)
         return sql_column(applied.results(values, weights), result)[0]
 
     def reduced(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
-        applied, values, weights = _apply_parameters(states, shaping, positional, named)
+        applied, values, weights = _apply_parameters(states, state_parameters, positional, named)
         return applied.results(values, weights)[0]
 
     def aggregated_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
@@ -268,7 +268,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         return sql_column(applied.of_columns(values, groups), result)
 
     def reduced_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
-        applied, values, groups = _of_lists(states, shaping, positional, named)
+        applied, values, groups = _of_lists(states, state_parameters, positional, named)
         return applied.of_columns(values, groups)
 
     def merged_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
@@ -293,7 +293,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     def finished(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(f"{name}_finish"):
             column, parameters = _column(positional)
-            applied = replace(_own(function, column), **_constants(reads, parameters, named))
+            applied = replace(_own(function, column), **_constants(result_parameters, parameters, named))
             return sql_column(applied.finish(column), result)
 
     family = {
@@ -373,13 +373,13 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
     def accessor(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(name):
             states, columns = _column(positional)
-            asks = _arguments(list(parameters), columns, named)
-            if not asks and not all(parameters.values()):
+            arguments = _arguments(list(parameters), columns, named)
+            if not arguments and not all(parameters.values()):
                 parameter = next(iter(parameters))
                 raise ValueError(f"it needs {parameter} after the states, as in {name}(states, {parameter})")
-            if not asks:
+            if not arguments:
                 return read_accessor(states, name)
-            ((parameter, values),) = asks.items()
+            ((parameter, values),) = arguments.items()
             if pa.types.is_nested(values.type):
                 raise TypeError(f"{parameter} must be a single value, such as a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()

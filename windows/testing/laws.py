@@ -383,7 +383,8 @@ def check(
         A function that returns times. By default, the times are results of `times_of`, and further times in the years
         from 1700 to 2400.
     rounds, seed : int
-        The number of random sets of times, and the seed of the first set. The following sets have the following seeds.
+        The number of random sets of times, and the seed of the first set. The seed of each further set is greater by
+        one.
 
     Raises
     ------

@@ -22,6 +22,7 @@ class Interval(OrderedWindow):
 
     length: int
 
+    # ``open`` is 1 if the key has an open window, and otherwise 0. ``opened`` is the time at which that window began.
     numbers: ClassVar = {"opened": 0, "open": 0}
 
     def __post_init__(self) -> None:
@@ -29,15 +30,15 @@ class Interval(OrderedWindow):
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         after_key = rows.heads + rows.lengths
-        fresh = carry.numbers["open"] == 0
+        has_no_window = carry.numbers["open"] == 0
         begin = np.arange(len(rows.times))
         onward = first_at_least(rows.times, begin, np.repeat(after_key, rows.lengths), rows.times + self.length)
         onward[onward == np.repeat(after_key, rows.lengths)] = len(begin)
         closing = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
-        firsts = np.where(fresh, rows.heads, closing)
+        firsts = np.where(has_no_window, rows.heads, closing)
         opening = visited(np.where(firsts < after_key, firsts, len(begin)), onward)
         position = positions(rows, carry)[opening]
-        heads = np.flatnonzero(fresh & (rows.lengths > 0))
+        heads = np.flatnonzero(has_no_window & (rows.lengths > 0))
         # a row that begins a window closes the previous window, unless the row is the first of its key
         cut = ~np.isin(opening, rows.heads[heads])
         first = previous(position, opening, carry.open_starts, rows)
@@ -45,8 +46,10 @@ class Interval(OrderedWindow):
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
             "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
         }
-        marks = last_by_key(opening, position, carry.open_starts, rows)
-        return non_overlapping(opening[cut], first[cut], position[cut], rows), next_carry(carry, rows, marks, **numbers)
+        new_open_starts = last_by_key(opening, position, carry.open_starts, rows)
+        return non_overlapping(opening[cut], first[cut], position[cut], rows), next_carry(
+            carry, rows, new_open_starts, **numbers
+        )
 
     def __str__(self) -> str:
         return f"interval({duration_text(self.length)!r})"

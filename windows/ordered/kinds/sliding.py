@@ -21,8 +21,9 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For each row, the window of the rows since the n-th last reset, where n is 1 for the last reset before the row;
-    created by `running`, `since` and `sliding`. Without ``n``, the window has all rows of the key up to this row.
+    """For each row, a window that begins after the n-th last reset before the row, and ends with the row. With ``n=1``,
+    it begins after the last reset. Without ``n``, it has all rows of the key up to this row. Created by `running`,
+    `since` and `sliding`.
 
     Without a condition and a tick, every row is a reset.
     """
@@ -75,7 +76,7 @@ class Sliding(OrderedWindow):
         return Ranges(key, first, position + 1, np.arange(len(key))), after
 
     def _resets(self, rows: Rows) -> Flags:
-        """Return a mask of the rows, and of the ticks between them, that are resets."""
+        """Return a mask of the rows that are resets. ``rows`` contains a row for each tick as well."""
         flags: Flags = np.zeros(len(rows.times), np.bool_)
         for read in self.reads:
             flags = flags | rows.inputs[read]
