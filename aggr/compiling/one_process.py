@@ -4,6 +4,11 @@ Numba stores compiled code on disk, but without this module, all processes that 
 process that does not find the code locks a file in the code's folder, searches again, and then compiles. The other
 processes wait for the lock, and then find the code. The operating system releases the lock when the process ends in any
 way, so a remaining lock file does not block other processes. If files cannot be locked, each process compiles the code.
+
+Loops that are defined in different source files have different locks, so that several processes can compile them at the
+same time. If these loops call the same loop, each of the processes may compile it, with other types of arguments. They
+store it one after the other, because numba reads the index of the stored code, chooses a file name that is not in it,
+and writes the index again.
 """
 
 from __future__ import annotations
@@ -12,15 +17,16 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from aggr.compiling.interrupts import hold_interrupts
 from aggr.compiling.notice import waiting_for_compiler
 
-LOCK_NAME = "compiling.lock"
+LOCK_SUFFIX = ".compiling.lock"
+_STORING_LOCK = "storing.lock"
 
 if sys.platform == "win32":
     import msvcrt
@@ -41,9 +47,20 @@ else:
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
+def _opened_lock(path: Path) -> int:
+    """Lock a file, which is created if it does not exist, and return its descriptor. Closing it releases the lock."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(file)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
 class _Turn:
-    """The lock that this process has while it compiles. A process has at most one lock at a time, so two processes
-    cannot each wait for the lock of the other.
+    """The lock that this process has while it compiles. A process has at most one such lock at a time, so two
+    processes cannot each wait for the lock of the other.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
@@ -53,22 +70,16 @@ class _Turn:
         self.file: int | None = None
         self.has_paused_collector = False
 
-    def take(self, folder: str) -> bool:
-        """Lock a folder, unless this process already has a lock. Return True if this call has locked the folder.
+    def take(self, path: Path) -> bool:
+        """Lock a file, unless this process already has a lock. Return True if this call has locked the file.
 
-        The caller then searches the folder for the code again, because another process may have compiled the code while
-        this process waited for the lock.
+        The caller then searches for the code again, because another process may have compiled the code while this
+        process waited for the lock.
         """
         if self.file is not None:
             return False
         with suppress(OSError):
-            file = os.open(Path(folder) / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                _lock(file)
-                self.file = file
-            finally:
-                if self.file is None:
-                    os.close(file)
+            self.file = _opened_lock(path)
         return self.file is not None
 
     def give_back(self) -> None:
@@ -103,11 +114,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_turn.forget)
 
 
+@contextmanager
+def _storing(folder: Path) -> Iterator[None]:
+    """Let only one process at a time store code in a folder. If the file cannot be locked, do not wait."""
+    file = None
+    with suppress(OSError):
+        file = _opened_lock(folder / _STORING_LOCK)
+    try:
+        yield
+    finally:
+        if file is not None:
+            os.close(file)
+
+
 class _Cache:
     """Numba's cache of one loop. If the code is not on disk, the process takes the lock and searches again."""
 
-    def __init__(self, cache: Any) -> None:
+    def __init__(self, cache: Any, lock_name: str) -> None:
         self._cache = cache
+        self._lock_name = lock_name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
@@ -115,7 +140,7 @@ class _Cache:
     def load_overload(self, signature: Any, target: Any) -> Any:
         overload = self._load(signature, target)
         folder = self._cache.cache_path
-        if overload is None and folder is not None and _turn.take(folder):
+        if overload is None and folder is not None and _turn.take(Path(folder, self._lock_name)):
             overload = self._load(signature, target)
         return overload
 
@@ -132,8 +157,10 @@ class _Cache:
 
     def save_overload(self, signature: Any, overload: Any) -> None:
         """Store the code. If this fails, for example because the disk is full, only this process has the code."""
-        with suppress(OSError):
-            self._cache.save_overload(signature, overload)
+        folder = self._cache.cache_path
+        if folder is not None:
+            with suppress(OSError), _storing(Path(folder)):
+                self._cache.save_overload(signature, overload)
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
@@ -143,7 +170,8 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
     from numba.core.compiler_lock import global_compiler_lock
 
     compile_now = dispatcher.compile
-    dispatcher._cache = _Cache(dispatcher._cache)
+    source = Path(dispatcher.py_func.__code__.co_filename)
+    dispatcher._cache = _Cache(dispatcher._cache, f"{source.stem}{LOCK_SUFFIX}")
 
     def compile_in_turn(signature: Any) -> Any:
         with hold_interrupts(), global_compiler_lock:

@@ -10,7 +10,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -24,11 +24,11 @@ from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from aggr.compiling.jit import compile_at_once
 from spark_udaf.demo.class_loading import archive_in_background
-from spark_udaf.demo.frame import FRAME, run_locally
+from spark_udaf.demo.frame import FRAME, YEARS, run_locally
 from spark_udaf.plan.engine import SPARK, Engine, engines
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
 from spark_udaf.versions.same_version import TaskFunction
-from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe import FrameStore, rollup
 from tiltframe.cli.interrupts import STEPS, set_interrupt_message
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
@@ -38,13 +38,9 @@ _COLUMNS = {
     **dict.fromkeys(("minute", "dep_delay", "arr_delay", "air_time", "distance"), pa.int64()),
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
-_COMPILE = """
-from spark_udaf.demo.command import flights
-from aggr.compiling.jit import compile_at_once
-from spark_udaf.demo.frame import run_locally
-run_locally(flights())
-"""
-_SAMPLE = 20_000  # the number of rows of a sample, which needs the same compiled loops as all rows
+_COMPILE = "from spark_udaf.demo import command, frame; frame.{}(command.flights())"
+_COMPILING = ("compile_reducing", "compile_merging")  # functions of `spark_udaf.demo.frame`, each for one process
+_SAMPLE = 20_000  # the number of rows that need the same loops as all rows
 # A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
 # for a job of a few seconds.
 SETTINGS = {
@@ -102,15 +98,15 @@ def demo(out: Path) -> None:
             f"{folder} is not the store of an earlier demo, so it was not changed; pass another --out"
         )
     say = click.echo
-    say("reading the flights, and compiling the functions in a second process …")
-    with compiling() as compiler:
+    say("reading the flights, and compiling the functions in two other processes …")
+    with compiling() as compilers:
         rows = flights()
         say(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
         with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
             started = time.perf_counter()
             if engine is SPARK:  # its workers start, and load compiled code, while the rows are sent to Spark
-                is_compiled = compiler.poll() is not None
+                is_compiled = all(compiler.poll() is not None for compiler in compilers)
                 pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if is_compiled else None)
             say(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
             set_interrupt_message(STEPS)
@@ -132,18 +128,20 @@ def demo(out: Path) -> None:
 
 
 @contextmanager
-def compiling() -> Iterator[subprocess.Popen[bytes]]:
-    """Compile the loops that the demo needs in a separate process, while rows are read and Spark starts. Yield the
-    process, which ends once the code of all loops is on disk.
+def compiling() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Compile the loops that the demo needs in two processes, while rows are read and Spark starts. Yield the
+    processes, which end once the code of all loops is on disk.
     """
-    command = [sys.executable, "-c", _COMPILE]
     nothing = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+    with ExitStack() as processes:
+        started = []
+        for function in _COMPILING:
+            command = [sys.executable, "-c", _COMPILE.format(function)]
+            process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
+            processes.callback(process.wait)
+            processes.callback(process.terminate)
+            started.append(process)
+        yield started
 
 
 def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
@@ -176,8 +174,7 @@ def prove(rows: pa.Table, store: FrameStore) -> None:
     click.echo("checking the year against the rows …")
     begin = time.perf_counter()
     merged = store.states("1y")
-    years = TiltFrame(["1y"], time=FRAME.time, measures=FRAME.measures, keys=FRAME.keys, timezone=FRAME.timezone)
-    reduced = rollup(rows, years)
+    reduced = rollup(rows, YEARS)
     if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
         raise ValueError("the year merged from hours differs from the year reduced from the rows")
     hours = store.inspect().levels[0].rows

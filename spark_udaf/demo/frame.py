@@ -8,7 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import aggr
-from tiltframe import FrameStore, TiltFrame, rollup
+from aggr.compiling.jit import compile_at_once
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.level_chain import climb, joined
+from tiltframe.rolling_up import finest_states
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -28,9 +31,45 @@ FRAME = TiltFrame(
 )
 
 
+# the frame with which the demo checks the states of the year
+YEARS = TiltFrame(levels=["1y"], time=FRAME.time, keys=FRAME.keys, timezone=FRAME.timezone, measures=FRAME.measures)
+_FEW = 300  # the number of rows for which loops are interpreted
+
+
 def run_locally(rows: pa.Table) -> None:
     """Roll up rows into a temporary store, and query it. This compiles, or loads, the loops that the demo needs."""
+    hours = finest_states(rows.to_batches(), FRAME)
+    _write(joined(climb(hours, FRAME), FRAME))
+
+
+def compile_reducing(rows: pa.Table) -> None:
+    """Compile, or load, the loops that reduce the rows of the demo, and then those that write, query and check states.
+
+    The loops that merge states are interpreted, because another process compiles them (`compile_merging`).
+    """
+    finest_states(rows.to_batches(), FRAME)
+    states = joined(climb(_few_hours(rows), FRAME), FRAME)
+    with compile_at_once():
+        _write(states)
+    finest_states(rows.to_batches(), YEARS)
+
+
+def compile_merging(rows: pa.Table) -> None:
+    """Compile, or load, the loops that merge the states of the demo, and then those that write and query states."""
+    hours = _few_hours(rows)
+    with compile_at_once():
+        _write(joined(climb(hours, FRAME), FRAME))
+
+
+def _few_hours(rows: pa.Table) -> pa.Table:
+    """Return states of hours of the first rows. They are so few that all loops are interpreted."""
+    return finest_states(rows.slice(0, _FEW).to_batches(), FRAME)
+
+
+def _write(states: pa.Table) -> None:
+    """Write the states of all levels into a temporary store, as the tasks of Spark do, and query it."""
     with tempfile.TemporaryDirectory() as folder:
         store = FrameStore(Path(folder, "store"), FRAME)
-        store.append(rollup(rows, FRAME, jobs=1), "demo", 1)
+        change = store.begin("demo", 1, states.schema)
+        change.commit([change.write_rolled_up(states)])
         store.query("1y", keys=["origin"])

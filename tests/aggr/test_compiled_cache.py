@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,9 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
     together = [start() for _ in range(3)]
     with pytest.raises(subprocess.TimeoutExpired):
         together[0].wait(3)
+    command = [sys.executable, "-c", "import loops_inner; print(loops_inner.inner(7))"]
+    other_file = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert other_file.stdout == "8\n", "loops of another source file are compiled meanwhile"
     dead.kill()
     dead.communicate()
     outputs = [other.communicate(timeout=120)[0].split() for other in together]
@@ -259,11 +263,41 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
     assert start().communicate(timeout=120)[0].split() == ["81", "0"]
 
 
+STORING = """
+import sys
+from pathlib import Path
+from aggr.compiling.one_process import _storing
+with _storing(Path(sys.argv[1])):
+    print("storing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_processes_store_code_one_after_the_other(tmp_path):
+    """Otherwise, two processes that read the same index could store two loops under the same name."""
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", STORING, str(tmp_path)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    first = start()
+    assert first.stdout.readline() == "storing\n"
+    second = start()
+    time.sleep(2)
+    os.set_blocking(second.stdout.fileno(), False)
+    with pytest.raises(BlockingIOError):
+        os.read(second.stdout.fileno(), 1)
+    os.set_blocking(second.stdout.fileno(), True)
+    first.communicate()
+    assert second.stdout.readline() == "storing\n"
+    second.communicate()
+
+
 FORKED = """
 import fcntl, os, sys
 from pathlib import Path
 import loops_outer
-from aggr.compiling.one_process import LOCK_NAME
+from aggr.compiling.one_process import LOCK_SUFFIX
 started, ended = os.pipe(), os.pipe()
 if not os.fork():
     print(loops_outer.constant(7), flush=True)
@@ -271,7 +305,7 @@ if not os.fork():
     os.read(ended[0], 1)  # a worker of Spark waits for its next task here
     os._exit(0)
 os.read(started[0], 1)
-locks = list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob(LOCK_NAME))
+locks = list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*" + LOCK_SUFFIX))
 for lock in locks:
     with lock.open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +104,31 @@ def test_the_demo(tmp_path):
     rows = [json.loads(line) for line in query_run.stdout.splitlines()]
     assert sum(row["flights"] for row in rows) == 336_776
     assert {row["window_start"] for row in rows} == {"2013-01-01T00:00:00-05:00"}
+
+
+COMPILED_IN_ADVANCE = """
+from numba.core import event
+from spark_udaf.demo.command import _COMPILING, flights
+from spark_udaf.demo import frame
+from tiltframe import rollup
+rows = flights()
+for function in _COMPILING:
+    getattr(frame, function)(rows)
+with event.install_recorder("numba:compile") as compiled:
+    frame.run_locally(rows)
+    rollup(rows, frame.YEARS)
+print(len(compiled.buffer))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_processes_that_compile_have_compiled_all_loops_of_the_demo(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
+    environment["NUMBA_CACHE_DIR"] = str(tmp_path)
+    command = [sys.executable, "-c", COMPILED_IN_ADVANCE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=600)
+    assert done.stdout.split() == ["0"]
 
 
 @pytest.mark.slow
