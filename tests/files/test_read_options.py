@@ -333,7 +333,7 @@ def test_days_of_the_year():
     texts = [f"{year}-{day} 03:04 +02:00" for year in years for day in days]
     read = read_format(pa.array(texts), "%Y-%j %H:%M %z").to_pylist()
     expected = [
-        dt.datetime(year, 1, 1, 1, 4, tzinfo=dt.UTC) + dt.timedelta(days=day - 1)
+        dt.datetime.fromisoformat(f"{year}-01-01T01:04Z") + dt.timedelta(days=day - 1)
         if 1 <= day <= 365 + calendar.isleap(year)
         else None
         for year in years

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -10,7 +11,8 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store import DamagedStore
+from tiltframe.store import DamagedStore, UnreachableStore
+from tiltframe.store.backends.delta import backend
 
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
 TIMEOUT_SECONDS = 30
@@ -75,3 +77,25 @@ def test_queries_do_not_wait_until_a_commit_is_on_the_disk(tmp_path, monkeypatch
     reader.join()
     assert is_read
     assert counts == [2]
+
+
+@pytest.mark.parametrize("change", ["append", "replace", "retract"])
+def test_a_change_that_fails_after_its_commit_leaves_all_files_of_the_store(change, tmp_path, monkeypatch):
+    store = FrameStore(tmp_path / "s", FRAME, durable=True)
+    store.append_rows(rows(0), "w", 0)
+    changes = {
+        "append": lambda: store.append_rows(rows(1), "w", 1),
+        "replace": lambda: store.replace(rollup(rows(2), FRAME), ("1970-01-01", "1970-01-02")),
+        "retract": lambda: store.retract(rollup(rows(0), FRAME), "w", 1),
+    }
+
+    def fail(table: str, version: int) -> None:
+        raise OSError(errno.EIO, "the disk does not respond")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "sync_commit", fail)
+        with pytest.raises(UnreachableStore, match="does not respond"):
+            changes[change]()
+    assert FrameStore(tmp_path / "s").verify().ok
+    expected = {"append": [2], "replace": [1], "retract": []}
+    assert FrameStore(tmp_path / "s").query("1h", keys=[])["n"].to_pylist() == expected[change]

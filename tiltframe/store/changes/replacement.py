@@ -28,7 +28,7 @@ from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
-from tiltframe.store.log.errors import CommitConflict
+from tiltframe.store.log.errors import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import (
     EXPIRED,
@@ -101,7 +101,7 @@ class Replacement:
 
         ``receipts`` must contain the result of each call of `write`. ``note`` receives the messages that
         `tiltframe.FrameStore.append` describes, for the finest level; by default they are warnings. Raise the same
-        errors as `tiltframe.FrameStore.replace`; the written states are then removed.
+        errors as `tiltframe.FrameStore.replace`; the written states are then removed, unless they may be committed.
         """
         receipts = list(receipts)
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)["parts"]]
@@ -109,8 +109,10 @@ class Replacement:
             replace_range(
                 self.backend, self.manifest, new=parts, span=self.span, recorded=self.recorded, replacing=self.replacing
             )
-        except (ValueError, CommitConflict):
-            self.backend.discard(parts)
+        except ValueError as error:
+            # After other errors of the store, the commit may have been applied nevertheless.
+            if isinstance(error, CommitConflict | OtherFrame) or not isinstance(error, StoreError):
+                self.backend.discard(parts)
             raise
         read_excluded(receipts, self.frame).report(note)
 
