@@ -100,6 +100,26 @@ def test_a_function_gives_the_rows_of_a_range(tmp_path):
         store.backfill(read_range, "hopping(1h, 10m)", **options | {"writer": "b"})
 
 
+@pytest.mark.parametrize("is_files_first", [False, True])
+def test_a_writer_of_files_is_refused_for_a_function_and_the_reverse(is_files_first, tmp_path):
+    (tmp_path / "in").mkdir()
+    table = past(tmp_path / "in")
+    times = table["ts"].to_numpy()
+
+    def read_range(start, end):
+        low, high = (int(at.timestamp() * 1000) for at in (start, end))
+        return table.filter(pa.array((times >= low) & (times < high)))
+
+    begin = dt.datetime.fromtimestamp(PAST / 1000, dt.UTC)
+    options = {"within": (begin, begin + dt.timedelta(hours=10)), "writer": "w"}
+    first, second = (tmp_path / "in", read_range) if is_files_first else (read_range, tmp_path / "in")
+    store = FrameStore(tmp_path / "s", FRAME)
+    store.backfill(first, "2h", **options)
+    with pytest.raises(ValueError, match="was begun with another value of files"):
+        store.backfill(second, "2h", **options)
+    same(store, table)
+
+
 def test_the_command_goes_on_and_notes_its_files(tmp_path, capfd):
     (tmp_path / "in").mkdir()
     table = past(tmp_path / "in")

@@ -165,7 +165,8 @@ class Backfill:
         """Raise ``ValueError`` if the recorded plan differs from this one."""
         if recorded is None or recorded == self.record:
             return
-        other = [name for name in self.record if recorded[name] != self.record[name]]
+        names = dict.fromkeys([*self.record, *recorded])  # only a plan of files has the entry "files"
+        other = [name for name in names if recorded.get(name) != self.record.get(name)]
         raise ValueError(
             f"the backfill {shown(self.writer)} was begun with another value of {' and '.join(other)}, so its ranges "
             "are different; use the earlier arguments, or pass another writer for rows that the store does not contain"
