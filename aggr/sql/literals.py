@@ -23,6 +23,7 @@ _FORMS = (
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+_TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
 _FLOATS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -72,10 +73,7 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.scalar(text.encode(), pa.binary()).cast(kind)
     if pa.types.is_time(kind):
-        try:
-            return pa.scalar(text).cast(kind)
-        except pa.ArrowException:
-            raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'") from None
+        return time_of_day(stripped)
     raise ValueError(
         f"the text {text!r} cannot be compared with a column of {kind}, because it cannot be read as a value of this "
         "type; write a value of this type"
@@ -87,6 +85,24 @@ def _signed(text: str) -> pa.Scalar:
     if not text.startswith("-"):
         return value
     return pa.scalar(-value.as_py(), None if pa.types.is_integer(value.type) else value.type)
+
+
+def time_of_day(text: str) -> pa.Scalar:
+    """Return the time of day that a text contains, in microseconds, or in nanoseconds if the time is not a whole number
+    of microseconds. Raise ``ValueError`` for other texts.
+
+    >>> str(time_of_day("12:30"))
+    '12:30:00'
+    """
+    match = _TIME_OF_DAY.fullmatch(text)
+    hour, minute, second = (0, 0, 0) if match is None else (int(match[part] or 0) for part in (1, 2, 3))
+    if match is None or hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'")
+    seconds = 3600 * hour + 60 * minute + second
+    nanoseconds = 1_000_000_000 * seconds + int((match[4] or "").ljust(9, "0"))
+    if nanoseconds % 1000:
+        return pa.scalar(nanoseconds, pa.time64("ns"))
+    return pa.scalar(nanoseconds // 1000, pa.time64("us"))
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
