@@ -22,7 +22,7 @@ WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes
     *("aggr/state.py", "aggr/state_checks.py", "aggr/tables/ranges.py"),
     *("tiltframe/level_chain.py", "tiltframe/reducing.py", "tiltframe/rolling_up.py", "tiltframe/spilled_states.py"),
     "tiltframe/store/closed_windows.py",
-    *("tiltframe/store/changes/append.py", "tiltframe/store/changes/group_commit.py"),
+    "tiltframe/store/changes/group_commit.py",
     "tiltframe/store/checked_states.py",
     *("tiltframe/store/query/results.py", "tiltframe/streaming/open_windows.py"),
     *("tiltframe/streaming/window_table.py", "spark_udaf/batch/aggregate.py", "spark_udaf/batch/rollup.py"),

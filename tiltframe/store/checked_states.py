@@ -60,6 +60,13 @@ def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
     finish_by(states, (*level, START, *frame.keys), measures)
 
 
+def check_fallible(states: pa.Table, fallible: TiltFrame) -> None:
+    """Raise an error if a result of ``fallible``, a frame that `frame_of_fallible_measures` has returned, cannot be
+    computed from states. A rollup in the same program must have returned the states, which are not checked for damage.
+    """
+    check_readable(mark_as_checked(states), fallible)
+
+
 def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
     """Return the frame with only those measures whose results may be impossible to compute although their states are
     undamaged. An example is a weighted count, which may exceed int64. Return None if there is no such measure.

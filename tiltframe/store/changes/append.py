@@ -9,14 +9,18 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
-from aggr.state_checks import mark_as_checked
 from tiltframe.exclusions import Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
-from tiltframe.store.checked_states import check_readable, checked_levels, frame_of_fallible_measures
+from tiltframe.store.checked_states import (
+    check_fallible,
+    check_readable,
+    checked_levels,
+    frame_of_fallible_measures,
+)
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
@@ -205,7 +209,7 @@ def append_spilled(
     """
     if (doubtful := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
         for _, states in slices.narrowed(doubtful).levels():
-            check_readable(mark_as_checked(states), doubtful)
+            check_fallible(states, doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     receipt = pending.write_checked(slices.levels(), store.jobs)

@@ -18,14 +18,18 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.state_checks import mark_as_checked
 from aggr.workers import Workers
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import Backend, Part, Transaction, threads_of
 from tiltframe.store.changes.on_frame import check_frame
-from tiltframe.store.checked_states import check_readable, checked_levels, frame_of_fallible_measures
+from tiltframe.store.checked_states import (
+    check_fallible,
+    check_readable,
+    checked_levels,
+    frame_of_fallible_measures,
+)
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import EXPIRED, OWN, WATERMARKS
@@ -109,7 +113,7 @@ class Commit:
         the states are not checked for damage. Raise an error if a result cannot be computed from the states.
         """
         if (fallible := frame_of_fallible_measures(states.schema, self.frame)) is not None:
-            check_readable(mark_as_checked(states), fallible)
+            check_fallible(states, fallible)
         return self._write_readable(states)
 
     def _write_readable(self, states: pa.Table) -> str:

@@ -24,7 +24,7 @@ from tiltframe.level_chain import climb, labelled
 from tiltframe.merged_windows import merge_panes
 from tiltframe.rolling_up import finest_states, from_rows
 from tiltframe.store.changes.commit import Commit
-from tiltframe.store.checked_states import check_readable, frame_of_fallible_measures
+from tiltframe.store.checked_states import check_fallible, frame_of_fallible_measures
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.run import Attempt, run
@@ -121,7 +121,7 @@ def prepare_rows(
     if excluded.has_columns or doubtful is not None:
         for _, states in excluded.counted(climb(finest, store.frame)):
             if doubtful is not None:
-                check_readable(mark_as_checked(states), doubtful)
+                check_fallible(states, doubtful)
     manifest = store.created_for(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
     pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=unchanged)
     return PreparedRows(pending, finest, excluded, note)

@@ -14,11 +14,9 @@ from functools import reduce
 
 import pyarrow as pa
 
-from aggr.state_checks import mark_as_checked
-from aggr.tables.by_key import finish_by
 from aggr.workers import Workers
 from tiltframe.level_chain import labelled
-from tiltframe.names import END, START
+from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
 from tiltframe.store.log.errors import Conflict
@@ -33,6 +31,7 @@ from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import (
     finish,
+    finish_measures,
     latest_of_keys,
     only_closed,
     present,
@@ -223,7 +222,7 @@ def results_of(
         finished_slices = []
         for piece in by_windows(pieces, plan.window, ROWS_AT_ONCE):
             states = regroup(_read(backend, manifest, plan, piece), plan, plan.span())
-            finished_slices.append(finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures))
+            finished_slices.append(finish_measures(states, plan))
         return pa.concat_tables(finished_slices)
 
     def read(pieces: PartRanges) -> pa.Table:

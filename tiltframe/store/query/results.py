@@ -5,7 +5,8 @@ states of a level ──▶ where ──▶ derived keys ──▶ merged by win
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -107,8 +108,16 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
         between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
         neighbours = dict.fromkeys(plan.read_to_edges, between)
-    finished = finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
-    return with_expressions_of(finished, plan, known_from, now)
+    return with_expressions_of(finish_measures(states, plan, neighbours), plan, known_from, now)
+
+
+def finish_measures(
+    states: pa.Table, plan: QueryPlan, neighbours: Mapping[str, Neighbours] = MappingProxyType({})
+) -> pa.Table:
+    """Return the measures of merged states as a table with window_start, window_end, the keys and the measures.
+    ``neighbours`` has the points next to each window for the measures that are read up to the edges of windows.
+    """
+    return finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
 
 
 def with_expressions_of(finished: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
