@@ -107,8 +107,8 @@ class Field(ABC):
         return
 
     def check_first(self, column: pa.Array) -> None:
-        """Raise an error for invalid values that neither `merge_checked` nor the reading of results would detect. The
-        default is `check`.
+        """Raise an error for the invalid values that would not be detected later, when states are merged by
+        `merge_checked` or their results are computed. The default is `check`.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class MinOrMax(Field):
 
 @dataclass(frozen=True)
 class ValueBy(Field):
-    """A value of the row in which another column, the ordering column, is smallest or greatest. The identity is null.
+    """The value of one column in the row in which the ordering column is smallest or greatest. The identity is null.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ RESTORE = "; restore the states from a backup, or reduce the rows again"  # ends
 
 class DamagedState(ValueError):
     """Raised for a column of states that contains values that no function can have written. The column is damaged, or
-    has another type.
+    its type is not that of the states to read.
     """
 
 

@@ -2,8 +2,8 @@
 
 numpy and the C library select their exponential functions by processor, so results may differ in the last bit. The
 functions here use only additions and multiplications, whose rounding IEEE 754 defines. `power_of_two` and
-`binary_logarithm` are correctly rounded. `exp2` is correctly rounded except for about one value in a million, which
-also has the same bits on every machine.
+`binary_logarithm` are correctly rounded. `exp2` is correctly rounded for all but about one value in a million. All
+results have the same bits on every machine.
 
     2^x = 2^whole · 2^(step/64) · e^s        whole and step are whole numbers, |s| < 0.0055
 

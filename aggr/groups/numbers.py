@@ -177,7 +177,7 @@ def _ordered(bits: Int) -> Int:
 def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
     """Return the values sorted by group, shape (rows,). Values of one group keep their order.
 
-    ``ids`` has the group of each value, and ``offsets`` the number of values in all earlier groups, for each group.
+    ``ids`` has the group of each value. ``offsets`` has, for each group, the number of values in all earlier groups.
     """
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):

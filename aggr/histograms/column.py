@@ -35,7 +35,7 @@ DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose c
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # stands for the next rank after the last one; it is larger than every rank
+NEVER = np.uint64(2**64 - 1)  # the next rank to find if none is left; it is larger than every rank
 LAST_BYTE = np.uint64(56)
 
 
@@ -160,10 +160,10 @@ def find_keys(
     lowest_key: Int,
     highest_key: Int,
 ) -> tuple[Whole, bool]:
-    """Return the keys at ``ranks`` in each histogram, shape (ranks, n), and whether all histograms are undamaged.
+    """Return the keys at ``ranks`` in each histogram, shape (rank_count, n), and whether all histograms are undamaged.
 
     ``low``, ``high`` and ``totals`` are fields of `HISTOGRAM_TYPE`, and ``data[places[row]:places[row + 1]]`` are the
-    encoded counts of a row. ``ranks`` has the shape (ranks, n). The values of a histogram have the ranks 0, 1, 2, … in
+    encoded counts of a row. ``ranks`` has the shape (rank_count, n). The values of a histogram have the ranks 0, 1, 2, … in
     ascending order of their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0,
     total)`` is undefined. ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`.
     """
@@ -200,7 +200,7 @@ def is_sound(
     """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time, unless a
-    number among them has several bytes, or the value with the next rank is counted in them.
+    number among them has several bytes, or they count the value at the next rank to find.
     """
     key, seen, rank_index, words_from = np.int64(low), np.uint64(0), 0, at
     # ``before`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because a

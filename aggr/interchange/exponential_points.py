@@ -50,7 +50,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     for the text of a ``ValueError``. If a message has a finer scale or more buckets than ``function`` allows, its
     buckets are merged to a coarser scale. A missing sum, min or max is computed from the values of the buckets.
 
-    Raise ``TypeError`` if the column has another type, and ``ValueError``, which names the row, for a wrong message.
+    Raise ``TypeError`` if the messages are not bytes, and ``ValueError``, which names the row, for a wrong message.
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):

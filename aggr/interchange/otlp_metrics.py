@@ -7,7 +7,7 @@
 
 Some points are rejected, because their values cannot be added to those of other points: points of cumulative sums and
 histograms, of histograms with explicit buckets, and of summaries. Points without a valid time are rejected as well, and
-points without a value. A point that its flags mark as without a value is skipped without a message. The other points of
+points without a value. A point whose flags state that it has no value is skipped without a message. The other points of
 the request are read.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
@@ -58,7 +58,7 @@ def rows_of_metrics(
     ValueError
         If the body is not such a request. Without ``refused``, also for the first rejected point. Points of cumulative
         sums and histograms, of histograms with explicit buckets and of summaries are rejected, and points without a
-        time or a value. A point that its flags mark as without a value is skipped.
+        time or a value. A point whose flags state that it has no value is skipped.
     MissingExtra
         If the extra otlp is not installed.
 

@@ -1,4 +1,4 @@
-"""NumPy's ``bincount`` as a lower bound: one pass over the rows of groups that are already numbered."""
+"""NumPy's ``bincount`` as a reference time: one pass over the rows of groups that are already numbered."""
 
 from __future__ import annotations
 
