@@ -32,8 +32,8 @@ class Figures:
     reduce_ns_per_row, merge_ns_per_state, finish_ns_per_state : float
         The time in nanoseconds, for 1,000 groups on one core.
     bytes : mapping of str to int or None
-        The bytes of one state in memory for each number of rows, which is the key as text. A value is None if the
-        function rejects so many rows.
+        The bytes of one state in memory for each number of rows, which is the key as text. The value of a number that
+        the function rejects is null.
     worst_relative_error : float or None
         The largest error relative to the exact result, for lognormal values. None if no exact result is known.
     """

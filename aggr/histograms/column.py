@@ -163,8 +163,8 @@ def find_keys(
     """Return the keys at ``ranks`` in each histogram, shape (rank_count, n), and whether all histograms are undamaged.
 
     ``low``, ``high`` and ``totals`` are fields of `HISTOGRAM_TYPE`, and ``data[places[row]:places[row + 1]]`` are the
-    encoded counts of a row. ``ranks`` has the shape (rank_count, n). The values of a histogram have the ranks 0, 1, 2, … in
-    ascending order of their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0,
+    encoded counts of a row. ``ranks`` has the shape (rank_count, n). The values of a histogram have the ranks 0, 1, 2,
+    … in ascending order of their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0,
     total)`` is undefined. ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`.
     """
     rank_count, n = ranks.shape

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
+from itertools import product
 
 import pyarrow as pa
 
 import aggr
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup, show, to_pandas
+from tiltframe.extend import csv_cells, json_lines
 
 ROWS = pa.table(
     {
@@ -42,6 +45,20 @@ def test_lists_and_bytes_go_to_csv_as_json_does(tmp_path, capfd):
     assert [row["raw"] for row in csv_rows] == ["6162", ""]
     assert [float(row["n_p99_9"]) for row in csv_rows] == [row["n_p99_9"] for row in json_rows]
     assert {"n_p50", "n_p99_9", "n_max"} <= csv_rows[0].keys()
+
+
+def test_times_in_csv_are_those_of_json():
+    """All times, not only those of windows, with and without a zone, in every unit."""
+    for unit, zone in product(("s", "ms", "us", "ns"), (None, "UTC", "Asia/Tokyo", "+05:30")):
+        steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+        values = [0, 1_714_521_600 * steps, 1_714_521_600 * steps + steps // 2, -steps, None]
+        table = pa.table({"latest": pa.array(values, pa.timestamp(unit, zone)), "n": range(len(values))})
+        texts = csv_cells(table)["latest"].to_pylist()
+        of_json = [json.loads(line)["latest"] for line in json_lines(table).splitlines()]
+        assert [None if text is None else dt.datetime.fromisoformat(text) for text in texts] == [
+            None if text is None else dt.datetime.fromisoformat(text) for text in of_json
+        ]
+        assert all(text is None or text[10] == "T" for text in texts)
 
 
 def test_results_of_records_go_to_csv_by_pandas(tmp_path):

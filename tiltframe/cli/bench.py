@@ -60,7 +60,7 @@ _INTERRUPTED = "interrupted; no figures were written"
     default=("lognormal",),
     show_default=True,
     help="Distribution of the random values: pareto, exponential, lognormal, normal, uniform, bimodal or constant; "
-    "repeatable, errors are measured on each.",
+    "repeatable: errors are measured on each, times only on the first.",
 )
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs of each operation."

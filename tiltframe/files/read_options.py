@@ -38,7 +38,7 @@ class ReadOptions:
     types : column -> type
         For CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``,
         ``date`` or ``timestamp``. For numbers in the time column: ``seconds``, ``milliseconds``, ``microseconds`` or
-        ``nanoseconds``, which may have a fraction. Other types are inferred.
+        ``nanoseconds``; numbers of seconds or milliseconds may have a fraction. Other types are inferred.
     encoding : str
         The encoding of CSV and JSON, as Python names it.
     delimiter : str, optional
@@ -56,7 +56,7 @@ class ReadOptions:
     clock : str, optional
         The IANA zone, such as ``Europe/Berlin``, of times without a zone or an offset, in files and in tables. A local
         time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant of
-        the transition. Required if the windows are in another zone than UTC.
+        the transition. Required for such times if the windows are in another zone than UTC.
     time : str, optional
         An expression that computes the time column: ``day || 'T' || time_of_day``.
     where : str, optional
@@ -190,11 +190,12 @@ class ReadOptions:
         return (*of_time, *(name for text in of_condition for name in may_read(text)))
 
     def explicit_options(self) -> list[str]:
-        """Return the names of the options that differ from their defaults, without a final ``s``: ``type`` for
-        ``types``.
+        """Return the names of the options that differ from their defaults, with underscores, and otherwise as on the
+        command line: ``type`` for ``types``.
         """
         by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
-        return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
+        names = [field.name for field in fields(self) if getattr(self, field.name) not in by_default]
+        return ["type" if name == "types" else name for name in names]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
         """Check the declared types against the columns of a frame.

@@ -42,7 +42,6 @@ class BoundedConnection(H11Protocol):
         longest for a complete request.
         """
         super().connection_made(transport)
-        self._awaits_body = False
         self._await(_HEADER_SECONDS)
         if len(self.connections) > self.most_connections:
             next(iter(self.reading)).transport.abort()

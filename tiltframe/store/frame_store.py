@@ -388,9 +388,10 @@ class FrameStore:
         Guarantee
         ---------
         The results of a row are bit-for-bit those of `query` with the row's range and windows and a condition on its
-        keys. The store is queried once for all rows whose ranges overlap. One query per different range is needed for:
-        one window over the whole range, hopping windows, ``fill``, ``latest``, ``edges`` and windows of another zone,
-        because their results depend on the range itself. All results are for the same version of the store.
+        keys. The store is queried once for all rows whose ranges overlap. The results of one window over the whole
+        range, hopping windows, ``fill``, ``latest``, ``edges`` and windows of another zone depend on the range itself;
+        for these, the store is queried once for each different range. All results are for the same version of the
+        store.
 
         Examples
         --------
@@ -813,9 +814,9 @@ class FrameStore:
         ----------
         older_than : str
             The minimum age of the files or rows to remove, a duration such as ``1d``. It must be longer than any query
-            takes. Files that were never committed are kept for at least a day. ``0s`` removes all of them, however
-            recent, for example to erase personal data completely. With ``0s``, no other process may read or write at
-            the same time, because the files that it uses are removed too.
+            takes. Files that were never committed are kept for at least a day, except with ``0s``. ``0s`` removes all
+            files and rows that are not in use, however recent, for example to erase personal data completely. No other
+            process may then read or write at the same time, because the files that it uses are removed too.
 
         Returns
         -------

@@ -425,8 +425,9 @@ class StoreView:
 
         Guarantee
         ---------
-        The table contains every window that was added or removed, or whose state changed. It does not contain a window
-        that only `compact` has rewritten, unless vacuum has removed the window's previous state.
+        The table contains every window that was added or removed, or whose state changed, and no window that only
+        `compact` has rewritten. If a vacuum has already removed the previous states, the table contains all windows of
+        the new parts instead, and may lack removed windows.
 
         Examples
         --------

@@ -13,7 +13,6 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from aggr.iso8601 import duration_text
 from aggr.python_objects import python_objects
-from tiltframe.names import END, START
 
 _EXACT = 2**53  # doubles represent whole numbers up to this one exactly
 
@@ -68,25 +67,25 @@ def json_text(value: Any) -> str:
 
 
 def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of timestamps as ISO 8601 texts, with the offset of the column's time zone.
+    """Return a column of timestamps as ISO 8601 texts, with the offset of the column's time zone if it has one.
 
     >>> iso_times(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
     ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
     >>> iso_times(pa.chunked_array([pa.array([0], pa.timestamp("us", "Asia/Tokyo"))])).to_pylist()
     ['1970-01-01T09:00:00+09:00']
     """
-    texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%S%z")
-    texts = pc.replace_substring_regex(texts, r"\.0+([+-])", r"\1")
+    texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%S" if times.type.tz is None else "%Y-%m-%dT%H:%M:%S%z")
+    texts = pc.replace_substring_regex(texts, r"\.0+([+-]|$)", r"\1")
     texts = pc.replace_substring_regex(texts, r"([+-]\d\d)(\d\d)$", r"\1:\2")
     return pc.replace_substring_regex(texts, r"\+00:00$", "Z")
 
 
 def csv_cells(flat: pa.Table) -> pa.Table:
-    """Return a table whose columns can be written as CSV. Times of windows become ISO 8601 text, lists and maps JSON,
-    and bytes hexadecimal digits.
+    """Return a table whose columns can be written as CSV. Timestamps become ISO 8601 text, lists and maps JSON, and
+    bytes hexadecimal digits.
     """
     for i, field in enumerate(flat.schema):
-        if field.name in (START, END):
+        if pa.types.is_timestamp(field.type):
             texts = iso_times(flat.column(i))
         elif pa.types.is_nested(field.type):
             values = python_values(flat.column(i))
