@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -132,12 +133,19 @@ def test_no_rows():
     assert rollup(pa.RecordBatchReader.from_batches(ROWS.schema, iter([])), FRAME).num_rows == 0
 
 
-@pytest.mark.parametrize("value", [pa.chunked_array([[1]]), "nowhere.csv", ["a.csv", 5], object(), pa.schema([])])
+@pytest.mark.parametrize("value", [pa.chunked_array([[1]]), ["a.csv", 5], object(), pa.schema([])])
 def test_what_is_no_table(value):
     with pytest.raises(ValueError, match=r"data must be a pyarrow\.Table or dataset, .* got"):
         rollup(value, FRAME)
     with pytest.raises(ValueError, match=r"states must be a pyarrow\.Table or dataset, .* got"):
         finish(value, FRAME)
+
+
+@pytest.mark.parametrize("path", ["nowhere.csv", ["nowhere.csv"], Path("nowhere.csv")])
+def test_a_path_that_does_not_exist(path):
+    for name, read in (("data", rollup), ("states", finish)):
+        with pytest.raises(ValueError, match=rf"^{name}: there is no file or folder 'nowhere\.csv'; correct the path"):
+            read(path, FRAME)
 
 
 @pytest.mark.slow
