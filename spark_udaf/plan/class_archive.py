@@ -63,7 +63,7 @@ def write_archive(file: Path, load: str) -> None:
         The folder is created. A complete file replaces an existing one, and other processes never see an incomplete
         one.
     load : str
-        Code for a process of its own.
+        Python code that starts Spark. It runs in a separate process.
 
     Raises
     ------

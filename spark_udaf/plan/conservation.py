@@ -142,7 +142,8 @@ class Received:
 
 def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
     """Raise ``NotConserved`` if a job that writes a store has not returned the results of each shard exactly once.
-    ``shards`` are the shards whose results arrived, and ``numbers`` the numbers of all shards.
+    If no results arrived at all, no error is raised. ``shards`` are the shards whose results arrived, and ``numbers``
+    the numbers of all shards.
     """
     covered = sorted(shards)
     if covered and covered != sorted(numbers.tolist()):

@@ -39,8 +39,8 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
 def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
     """Return a number for each shard, so that Spark's hash puts shard ``s`` into partition ``s % partitions``.
 
-    Spark puts a row into the partition whose index is the hash of its column modulo the number of partitions. If the
-    shards had the numbers 0, 1, 2 …, their hashes would be as uneven as random numbers. With 64 shards in four
+    Spark puts a row into the partition whose index is the hash of its column modulo the number of partitions. With the
+    numbers 0, 1, 2 …, the shards would be spread over the partitions as unevenly as at random. With 64 shards in four
     partitions, for example, one partition might have three times as many shards as another.
 
     >>> numbers = shard_numbers(8, 4)
@@ -112,7 +112,8 @@ def _integer_words(column: pa.Array) -> Words:
 
 def _text_words(column: pa.Array) -> Words:
     """Return one word per text: the value, modulo 2^64, of a polynomial whose coefficients are the bytes of the text,
-    plus 1. The values are computed without a loop, as differences of the running sum over the bytes of all texts.
+    each increased by 1. The values are computed without a loop, as differences of the running sum over the bytes of all
+    texts.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

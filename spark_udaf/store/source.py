@@ -95,8 +95,8 @@ def read(
     uri : str or path
         The location of the store, accessible to the driver and the tasks.
     per : str or window
-        The windows of the results, as in `tiltframe.Query`, but not windows of several kinds. Alternatively,
-        pass ``points``.
+        The windows of the results, as in `tiltframe.Query`, but not a list of windows. Alternatively, pass
+        ``points``.
     within, where, measures, keys : optional
         As in `tiltframe.Query`.
     members : optional

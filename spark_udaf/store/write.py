@@ -117,7 +117,8 @@ def replace(
     within : range
         A range of complete windows of the finest level, as in `tiltframe.Query`.
     recorded, replacing : name -> plain data, optional
-        Data to record in the same commit, and the data that it replaces; see `tiltframe.FrameStore.replace`.
+        Data to record in the same commit, and the data that the store must have under these names before; see
+        `tiltframe.FrameStore.replace`.
 
     Raises
     ------
@@ -306,7 +307,8 @@ def _roll_up_into(
     watermark: tuple[str, int] | None = None,
 ) -> bool:
     """Roll up rows in a job whose tasks write the states, and commit them. Return whether the commit is new.
-    ``watermark`` is the name of a stream and its delay in microseconds.
+    With ``watermark``, a pair of the name of a stream and the delay of its watermark in microseconds, also record the
+    watermark of this stream.
     """
     check_store(store)
     source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
@@ -339,8 +341,8 @@ def _receipt(receipt: str) -> pa.Table:
 
 
 def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
-    """Run the job of the plan, and return the receipts of its tasks. Raise `NotConserved` unless the results contain
-    each shard exactly once.
+    """Run the job of the plan, and return the receipts of its tasks. Raise `NotConserved` if there are results, and
+    they do not contain each shard exactly once.
     """
     with raise_task_error():
         job = plan()

@@ -4,8 +4,8 @@ For a stream into a store, it is the number of the last batch in the store. For 
 consists of the metrics of the open windows.
 
 The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
-are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch records the ids of all
-queries of the stream in the store.
+are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch of each checkpoint
+adds the id of its query to a record in the store, which contains the ids of all queries of the stream so far.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def sql(
     spark : SparkSession, optional
         For a query and a store; by default the active session.
     exact : bool
-        For a query and a store. With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds
-        their sums at every row, in an order that may change, and a store rounds once. The results may therefore differ
-        in the last digits.
+        For a query and a store. With ``exact=False``, the store also answers queries with ``avg``, or with ``sum`` of
+        doubles. Spark rounds their sums at every row, in an order that may change, and a store rounds once. The results
+        may therefore differ in the last digits.
     args : dict or list, optional
         For a session and a query, the values of the query's parameters, as in ``spark.sql(query, args)``: a dict from
         the names of parameters ``:name``, or a list of values for the markers ``?``.
@@ -133,8 +133,8 @@ def _functions(
     states to functions of `aggr`. The second maps all functions to their families.
 
     A family consists of the SQL functions that are made from one aggr function. The dicts contain the families of all
-    functions with the default types. They also contain those families in ``added``, which `register` has registered,
-    whose function is an instance of one of ``classes``.
+    functions with the default types. ``added`` are the families that `register` has registered. The dicts also contain
+    those of them whose function is an instance of one of ``classes``.
     """
     functions: dict[str, Function] = {}
     makers: dict[str, Family] = {}
