@@ -328,7 +328,7 @@ def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
             for level, view in views.items():
                 trial.check("postgres", store.query(level, flat=True), level.name)
                 (comment,) = db.rows(f"SELECT obj_description('{name}_{level.name}_current'::regclass) AS text")
-                listed = comment["text"].partition("written to since: ")[2].split(", ")
+                listed = comment["text"].partition("newer rows: ")[2].split(", ")
                 trial.check("view", view, level.name, lambda n, k=listed, v=view: n in k or n not in v.column_names)
             store.export()
             for level in trial.frame.levels:
