@@ -18,7 +18,7 @@ from benchmarks import querying, storing
 from benchmarks.account import account
 from benchmarks.pictures import PICTURES, write_pictures
 from benchmarks.stream_claims import events
-from benchmarks.stream_crashes import count_wrong_rows, crashes
+from benchmarks.stream_crashes import StreamRuns, count_wrong_rows, crashes
 from tiltframe import FrameStore, TiltFrame
 
 
@@ -81,6 +81,14 @@ def test_a_killed_stream_of_the_benchmark_counts_each_row_once():
     assert figures["kills"] == 1
     assert figures["rows"] == 600_000
     assert [line.got for line in limits if line.most == 0] == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_after", [None, 0.1])
+def test_the_benchmark_of_crashes_ends_if_the_stream_fails(kill_after, tmp_path):
+    runs = StreamRuns(tmp_path / "missing", tmp_path)
+    with pytest.raises(AssertionError, match="the stream failed with status 2"):
+        runs.run(kill_after)
 
 
 def test_the_benchmark_of_crashes_counts_wrong_rows(tmp_path):
