@@ -574,7 +574,8 @@ class World:
     def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):
             until = self.random.randrange(END + 1) * SECOND
-            self.works(actor, lambda manifest: compaction.compact_parts(self.backend, manifest, until))  # noqa: B023
+            compact = self.random.choice([compaction.compact_parts, compaction.compact_small_parts])
+            self.works(actor, lambda manifest: compact(self.backend, manifest, until))  # noqa: B023
 
     def expire(self, actor):
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
@@ -706,6 +707,7 @@ class Patches:
         self.patch.setattr(retraction, "subtract_by", subtract_by)
         self.patch.setattr(evolution, "plan_evolution", plan_evolution)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
+        self.patch.setattr(merging, "_FEWEST_SIMILAR", 2)
         self.patch.setattr(log_run.time, "sleep", lambda seconds: None)
 
     def __exit__(self, *_):
@@ -772,6 +774,9 @@ PAST = {  # what an actor of each kind does to a store with a history
     "retain": lambda play, name: evolution.retain(play.backend, KEPT),
     "expire": lambda play, name: play.works(name, lambda m: expiry.expire_windows(play.backend, m, 7 * SECOND)),
     "compact": lambda play, name: play.works(name, lambda m: compaction.compact_parts(play.backend, m, 2**62)),
+    "compact small parts": lambda play, name: play.works(
+        name, lambda m: compaction.compact_small_parts(play.backend, m, 2**62)
+    ),
     "evolve": lambda play, name: play.works(name, lambda m: play.evolve_to(m, 3, ("m0", f"m{name}"))),
     "retract": lambda play, name: play.retract_some(name, {("past.r", 5), ("past.1", 7)}),
     "backfill": lambda play, name: play.fill_past(name),

@@ -3,7 +3,8 @@ quarter of one core.
 
 append ─▶ append ─▶ append        many small parts make each query slower
    │
-   └─▶ a thread merges parts, deletes expired windows and removes replaced files, then pauses three times as long
+   ├─▶ every few seconds, a thread merges small parts
+   └─▶ every two minutes, it merges all parts, deletes expired windows and removes replaced files
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-_PAUSE_SECONDS = 30.0  # the minimum number of seconds between two rounds
+_PAUSE_SECONDS = 2.0  # the minimum number of seconds between two rounds
+# the maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause
+_LONGEST_PAUSE_SECONDS = 30.0
 _PAUSE_FACTOR = (
     # the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most
     # a quarter of a core
     3
 )
 _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
-# the number of seconds between two searches for replaced files; a search lists all files of a store
-_VACUUM_SECONDS = 120.0
+# the number of seconds between two complete rounds, which merge large parts too, and list all files of a store
+_COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
 _REPLACED_FOR = "10m"
 
@@ -53,7 +56,7 @@ class Maintenance:
         """Create the thread without starting it."""
         self._stores, self._metrics, self._pause_seconds = stores, metrics, pause_seconds
         self._stopping = threading.Event()
-        self._next_vacuum = dict.fromkeys(stores, time.monotonic())
+        self._next_complete_round = dict.fromkeys(stores, time.monotonic())
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
@@ -65,28 +68,37 @@ class Maintenance:
         self._stopping.set()
 
     def _run(self) -> None:
+        pause_seconds = self._pause_seconds
         while not self._stopping.is_set():
             began = time.monotonic()
-            for name in self._stores:
-                self._maintain(name)
+            has_merged = [self._maintain(name) for name in self._stores]
             worked = time.monotonic() - began
-            self._stopping.wait(max(self._pause_seconds, _PAUSE_FACTOR * worked))
+            longer = min(2 * pause_seconds, max(_LONGEST_PAUSE_SECONDS, self._pause_seconds))
+            pause_seconds = self._pause_seconds if any(has_merged) else longer
+            self._stopping.wait(max(pause_seconds, _PAUSE_FACTOR * worked))
 
-    def _maintain(self, name: str) -> None:
-        """Do one round of maintenance of a store. Errors are counted and logged, and the next round tries again."""
+    def _maintain(self, name: str) -> bool:
+        """Do one round of maintenance of a store, and return whether parts were merged. Errors are counted and logged,
+        and the next round tries again.
+        """
+        merged: dict[str, tuple[int, int]] = {}
         try:
             store = self._stores[name]
-            store.compact(before=_end_of_open_windows(store), progress=self._within_round())
-            store.expire()
-            if time.monotonic() >= self._next_vacuum[name]:
+            end = _end_of_open_windows(store)
+            if time.monotonic() < self._next_complete_round[name]:
+                merged = store.compact(before=end, only_small=True)
+            else:
+                merged = store.compact(before=end, progress=self._within_round())
+                store.expire()
                 store.vacuum(_REPLACED_FOR)
-                self._next_vacuum[name] = time.monotonic() + _VACUUM_SECONDS
+                self._next_complete_round[name] = time.monotonic() + _COMPLETE_SECONDS
         except _Interrupted:
             pass
         except Exception as error:  # a store may be unreachable for some time
             self._metrics.add("maintenance_failures_total", store=name)
             LOG.info({"message": f"maintenance of {name} failed", "error": place_of(error)})
         self._metrics.add("maintenance_rounds_total", store=name)
+        return any(part_count for part_count, _ in merged.values())
 
     def _within_round(self) -> Callable[[int, int], None]:
         """Return a callback that compaction calls with its progress. It raises `_Interrupted` after the time of a

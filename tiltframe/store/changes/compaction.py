@@ -20,7 +20,7 @@ from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import Attempt, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import mergeable, pieces_of, write_merged
+from tiltframe.store.query.merging import mergeable, pieces_of, similar, write_merged
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
@@ -79,18 +79,49 @@ def _merge_group(
     return write_merged(backend, transaction, manifest, level=level, part_ranges=pieces_of(group, [EVER]))
 
 
+def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> dict[str, tuple[int, int]]:
+    """Merge small parts of windows that end at or before ``before``, in microseconds UTC, in one commit for all levels.
+    Large parts are left until they have received enough small ones; see `tiltframe.store.query.merging.similar`.
+
+    For each level, return the number of merged parts, and the number of parts that replace them.
+    """
+
+    def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
+        counts = {}
+        for level in manifest.frame.levels:
+            merged, written = 0, 0
+            for group in map(similar, mergeable(transaction.snapshot.of(level.name), level, before)):
+                if group:
+                    transaction.removes(group)
+                    pieces = pieces_of(group, [EVER])
+                    written += len(write_merged(backend, transaction, manifest, level=level, part_ranges=pieces))
+                    merged += len(group)
+            counts[level.name] = merged, written
+        return counts
+
+    return run_on_frame(backend, manifest, attempt)
+
+
 def compact(
-    store: OpenedStore, before: Any = None, progress: Progress = lambda done, total: None
+    store: OpenedStore,
+    before: Any = None,
+    progress: Progress = lambda done, total: None,
+    *,
+    only_small: bool = False,
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of closed windows, so that queries read fewer parts.
 
-    Existing plain tables of results (see `export`) are brought up to date.
+    Existing plain tables of results (see `export`) are brought up to date, unless ``only_small`` is set.
 
     Parameters
     ----------
     before : moment, optional
         Only parts of windows that end at or before this time are merged. The default is the current time.
     progress : callable of (parts merged, parts to merge), optional
+    only_small : bool, optional
+        Whether to merge only small parts of similar size, in one commit. A large part is left until it has received
+        enough small ones ("size-tiered compaction"). This takes little time, so that a program that commits several
+        times per second can call it every few seconds. A few parts remain in each bucket of time.
 
     Returns
     -------
@@ -109,6 +140,8 @@ def compact(
     """
     manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
     check_progress(progress)
+    if only_small:
+        return compact_small_parts(store.backend, manifest, at)
     merged = compact_parts(store.backend, manifest, before=at, progress=progress, jobs=store.jobs)
     for level in exported_levels(store.backend, manifest):
         try:

@@ -25,6 +25,9 @@ PartRanges: TypeAlias = list[tuple[Part, Range]]
 # the approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
 # few hundred megabytes
 ROWS_AT_ONCE = 100_000
+# Of a group of parts, a frequent compaction merges at least this many, and leaves a part that has more than the ratio
+# times the rows of all smaller parts.
+_FEWEST_SIMILAR, _SIZE_RATIO = 4, 4
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
@@ -134,6 +137,22 @@ def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -
             groups.setdefault(int(bucket), []).append(part)
     for group in groups.values():
         yield from (cluster for cluster in _clusters(group) if len(cluster) > 1)
+
+
+def similar(parts: Sequence[Part]) -> list[Part]:
+    """Return the small parts of a group from `mergeable`, without those that are much larger than the others together.
+    Return no parts if a merge would replace fewer than `_FEWEST_SIMILAR`.
+
+    The largest part that is returned has at most `_SIZE_RATIO` times the rows of all smaller parts together. A larger
+    part is therefore merged only after its group has received enough rows in small parts. Log-structured merge trees
+    choose in this way ("size-tiered compaction"): the number of parts stays logarithmic in the number of commits, and
+    so does the number of times that a row is written.
+    """
+    ascending = sorted(parts, key=lambda part: (part.rows, part.name))
+    rows = np.array([part.rows for part in ascending])
+    is_similar = rows[1:] <= _SIZE_RATIO * np.cumsum(rows)[:-1]
+    count = int(np.flatnonzero(is_similar)[-1]) + 2 if is_similar.any() else 0
+    return ascending[:count] if count >= _FEWEST_SIMILAR else []
 
 
 def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
