@@ -32,8 +32,8 @@ def rows_of(rng: np.random.Generator, number: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def compacted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Fill two stores with the same commits, of which one is compacted after each fifth commit. Return both stores, the
-    greatest number of parts and the number of rows that compactions wrote, by level.
+    """Fill two stores with the same commits. One store is compacted after each fifth commit. Return both stores and, by
+    level, the maximum number of parts and the number of rows that compactions wrote.
     """
     rng, folder = np.random.default_rng(7), tmp_path_factory.mktemp("small")
     store, untouched = FrameStore(folder / "a", FRAME), FrameStore(folder / "b", FRAME)
