@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from aggr.call_by_name import caller
-from aggr.fields import Field
 from aggr.function import Function, input_rule
 from aggr.parameters import as_written, default_of
 from aggr.registry import aliases, get, names
@@ -149,7 +147,7 @@ def _entry(function: type[Function]) -> Entry:
         inputs={name: input_rule(function, name).sentence for name in function.inputs},
         parameters={parameter.name: as_written(default_of(parameter)) for parameter in parameters},
         state_parameters=[parameter.name for parameter in parameters if parameter.name in shaping],
-        state={name: describe_merge(field) for name, field in default.own_state.fields.items()},
+        state={name: field.description for name, field in default.own_state.fields.items()},
         state_name=default.own_state.name,
         keeps=function.keeps,
         returns=function.returns,
@@ -167,28 +165,6 @@ def _entry(function: type[Function]) -> Entry:
 def _signature(name: str) -> inspect.Signature:
     parameters = inspect.signature(caller(name)).parameters.values()
     return inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters])
-
-
-def describe_merge(field: Field) -> str:
-    """Return a short description of how a field is merged, taken from the docstring of its class.
-
-    Parameters
-    ----------
-    field : Field
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from aggr.fields import COUNT
-    >>> describe_merge(COUNT)
-    'counts, which add up and are never negative'
-    """
-    words = re.split(r"[;.]| \(|, a column", inspect.getdoc(field) or type(field).__name__)[0]
-    words = re.sub("^The field of a state that (lists|holds|keeps|maps) ", "", words)
-    return words[0].lower() + words[1:]
 
 
 @cache

@@ -7,6 +7,8 @@ therefore does not implement a merge.
 
 from __future__ import annotations
 
+import inspect
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -50,6 +52,16 @@ class CannotSubtract(ValueError):
 
 class Field(ABC):
     """One field of a state: a commutative and associative operation with an identity."""
+
+    @property
+    def description(self) -> str:
+        """A few words about the values of the field and how they are merged, for the catalogue of functions.
+
+        By default, this is the beginning of the docstring of the class, without the words "The field of a state".
+        """
+        beginning = re.split(r"[;.](?=\s|$)| \(|, a column", inspect.getdoc(self) or type(self).__name__)[0]
+        words = re.sub("^The field of a state(:| that (lists|holds|keeps)) ", "", beginning).replace("``", "`")
+        return words[0].lower() + words[1:]
 
     @abstractmethod
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
@@ -250,6 +262,10 @@ class MinOrMax(Field):
 
     greatest: bool
 
+    @property
+    def description(self) -> str:
+        return f"the {'greatest' if self.greatest else 'smallest'} value"
+
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         empty, column, groups = _present(column, groups)
         if column.type in (pa.float64(), pa.int64()):
@@ -320,6 +336,13 @@ class ValueBy(Field):
     by: str
     greatest: bool
     other: str = "value"
+
+    @property
+    def description(self) -> str:
+        if self.by == "time":
+            return f"the {self.other} of the row with the {'latest' if self.greatest else 'earliest'} time"
+        ordering_value = "ordering value" if self.by == "by" else self.by
+        return f"the {self.other} of the row with the {'greatest' if self.greatest else 'smallest'} {ordering_value}"
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)

@@ -63,7 +63,9 @@ _APART = 4
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """A field of a state whose values are histograms, of the type `aggr.histograms.column.HISTOGRAM_TYPE`.
+    """The field of a state: counts of whole-number keys, which are added by key.
+
+    The values of the field are histograms of the type `aggr.histograms.column.HISTOGRAM_TYPE`.
 
     Histograms are checked while they are merged, and while keys are read from the result of `packed`. A separate check
     before each merge would take an additional quarter of the merge's time.

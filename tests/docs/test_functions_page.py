@@ -15,13 +15,14 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.catalogue import catalogue, describe_merge
+from aggr.catalogue import catalogue
 from aggr.groups.groups import Groups
 from aggr.measure import Measure
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 SIZES = (1, 100, 1_000_000)
-ARGUMENTS = {  # of which arguments; of others, the column of milliseconds
+# the arguments of a function's example; the other functions are called with the column ``ms`` alone
+ARGUMENTS = {
     **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"flags"'),
     **dict.fromkeys(("arg_min", "arg_max"), '"host", by="ms"'),
@@ -59,10 +60,10 @@ Functions in the same row of the table share a state if column, condition and pa
 
 - *bytes* is the size of one state in Arrow's memory after 1, 100 and 1,000,000 rows. The rows contain whole
   milliseconds of a lognormal distribution, one row per second.
-- *ns per row* and *error*, the largest relative error, are from the last run of `python -m benchmarks.functions` with
+- *ns per row* (of `reduce`) and *error* (the largest relative error) are from the last run of `python -m benchmarks.functions` with
   1,000 groups, for the first function of the row. `tiltframe functions --format json` lists the figures of all
   functions.
-- *merged* lists the fields of a state, and how two values of each field are merged.
+- *fields* describes the fields of a state. A merge combines each field of the states.
 
 ![Nanoseconds a row of each function](../benchmarks/results/functions.svg)
 
@@ -78,8 +79,8 @@ EXAMPLE = """
 ...     "page": ["view", "view", "buy", "view"], "ms": [12, 340, 9, 15], "size": [1, 2, 4, 2],
 ...     "total": [5, 9, 2, 8], "flags": [1, 3, 5, 1], "up": [True, False, True, True]})
 >>> def read(measure):
-...     frame = TiltFrame(["1m"], time="ts", measures={"it": measure})
-...     return finish(rollup(rows, frame), frame)["it"].to_pylist()[0]
+...     frame = TiltFrame(["1m"], time="ts", measures={"result": measure})
+...     return finish(rollup(rows, frame), frame)["result"].to_pylist()[0]
 
 ```
 
@@ -127,11 +128,11 @@ def weight(name: str, size: int) -> str:
     return f"{states.nbytes:,}"
 
 
-def merges(name: str) -> str:
-    """Say how fields are merged, each by the first words of its kind."""
+def describe_fields(name: str) -> str:
+    """Describe the fields of the state of a function; fields with the same description are listed together."""
     fields: dict[str, list[str]] = {}
     for field_name, field in measure(name).function.own_state.fields.items():
-        fields.setdefault(describe_merge(field), []).append(field_name)
+        fields.setdefault(field.description, []).append(field_name)
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in fields.items())
 
 
@@ -151,7 +152,7 @@ def table() -> str:
         states.setdefault(aggr.get(name)().own_state.name, []).append(name)
     lines = [
         "| functions | keeps | bytes of 1 | of 100 | of 1,000,000 "
-        "| ns per row | error | merged | weights | subtracts |",
+        "| ns per row | error | fields | weights | subtracts |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for names in states.values():
@@ -159,7 +160,7 @@ def table() -> str:
         counted_by = measure(names[0]).function.own_state.counted_by
         yes_or_no = ("yes" if holds else "no" for holds in (function.takes_weights, counted_by))
         bytes_of_sizes = (weight(names[0], size) for size in SIZES)
-        cells = [function.keeps, *bytes_of_sizes, speed(names[0]), merges(names[0]), *yes_or_no]
+        cells = [function.keeps, *bytes_of_sizes, speed(names[0]), describe_fields(names[0]), *yes_or_no]
         lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

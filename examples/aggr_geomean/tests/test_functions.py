@@ -13,7 +13,7 @@ from aggr import Groups
 from aggr.testing.laws import check
 
 
-def positive(n: int, seed: int) -> pa.Array:
+def positive_numbers(n: int, seed: int) -> pa.Array:
     rng = np.random.default_rng(seed)
     values = np.exp(rng.normal(0, 40, n))
     return pa.array(values, mask=rng.random(n) < 0.1)
@@ -30,22 +30,22 @@ def test_geomean_obeys_the_laws_and_agrees_with_statistics():
         return statistics.geometric_mean(values) if values else None
 
     function = Geomean()
-    check(function, pa.float64(), source=positive)
+    check(function, pa.float64(), source=positive_numbers)
     for seed in range(50):
-        values = positive(seed, seed)
+        values = positive_numbers(seed, seed)
         result = function.finish(function.reduce(values, Groups.single(len(values))))[0].as_py()
         expected = oracle(values.drop_null().to_pylist())
         assert result == expected or result == pytest.approx(expected, rel=1e-13)
 
 
-def test_geomean_takes_every_kind_of_number_and_refuses_the_rest():
+def test_geomean_takes_every_kind_of_number_and_refuses_other_values():
     function = Geomean()
     for dtype in (pa.int32(), pa.uint64(), pa.float32(), pa.decimal128(21, 2)):
         states = function.reduce(pa.array([2, 8]).cast(dtype), Groups.single(2))
         assert function.finish(states)[0].as_py() == pytest.approx(4)
-    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+    for invalid in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="geomean takes positive finite numbers"):
-            function.reduce(pa.array([1.0, wrong]), Groups.single(2))
+            function.reduce(pa.array([1.0, invalid]), Groups.single(2))
     with pytest.raises(TypeError, match="cannot take a column of type string"):
         function.reduce(pa.array(["a"]), Groups.single(1))
 

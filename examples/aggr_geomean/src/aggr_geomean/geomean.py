@@ -22,8 +22,8 @@ class LogarithmsState(State):
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         x = values.floats.array
         if len(x) and not (x.min() > 0 and x.max() < np.inf):
-            wrong = x[~((x > 0) & (x < np.inf))][0]
-            raise ValueError(f"geomean takes positive finite numbers; got {wrong}")
+            invalid = x[~((x > 0) & (x < np.inf))][0]
+            raise ValueError(f"geomean takes positive finite numbers; got {invalid}")
         return {"count": pa.array(values.counts), "logs": sum_exactly([Numbers(np.log(x), values.groups)])}
 
 
@@ -39,7 +39,7 @@ class Geomean(Function):
     takes = NUMBERS
     keeps = "exact Σ log x, count"
     returns = "float64; null if there are no values"
-    guarantee = "the same whatever the order; within 1e-13 of the true mean for numbers of 1e-100 to 1e100"
+    guarantee = "the same bits in any order; a relative error below 1e-13 for numbers from 1e-100 to 1e100"
 
     own_state = LogarithmsState()
 

@@ -16,7 +16,7 @@ class Prefix(PerGroup):
     """The longest common prefix of the texts in a group, such as ``/var/log/`` for paths of log files."""
 
     name = "prefix"
-    keeps = "the common prefix so far"
+    keeps = "the common prefix"
     returns = "string; null if there are no values"
     guarantee = "exact"
     state_kind = pa.string()
@@ -35,8 +35,8 @@ class Prefix(PerGroup):
         """Return the longest common prefix of a state and a value."""
         if state is None:
             return value
-        same = (i for i, (a, b) in enumerate(zip(state, value, strict=False)) if a != b)
-        return state[: next(same, min(len(state), len(value)))]
+        differences = (i for i, (a, b) in enumerate(zip(state, value, strict=False)) if a != b)
+        return state[: next(differences, min(len(state), len(value)))]
 
     def combine(self, a: str | None, b: str | None) -> str | None:
         """Return the longest common prefix of two states."""
