@@ -59,7 +59,7 @@ class Field(ABC):
 
         By default, this is the beginning of the docstring of the class, without the words "The field of a state".
         """
-        beginning = re.split(r"[;.](?=\s|$)| \(|, a column", inspect.getdoc(self) or type(self).__name__)[0]
+        beginning = re.split(r"[;.](?=\s|$)| \(|, a column|, ``", inspect.getdoc(self) or type(self).__name__)[0]
         words = re.sub("^The field of a state(:| that (lists|holds|keeps)) ", "", beginning).replace("``", "`")
         return words[0].lower() + words[1:]
 
@@ -416,7 +416,7 @@ class ScaledExact(Field):
 
 
 class Unit(Field):
-    """One unit of the input; for decimals with two places, it is 0.01. All states of a column have the same unit."""
+    """The unit of the numbers, such as 0.01 for decimals with two places. All states of a column have the same unit."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         return unit_of(column.type, groups.n)

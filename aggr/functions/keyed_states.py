@@ -58,7 +58,7 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state: a map from up to ``max`` keys to the states of ``functions``.
+    """The field of a state: a map from up to ``max`` keys to states of other functions, ``functions``.
 
     For a group with more keys, ``beyond`` determines whether an error is raised (``"error"``), the map becomes null
     (``"null"``), or a sample of the keys is kept (``"sample"``). ``instead`` is the part of the error message that

@@ -60,9 +60,9 @@ Functions in the same row of the table share a state if column, condition and pa
 
 - *bytes* is the size of one state in Arrow's memory after 1, 100 and 1,000,000 rows. The rows contain whole
   milliseconds of a lognormal distribution, one row per second.
-- *ns per row* (of `reduce`) and *error* (the largest relative error) are from the last run of `python -m benchmarks.functions` with
-  1,000 groups, for the first function of the row. `tiltframe functions --format json` lists the figures of all
-  functions.
+- *ns per row* (of `reduce`) and *error* (the largest relative error) are from the last run of
+  `python -m benchmarks.functions` with 1,000 groups, for the first function of the row. `tiltframe functions --format
+  json` lists the figures of all functions.
 - *fields* describes the fields of a state. A merge combines each field of the states.
 
 ![Nanoseconds a row of each function](../benchmarks/results/functions.svg)
