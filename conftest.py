@@ -157,10 +157,10 @@ def pytest_make_collect_report():
 
 
 @pytest.fixture(autouse=True)
-def readme_folder(request, tmp_path_factory, monkeypatch):
-    """Run the README's example in an empty folder, because it creates a store there."""
-    if request.node.path.name == "README.md":
-        monkeypatch.chdir(tmp_path_factory.mktemp("readme"))
+def page_folder(request, tmp_path_factory, monkeypatch):
+    """Run the examples of a page in an empty folder, because some of them create stores and files there."""
+    if request.node.path.suffix == ".md":
+        monkeypatch.chdir(tmp_path_factory.mktemp("page"))
 
 
 def pytest_unconfigure():
