@@ -69,9 +69,9 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) 
         yield batch
 
 
-class TimedReceived(conservation.Received):
-    """A `conservation.Received`, which checks that a task has received all rows that were sent to it. The seconds that
-    each check takes are written to ``folder``.
+class TimedPartitionCheck(conservation.PartitionCheck):
+    """A `conservation.PartitionCheck`, which checks that a task has received all rows that were sent to it. The seconds
+    that each check takes are written to ``folder``.
     """
 
     folder = ""
@@ -115,8 +115,8 @@ def main(quick: bool, out: Path | None) -> None:
         # the tasks would import the modules, and use the original functions.
         for module in (two_phase, this):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
-        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)
+        received = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(notes)})
+        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), PartitionCheck=received)
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
             write_rows(place / name, rows, groups=36_000, data=TEXTS, in_order=in_order)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
 from spark_udaf.late_rows import LateRows
-from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
+from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, start_session
 from spark_udaf.streaming.progress import recorded_partition_count
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
@@ -98,7 +98,7 @@ def run(
                     f"--once would not end with --emit {written}, which depends on the clock; use --emit on_update, "
                     f"or leave out --once"
                 )
-    spark = started(SparkSession.builder.appName("tiltframe stream"))
+    spark = start_session(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
         _set_shuffle_partitions(spark, command_options["shards"], state)
         arriving = _loaded(spark, source, settings, folder)

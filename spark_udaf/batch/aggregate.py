@@ -34,16 +34,16 @@ from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_
 from aggr.tables.state_plan import plan
 from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.batch.rollup import Levels, plan_rollup
-from spark_udaf.plan.columns import Batches, check_distinct
+from spark_udaf.plan.columns import Batches, check_distinct_names
 from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.fractions import check_states_of_fractions
 from spark_udaf.plan.scan import ParquetScan
-from spark_udaf.plan.schema import as_schema, check_described, check_identity, with_identity
+from spark_udaf.plan.schema import as_schema, check_descriptions, check_has_description, with_descriptions
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
-    MOST_BYTES,
-    RawRows,
-    TwoPhases,
+    MAX_STATE_BYTES,
+    TwoPhasePlan,
+    UnreducedRows,
     as_contents,
     as_states,
     keys_as_in_states,
@@ -113,13 +113,13 @@ def aggregate(
         )
     if window is None or time is None:
         return plan_states(df, by, measures, scan).run()
-    keys = checked_by(by, measures)
+    keys = keys_from(by, measures)
     level = as_window(window)
     frame = TiltFrame([level], time=time, measures=measures, keys=keys, timezone=level.timezone or "UTC")
     source, rows = source_of(df, frame.columns_in, scan)
     frame.check(rows)
     schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
-    schema = with_identity(schema, frame.states)
+    schema = with_descriptions(schema, frame.states)
 
     def without_level(levels: Levels) -> pa.Table:
         return joined(levels, frame).drop_columns([LEVEL])
@@ -132,69 +132,71 @@ def plan_states(
     by: Sequence[str] | Mapping[str, str],
     measures: Mapping[str, Measure],
     scan: Literal["auto"] | None = None,
-) -> TwoPhases:
+) -> TwoPhasePlan:
     """Return the plan of `aggregate` without a window. Raise the errors of `aggregate`."""
-    keys = checked_by(by, measures)
+    keys = keys_from(by, measures)
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
     check_states_of_fractions(states, keys, input_schema, pa.timestamp("us", "UTC"))
-    schema = with_identity(pa.schema(states_fields(input_schema, keys, states)), states)
+    schema = with_descriptions(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
     columns = columns_read(keys, states, input_schema.names)
-    needed = columns_reduced(keys, states, input_schema.names)
+    reduced_columns = columns_reduced(keys, states, input_schema.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
-        rows, _, groups = keyed(rows, keys, needed)
+        rows, _, groups = keyed(rows, keys, reduced_columns)
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
         if not keys and not states_table.num_rows:  # Without keys, there is one group even if there are no rows.
             return pa.table({c.name: c.measure.function.zero(1, c.measure.input_type(input_schema)) for c in states})
-        return merge_by(mark_as_checked(states_table), _keys(states_table, list(keys)), functions, max_ratio)
+        return merge_by(mark_as_checked(states_table), _key_arrays(states_table, list(keys)), functions, max_ratio)
 
-    def groups(rows: pa.Table) -> int:
-        _, places, key_columns = keyed(rows, keys, ())
+    def count_groups(rows: pa.Table) -> int:
+        _, row_indices, key_columns = keyed(rows, keys, ())
         # If this function returns 0, `adaptive_states` always reduces the rows to states, and never yields the rows
         # themselves for the shuffle. This is needed for rows without columns and for rows that are repeated for the
         # elements of a list, because they cannot be shuffled.
-        if places is not None or not columns:
+        if row_indices is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
 
-    def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
-        merge_some = partial(merge, max_ratio=MAX_RATIO)
-        states_or_rows = adaptive_states(batches, reduce=reduce, merge=merge_some, max_bytes=MOST_BYTES, groups=groups)
+    def reduce_partition(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
+        merge_if_smaller = partial(merge, max_ratio=MAX_RATIO)
+        states_or_rows = adaptive_states(
+            batches, reduce=reduce, merge=merge_if_smaller, max_bytes=MAX_STATE_BYTES, groups=count_groups
+        )
         return as_contents(states_or_rows)
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         return rows, keys_as_in_states(keyed(rows, keys, ()).keys)
 
-    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce)
-    return TwoPhases(
+    unreduced = UnreducedRows(rows_schema(input_schema, columns), shard_rows, reduce)
+    return TwoPhasePlan(
         source=source,
         columns=columns,
         keys=plain_keys(keys),
-        reduce=first,
-        partial=schema,
+        reduce=reduce_partition,
+        partial_schema=schema,
         shard_by=list(keys),
         merge=merge,
         result=schema,
         unreduced=unreduced,
-        one_group=not keys,
+        is_one_group=not keys,
     )
 
 
-def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
+def plan_results(states: TwoPhasePlan, measures: Mapping[str, Measure]) -> TwoPhasePlan:
     """Return a plan whose tasks merge the states and compute the results of the measures.
 
     ``states`` must be a plan for the states of ``measures``. Neither their types nor the states themselves are
     checked again.
     """
-    serving = {name: column.name for column in plan(measures) for name in column.serves}
+    state_of_measure = {name: column.name for column in plan(measures) for name in column.serves}
     state_columns = states_in(states.result)
     keys = [field for field in states.result if field.name not in state_columns]
-    state_types = {name: states.result.field(serving[name]).type for name in measures}
+    state_types = {name: states.result.field(state_of_measure[name]).type for name in measures}
     fields = [pa.field(name, measure.function.result_type(state_types[name])) for name, measure in measures.items()]
 
     def results_of_merged(merged: pa.Table) -> pa.Table:
@@ -231,7 +233,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     ---------
     The states equal, bit for bit, those that `aggregate` computes directly from the rows of all merged groups.
     """
-    keys = _names(by)
+    keys = _checked_names(by)
     source, schema_of_states = source_of(states, lambda names: keys)
     check_unions(states)
     state_columns = states_in(schema_of_states)
@@ -239,22 +241,24 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         names = ", ".join(schema_of_states.names)
         raise ValueError(f"the columns {names} contain no states to merge; pass the result of su.aggregate")
     check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
-    # States of different levels are merged separately at first, so that `second` can detect a group that contains
+    # States of different levels are merged separately at first, so that `merge_shard` can detect a group that contains
     # states of several levels.
     keys_and_level = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
-    shuffled = pa.schema([schema_of_states.field(name) for name in [*keys_and_level, *state_columns]])
+    shuffled_schema = pa.schema([schema_of_states.field(name) for name in [*keys_and_level, *state_columns]])
 
     def combine(states: pa.Table | CheckedStates, by: Sequence[str] = keys_and_level) -> pa.Table:
         table = arrow_of(states)
         functions = {name: function_of(table.column(name)) for name in state_columns}
-        keys_read = _keys(table, by)
-        return _null_if_all_null(merge_by(states, keys_read, functions), table, list(keys_read.values()), state_columns)
+        key_arrays = _key_arrays(table, by)
+        return _null_if_all_null(
+            merge_by(states, key_arrays, functions), table, list(key_arrays.values()), state_columns
+        )
 
-    def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
-        return as_states(partial_states(batches, combine, combine, MOST_BYTES))
+    def merge_partition(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
+        return as_states(partial_states(batches, combine, combine, MAX_STATE_BYTES))
 
-    def second(table: pa.Table) -> pa.Table:
+    def merge_shard(table: pa.Table) -> pa.Table:
         # Without keys, the result has one row even if there are no states. The states in this row are null. They can be
         # merged with any other states later, because merging a null state with another state gives the other state.
         if not keys and not table.num_rows:
@@ -271,16 +275,16 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
             )
         return merged
 
-    return TwoPhases(
+    return TwoPhasePlan(
         source=source,
         columns=[*keys_and_level, *state_columns],
         keys=keys_and_level,
-        reduce=first,
-        partial=shuffled,
+        reduce=merge_partition,
+        partial_schema=shuffled_schema,
         shard_by=keys,
-        merge=second,
+        merge=merge_shard,
         result=schema,
-        one_group=not keys,
+        is_one_group=not keys,
     ).run()
 
 
@@ -311,7 +315,7 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
     States of the type `CheckedStates` have been checked before, and are not checked again.
     """
     columns_of_states = plan(measures)
-    serving = {name: column.name for column in columns_of_states for name in column.serves}
+    state_of_measure = {name: column.name for column in columns_of_states for name in column.serves}
     table: pa.Table = arrow_of(states)
     state_names = states_in(table.schema)
     keys = [name for name in table.column_names if name not in state_names]
@@ -322,7 +326,7 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
             merged = column.measure.function.merge(states.column(column.name), Groups.each(table.num_rows))
             table = table.set_column(table.column_names.index(column.name), column.name, arrow_of(merged))
         states = mark_as_checked(table)
-    return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
+    return finish_by(states, keys, {name: (state_of_measure[name], measure) for name, measure in measures.items()})
 
 
 def results_schema(
@@ -341,7 +345,7 @@ def results_schema(
                 f"only {', '.join(states_in(schema)) or 'other columns'}; pass the measures of su.aggregate"
             )
     if not trust:
-        check_identity(schema, plan(measures), needs_description)
+        check_descriptions(schema, plan(measures), needs_description)
     taken_names = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if taken_names:
         raise ValueError(
@@ -359,11 +363,11 @@ def _has_metadata(states: DataFrame | ParquetScan) -> bool:
     return engine_of(states.sparkSession).has(Feature.METADATA)
 
 
-def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
+def _key_arrays(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
     return {name: key_column(table.column(name)) for name in names}
 
 
-def _names(by: Sequence[str]) -> list[str]:
+def _checked_names(by: Sequence[str]) -> list[str]:
     if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
         raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
     if len(set(by)) < len(by):
@@ -371,11 +375,11 @@ def _names(by: Sequence[str]) -> list[str]:
     return list(by)
 
 
-def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Measure]) -> Keys:
+def keys_from(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Measure]) -> Keys:
     """Return the keys that the argument ``by`` describes. Raise ``ValueError`` for invalid keys or measures, and for
     names that occur twice.
     """
-    keys = checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
+    keys = checked_keys(by if isinstance(by, Mapping) else _checked_names(by), "by")
     check_names(keys, checked_measures(measures))
     return keys
 
@@ -401,7 +405,7 @@ def finish(
     trust: bool = False,
     excluded: Observation | None = None,
 ) -> DataFrame:
-    """Compute the results of states: the same rows, with a result for each measure.
+    """Compute the results of states. The result has one row per row of states, with a result for each measure.
 
     If ``states`` is the direct result of `rollup`, `aggregate` or `merge`, the tasks that merge the states also compute
     the results. Otherwise, for example after ``cache()``, a checkpoint or a filter, Spark sends the states to Python
@@ -439,29 +443,29 @@ def finish(
         has put states of different measures into one column. The error is raised before any job starts.
     """
     is_trusted = checked_truth(trust, "trust")
-    planned = plan_of(states)
-    needs_description = not is_trusted and planned is None and _has_metadata(states)
-    if not is_trusted and planned is None:
+    existing_plan = plan_of(states)
+    needs_description = not is_trusted and existing_plan is None and _has_metadata(states)
+    if not is_trusted and existing_plan is None:
         check_unions(states)
     if isinstance(measures, TiltFrame):
         source, states_schema = source_of(states, lambda names: measures.states_columns)
-        schema, read_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
+        schema, compute_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
         if needs_description:
-            check_described(states_schema.field(LEVEL))
+            check_has_description(states_schema.field(LEVEL))
         names: Sequence[str] = measures.states_columns
     elif isinstance(measures, OrderedFrame):
         columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
         source, states_schema = source_of(states, lambda names: [name for name in columns if name in names])
-        read_table = partial(tiltframe.finish_ordered, frame=measures)
-        schema, names = read_table(states_schema.empty_table()).schema, states_schema.names
+        compute_table = partial(tiltframe.finish_ordered, frame=measures)
+        schema, names = compute_table(states_schema.empty_table()).schema, states_schema.names
     else:
         checked_measures(measures)
         source, states_schema = source_of(states)
         schema = results_schema(states_schema, measures, is_trusted, needs_description)
-        read_table = partial(results, measures=measures)
+        compute_table = partial(results, measures=measures)
         names = states_schema.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
-    check_distinct(schema.names, source.spark)
+    check_distinct_names(schema.names, source.spark)
 
     counts = None
     if excluded is not None:
@@ -475,17 +479,17 @@ def finish(
         schema = counts.schema(schema)
 
     def finish_table(table: pa.Table) -> pa.Table:
-        results_table = read_table(table)
+        results_table = compute_table(table)
         results_table = flattened(results_table) if flat else results_table
         return results_table if counts is None else counts.append(results_table, table)
 
-    if planned is not None:
-        finished = planned.then(finish_table, schema).run()
-        return finished if counts is None else counts.observe(finished, excluded)
+    if existing_plan is not None:
+        results_df = existing_plan.then(finish_table, schema).run()
+        return results_df if counts is None else counts.observe(results_df, excluded)
 
-    def read(batches: Batches, _: int) -> Batches:
+    def finish_partition(batches: Batches, _: int) -> Batches:
         for batch in batches:
             yield from as_schema(finish_table(pa.Table.from_batches([batch])), schema).to_batches()
 
-    finished = source.map(names, [], read, schema)
-    return finished if counts is None else counts.observe(finished, excluded)
+    results_df = source.map(names, [], finish_partition, schema)
+    return results_df if counts is None else counts.observe(results_df, excluded)

@@ -37,61 +37,63 @@ class ExclusionColumns:
 
     Parameters
     ----------
-    of : TiltFrame, or name -> measure
+    measures : TiltFrame, or name -> measure
         The measures. A frame has separate counts for each level, because its levels contain the same rows.
     """
 
-    of: TiltFrame | Mapping[str, Measure]
+    measures: TiltFrame | Mapping[str, Measure]
 
     @cached_property
-    def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """A dict from the name of a column of states and a level to the names of two columns: the number of groups
-        beyond the limit, and the number of refused values. For measures without a frame, the level is None.
+    def column_names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
+        """A dict from pairs of a column of states and a level to the names of two columns: the number of groups beyond
+        the limit, and the number of refused values. For measures without a frame, the level is None.
         """
         levels: list[str | None] = [None]
-        if isinstance(self.of, TiltFrame):
-            levels = [level.name for level in self.of.levels]
+        if isinstance(self.measures, TiltFrame):
+            levels = [level.name for level in self.measures.levels]
         return {
-            (name, level): (_name(name, _BEYOND, level), _name(name, _REFUSED, level))
+            (name, level): (_count_name(name, _BEYOND, level), _count_name(name, _REFUSED, level))
             for name in self._states
             for level in levels
         }
 
     @cached_property
     def _states(self) -> dict[str, State]:
-        return excluded_states(self.of.states if isinstance(self.of, TiltFrame) else plan(self.of))
+        return excluded_states(self.measures.states if isinstance(self.measures, TiltFrame) else plan(self.measures))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the columns of counts added at its end."""
-        return pa.schema([*schema, *(pa.field(name, pa.int64()) for names in self.names.values() for name in names)])
+        return pa.schema(
+            [*schema, *(pa.field(name, pa.int64()) for pair in self.column_names.values() for name in pair)]
+        )
 
     def append(self, table: pa.Table, states: pa.Table) -> pa.Table:
         """Return the table with the columns of counts added at its end. The first row has the counts for all
         ``states``, and the other rows have null.
         """
-        counts = {name: 0 for names in self.names.values() for name in names}
-        for (name, level), names in self.names.items():
-            of_level = states
+        counts = {name: 0 for pair in self.column_names.values() for name in pair}
+        for (name, level), pair in self.column_names.items():
+            states_of_level = states
             if level is not None:
-                of_level = states.filter(pc.equal(states.column(LEVEL), pa.scalar(level, pa.string())))
-            counts.update(zip(names, sum_excluded(self._states[name], of_level.column(name)), strict=True))
+                states_of_level = states.filter(pc.equal(states.column(LEVEL), pa.scalar(level, pa.string())))
+            counts.update(zip(pair, sum_excluded(self._states[name], states_of_level.column(name)), strict=True))
         for name, count in counts.items():
-            numbers = pa.array([count] * min(1, table.num_rows) + [None] * (table.num_rows - 1), pa.int64())
-            table = table.append_column(name, numbers)
+            values = pa.array([count, *[None] * (table.num_rows - 1)], pa.int64()).slice(0, table.num_rows)
+            table = table.append_column(name, values)
         return table
 
     def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
         """Return the rows without the columns of counts. When Spark computes the rows, ``observation`` receives the
         sum of each column of counts.
         """
-        names = [name for pair in self.names.values() for name in pair]
-        if not names:
+        column_names = [name for pair in self.column_names.values() for name in pair]
+        if not column_names:
             raise ValueError(
                 "excluded counts groups beyond a limit and refused values, and no measure has beyond='null' or "
                 "bad_values='skip'; leave it out"
             )
-        sums = [F.coalesce(F.sum(F.col(f"`{name.replace('`', '``')}`")), F.lit(0)).alias(name) for name in names]
-        return rows.observe(observation, *sums).drop(*names)
+        sums = [F.coalesce(F.sum(F.col(f"`{name.replace('`', '``')}`")), F.lit(0)).alias(name) for name in column_names]
+        return rows.observe(observation, *sums).drop(*column_names)
 
 
 def check_observation(observation: Any, rows: Any) -> None:
@@ -105,5 +107,5 @@ def check_observation(observation: Any, rows: Any) -> None:
     check_supports(spark, Feature.EXCLUDED_COUNTS, "a count of excluded groups", "leave out excluded")
 
 
-def _name(column: str, what: str, level: str | None) -> str:
-    return f"{column} {what}" + ("" if level is None else f", {level}")
+def _count_name(column: str, kind: str, level: str | None) -> str:
+    return f"{column} {kind}" + ("" if level is None else f", {level}")

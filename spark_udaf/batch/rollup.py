@@ -26,13 +26,13 @@ from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.scan import ParquetScan
-from spark_udaf.plan.schema import with_identity
+from spark_udaf.plan.schema import with_descriptions
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
-    MOST_BYTES,
-    RawRows,
+    MAX_STATE_BYTES,
     Source,
-    TwoPhases,
+    TwoPhasePlan,
+    UnreducedRows,
     as_contents,
     keys_as_in_states,
     rows_schema,
@@ -51,7 +51,7 @@ Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
 NULL_TIMES = "null_times"  # the name of the metric that counts the rows without a time in each batch of a stream
-_COUNTS_OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
+_STREAM_COUNTS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
 
 
 def rollup(
@@ -102,17 +102,17 @@ def rollup(
     """
     source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
     frame.check(input_schema)
-    result = with_identity(frame.states_schema(input_schema), frame.states)
+    result = with_descriptions(frame.states_schema(input_schema), frame.states)
     if excluded is None:
         return plan_rollup(source, input_schema, frame, then=lambda levels: joined(levels, frame), result=result).run()
     check_observation(excluded, df)
     columns = ExclusionColumns(frame)
 
-    def counted(levels: Levels) -> pa.Table:
+    def with_counts(levels: Levels) -> pa.Table:
         states = joined(levels, frame)
         return columns.append(states, states)
 
-    planned = plan_rollup(source, input_schema, frame, then=counted, result=columns.schema(result)).run()
+    planned = plan_rollup(source, input_schema, frame, then=with_counts, result=columns.schema(result)).run()
     return columns.observe(planned, excluded)
 
 
@@ -130,100 +130,111 @@ def plan_rollup(
     then: Callable[[Levels], pa.Table],
     result: pa.Schema,
     *,
-    finishes: bool = True,
-) -> TwoPhases:
+    can_finish: bool = True,
+) -> TwoPhasePlan:
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
-    ``then`` is called in the tasks. It receives the states of the levels, each with complete windows, and returns a
-    table with the schema ``result``. If ``finishes`` is true, a task calls ``then`` before the shuffle for the windows
+    Tasks call ``then``. It receives the states of the levels, each with complete windows, and returns a table with the
+    schema ``result``. If ``can_finish`` is true, a task calls ``then`` before the shuffle for the windows
     whose rows are all in its partition.
     """
     check_fractions(frame, input_schema)
-    panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
-    together = [COARSE] if frame.disjoint else []
-    nested = frame.disjoint and frame.panes.contiguous
-    alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
+    state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
+    coarsest_columns = [COARSE] if frame.disjoint else []
+    can_nest = frame.disjoint and frame.panes.contiguous
+    exclusive_times = source.exclusive_times(frame.time, frame.timezone) if can_finish and can_nest else None
     # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The
     # column ``level`` then contains the index of the level of each state.
-    level_fields = [] if alone is None else [pa.field(LEVEL, pa.int8())]
-    partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *level_fields, *panes])
+    level_fields = [] if exclusive_times is None else [pa.field(LEVEL, pa.int8())]
+    partial_schema = pa.schema([*(pa.field(name, INSTANT) for name in coarsest_columns), *level_fields, *state_fields])
 
     def reduce(batches: Batches, number: int) -> _Contents:
-        contents = as_contents(adaptive_states(batches, frame, MOST_BYTES))
-        if alone is not None:
-            contents = _finished(contents, frame, alone[number], then)
+        contents = as_contents(adaptive_states(batches, frame, MAX_STATE_BYTES))
+        if exclusive_times is not None:
+            contents = _finish_complete_windows(contents, frame, exclusive_times[number], then)
         for content, table in contents:
-            yield content, with_coarsest(table, frame) if content is Content.STATES and together else table
+            yield (
+                content,
+                with_coarsest_start(table, frame) if content is Content.STATES and coarsest_columns else table,
+            )
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
-        coarse = []
+        coarsest_starts = []
         # The shard of a row depends on its coarsest window and its keys or, if windows overlap, on its keys alone.
-        if together:
-            windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
-            rows, coarse = take_rows(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
-        return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
+        if coarsest_columns:
+            assigned = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
+            rows, coarsest_starts = take_rows(rows, assigned.rows), [pa.array(assigned.starts).cast(INSTANT)]
+        return rows, [*coarsest_starts, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
     def reduce_shuffled(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)
-        states = with_coarsest(states, frame) if together else states
-        return _numbered(states, 0) if level_fields else states
+        states = with_coarsest_start(states, frame) if coarsest_columns else states
+        return _with_level_number(states, 0) if level_fields else states
 
     def merge(states: pa.Table) -> pa.Table:
-        by_level = [states]
+        states_by_level = [states]
         if level_fields:
-            by_level = [states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))]
-        finest, *coarser = by_level
+            states_by_level = [
+                states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))
+            ]
+        finest, *coarser = states_by_level
         return then(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
 
-    columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
-    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_shuffled)
-    shards = [*together, *frame.keys]
-    return TwoPhases(
+    columns, plain_names = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
+    unreduced = UnreducedRows(rows_schema(input_schema, columns), shard_rows, reduce_shuffled)
+    shard_columns = [*coarsest_columns, *frame.keys]
+    return TwoPhasePlan(
         source=source,
         columns=columns,
-        keys=plain,
+        keys=plain_names,
         reduce=reduce,
-        partial=partial,
-        shard_by=shards,
+        partial_schema=partial_schema,
+        shard_by=shard_columns,
         merge=merge,
         result=result,
         unreduced=unreduced,
-        finishes=alone is not None,
+        can_finish=exclusive_times is not None,
     )
 
 
-def _finished(
-    contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
+def _finish_complete_windows(
+    contents: _Contents, frame: TiltFrame, exclusive_times: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Yield the results of all windows, of any level, that lie in ``alone``, a range of times whose rows are all in
-    this partition. Then yield the states of the other windows, which must be merged with those of other partitions.
+    """Yield the results of all windows, of any level, that lie in ``exclusive_times``, a range of times whose rows are
+    all in this partition. Then yield the states of the other windows, which must be merged with those of other
+    partitions.
 
-    Without ``alone``, or if ``contents`` is not a single table of states, compute no results, and yield all tables of
-    ``contents``.
+    Without ``exclusive_times``, or if ``contents`` is not a single table of states, yield all tables of ``contents``
+    instead. Tables of states then have the additional column ``level``, which is 0, the index of the finest level.
     """
-    head = list(islice(contents, 2))
+    first_tables = list(islice(contents, 2))
     # If there are several tables, the states of a window may be in more than one of them, so no window is complete.
-    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:
-        every = chain(head, contents)
-        del head  # the list would keep its two tables in memory while the others are processed
-        for content, table in every:
-            yield content, _numbered(table, 0) if content is Content.STATES else table
+    if exclusive_times is None or len(first_tables) != 1 or first_tables[0][0] is not Content.STATES:
+        all_tables = chain(first_tables, contents)
+        del first_tables  # the list would keep its two tables in memory while the others are processed
+        for content, table in all_tables:
+            yield content, _with_level_number(table, 0) if content is Content.STATES else table
         return
-    finished, left = climb_within(merge_panes(mark_as_checked(head[0][1]), frame), frame, *alone)
-    yield Content.RESULTS, then(finished)
-    yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
+    complete_levels, other_states = climb_within(
+        merge_panes(mark_as_checked(first_tables[0][1]), frame), frame, *exclusive_times
+    )
+    yield Content.RESULTS, then(complete_levels)
+    yield (
+        Content.STATES,
+        pa.concat_tables([_with_level_number(states, number) for number, states in enumerate(other_states)]),
+    )
 
 
-def _numbered(states: pa.Table, level: int) -> pa.Table:
+def _with_level_number(states: pa.Table, level: int) -> pa.Table:
     return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
 
 
-def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
+def with_coarsest_start(states: pa.Table, frame: TiltFrame) -> pa.Table:
     """Return the states with a new first column: the start of the coarsest window of each state. The shard of a state
     depends on this column and the keys.
     """
-    coarse = frame.levels[-1].assign(instants_of(states)).starts
-    return states.add_column(0, COARSE, pa.array(coarse).cast(INSTANT))
+    coarsest_starts = frame.levels[-1].assign(instants_of(states)).starts
+    return states.add_column(0, COARSE, pa.array(coarsest_starts).cast(INSTANT))
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
@@ -253,7 +264,7 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if rows.isStreaming or observation is not None:
         if rows.isStreaming and observation is not None:
             raise ValueError(
-                f"an Observation works for one job only; for a stream, pass on_null_time='skip': {_COUNTS_OF_STREAMS}"
+                f"an Observation works for one job only; for a stream, pass on_null_time='skip': {_STREAM_COUNTS}"
             )
         check_supports(rows.sparkSession, Feature.OBSERVATIONS, "an Observation", "use on_null_time='skip'")
         rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))

@@ -22,7 +22,7 @@ from spark_udaf.plan.columns import Batches, arrow_schema
 from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import prepare
+from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
@@ -97,18 +97,18 @@ def running(
     query = running_query(
         measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
     )
-    prepare(df.sparkSession)
+    use_large_batches(df.sparkSession)
     schema = arrow_schema(df)
     query.check(schema)
     check_fractions(query, schema)
     columns = query.columns_in(schema.names)
     result = RunningAggregation.of(query).finish(schema.empty_table()).schema
-    inside = query.ordered_by(computed(query.order))
-    return _streamed(
+    task_query = query.ordered_by(with_plain_keys(query.order))
+    return _aggregate_sorted(
         df,
         columns=columns,
         order=query.order,
-        begin=lambda first: RunningAggregation.of(replace(inside, first=first)),
+        create_aggregator=lambda first: RunningAggregation.of(replace(task_query, first=first)),
         has_ticks=bool(query.ticks),
         result=result,
     )
@@ -138,91 +138,100 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     ---------
     See `running`.
     """
-    prepare(df.sparkSession)
+    use_large_batches(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(schema)
     check_fractions(frame, schema)
     result = OrderedRollup(frame).add(schema.empty_table()).schema
-    inside = frame.ordered_by(computed(frame.order))
-    return _streamed(
+    task_frame = frame.ordered_by(with_plain_keys(frame.order))
+    return _aggregate_sorted(
         df,
         columns=frame.columns_in(schema.names),
         order=frame.order,
-        begin=lambda _: OrderedRollup(inside),
+        create_aggregator=lambda _: OrderedRollup(task_frame),
         has_ticks=False,
         result=result,
     )
 
 
-def _streamed(
+def _aggregate_sorted(
     df: DataFrame,
     *,
     columns: Sequence[str],
     order: Order,
-    begin: Callable[[int | None], OrderedAggregator],
+    create_aggregator: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
     result: pa.Schema,
 ) -> DataFrame:
     """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
 
-    ``columns`` are the names of the columns to read. ``begin`` creates an aggregator; its argument is the earliest time
-    of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of the results.
+    ``columns`` are the names of the columns to read. ``create_aggregator`` returns a new aggregator; its argument is
+    the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of
+    the results.
     """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
-    inside = computed(order)
-    computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
+    task_order = with_plain_keys(order)
+    computed_keys = [text for name, text in task_order.keyed_by.items() if text != name]
     reserved = [name for name in (_ARRIVAL, _AT, _END, _FIRST, *computed_keys) if name in df.columns]
     if reserved:
         raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
-    rows = _with_instants(_with_keys(rows, order), order.time)
+    rows = _with_instants(_with_key_columns(rows, order), order.time)
     # The ticks of every key end at the latest time of all rows, not only of the rows of this key, and may start at the
     # earliest time of all rows. Both times are therefore added to each row as columns.
     if has_ticks:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
-    keys = [quoted_column(text) for text in inside.keyed_by.values()]
-    together = rows.repartition(*keys) if keys else rows.repartition(1)
-    by = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
+    keys = [quoted_column(text) for text in task_order.keyed_by.values()]
+    partitioned_rows = rows.repartition(*keys) if keys else rows.repartition(1)
+    sort_columns = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
 
-    def work(batches: Batches) -> Batches:
+    def aggregate_partition(batches: Batches) -> Batches:
         tune_worker()
-        for table in _by_keys(batches, [*columns, *computed_keys], order=inside, begin=begin, has_ticks=has_ticks):
+        for table in _aggregate_batches(
+            batches,
+            [*columns, *computed_keys],
+            order=task_order,
+            create_aggregator=create_aggregator,
+            has_ticks=has_ticks,
+        ):
             yield from as_schema(table, result).to_batches()
 
-    return together.sortWithinPartitions(*by).mapInArrow(TaskFunction(work), spark_schema(result))
+    return partitioned_rows.sortWithinPartitions(*sort_columns).mapInArrow(
+        TaskFunction(aggregate_partition), spark_schema(result)
+    )
 
 
-def _by_keys(
+def _aggregate_batches(
     batches: Batches,
     columns: Sequence[str],
     *,
     order: Order,
-    begin: Callable[[int | None], OrderedAggregator],
+    create_aggregator: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
 ) -> Iterator[pa.Table]:
-    """Yield tables of results for the batches of a partition, whose rows are sorted by key. When the rows of a new key
-    begin, the data about the rows of the previous keys are no longer needed, and are released.
+    """Yield tables of results for the batches of a partition, whose rows are sorted by key. When the rows of another
+    key begin, the data about the previous keys are no longer needed, and are released.
     """
     aggregator: OrderedAggregator | None = None
     empty: pa.Table | None = None
-    end: int | None = None
-    first: int | None = None
+    last_time: int | None = None
+    first_time: int | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        if has_ticks and end is None and table.num_rows:
-            end, first = (int(event_times(table.column(name), order.time)[0]) for name in (_END, _FIRST))
+        if has_ticks and last_time is None and table.num_rows:
+            last_time, first_time = (int(event_times(table.column(name), order.time)[0]) for name in (_END, _FIRST))
         table = table.select(list(columns))
         empty = table.schema.empty_table()
         if not table.num_rows:
             continue
-        aggregator = begin(first) if aggregator is None else aggregator
-        head = _start_of_last_key(table, order)
-        if head:
-            yield aggregator.finish(table.slice(0, head), end)
-            aggregator = begin(first)
-        yield aggregator.add(table.slice(head))
+        aggregator = create_aggregator(first_time) if aggregator is None else aggregator
+        start = _start_of_last_key(table, order)
+        if start:
+            yield aggregator.finish(table.slice(0, start), last_time)
+            aggregator = create_aggregator(first_time)
+        yield aggregator.add(table.slice(start))
     if empty is not None:
-        yield (aggregator or begin(first)).finish(empty, end)
+        yield (aggregator or create_aggregator(first_time)).finish(empty, last_time)
 
 
 def _start_of_last_key(table: pa.Table, order: Order) -> int:
@@ -232,27 +241,27 @@ def _start_of_last_key(table: pa.Table, order: Order) -> int:
     return int(np.append(0, np.flatnonzero(np.diff(groups.ids)) + 1)[-1])
 
 
-def computed(order: Order) -> Order:
-    """Return a copy of ``order`` in which a column name takes the place of every key that is an expression.
-    `_with_keys` adds the columns with these names before the shuffle.
+def with_plain_keys(order: Order) -> Order:
+    """Return a copy of ``order`` in which every key that is an expression is replaced by the name of a column.
+    `_with_key_columns` adds the columns with these names before the shuffle.
     """
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
     return Order(named, order.time, order.then)
 
 
-def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
+def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
     """Return rows with an additional column for each key that is an expression. If the expression is `each` of a list,
     a row is repeated for each element of its list.
     """
-    expressions = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
+    expressions = {text: order.keyed_by[name] for name, text in with_plain_keys(order).keyed_by.items() if text != name}
     if not expressions:
         return rows
-    before = arrow_schema(rows)
-    schema = pa.schema([*before, *key_fields(expressions, before)])
+    input_schema = arrow_schema(rows)
+    schema = pa.schema([*input_schema, *key_fields(expressions, input_schema)])
 
     def compute(batches: Batches) -> Batches:
         for batch in batches:
-            table, _, keys = keyed(pa.Table.from_batches([batch]), expressions, before.names)
+            table, _, keys = keyed(pa.Table.from_batches([batch]), expressions, input_schema.names)
             for name, key in keys.items():
                 table = table.append_column(name, normalize(key))
             yield from as_schema(table, schema).to_batches()
@@ -264,11 +273,11 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     """Return the rows with an additional column of times that Spark can sort. Times as text are parsed, because they
     may have different offsets.
     """
-    before = arrow_schema(rows)
-    if not pa.types.is_string(before.field(time).type):
+    input_schema = arrow_schema(rows)
+    if not pa.types.is_string(input_schema.field(time).type):
         return rows.withColumn(_AT, quoted_column(time))
 
-    schema = before.append(pa.field(_AT, INSTANT))
+    schema = input_schema.append(pa.field(_AT, INSTANT))
 
     def read(batches: Batches) -> Batches:
         for batch in batches:

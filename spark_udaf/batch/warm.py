@@ -21,8 +21,8 @@ def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int
     functions : names, optional
         The default is all registered functions.
     tasks : int
-        The number of tasks that compile, or wait for another task on their machine. Use at least the number of cores,
-        so that each machine runs some of them; Spark does not guarantee where tasks run.
+        The number of tasks. The tasks on one machine compile each loop only once. Use at least the number of cores, so
+        that every machine probably runs a task. Spark does not guarantee where tasks run.
 
     Raises
     ------
@@ -32,8 +32,8 @@ def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int
     for name in functions or ():
         get(name)
 
-    def compile_there(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def compile_loops(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         warm_functions(functions)
         yield from batches
 
-    spark.range(0, tasks, 1, tasks).mapInArrow(TaskFunction(compile_there), "id long").collect()
+    spark.range(0, tasks, 1, tasks).mapInArrow(TaskFunction(compile_loops), "id long").collect()

@@ -20,14 +20,14 @@ from aggr.bench.report import Report
 from aggr.measure import Measure
 from spark_udaf.bench.rows import random_table
 from spark_udaf.bench.run import bench, checked_peers
-from spark_udaf.plan.session import PARTITIONS, is_client_only, parallelism, started
+from spark_udaf.plan.session import PARTITIONS, is_client_only, parallelism, start_session
 from tiltframe.java import find_java
 from tiltframe.tabular import rows_of
 
 _TEXT_FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".zst", ".bz2", ".xz")
 _CHECKED_ROWS = 10
-_OF_SUBMIT = "submit"
-_QUIET = {
+_SUBMIT = "submit"
+_DEFAULT_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -57,7 +57,7 @@ def run(
     progress: Callable[[int, int, str], None],
 ) -> Report:
     """Start a Spark session and run the benchmark. The arguments are the options of the command."""
-    configured = dict(_setting(text) for text in settings)
+    configuration = dict(_parse_setting(text) for text in settings)
     if data is not None and table is not None:
         raise ValueError("--data and --table cannot be used together; pass one of them")
     if data is None and table is None:
@@ -69,17 +69,17 @@ def run(
     if is_client_only():
         raise ValueError("bench --spark starts classic Spark, and only its client is installed; install pyspark")
     find_java()
-    names = [*dict.fromkeys([name for measure in measures for name in measure.columns()]), *keys]
+    input_columns = [*dict.fromkeys([name for measure in measures for name in measure.columns()]), *keys]
     with tempfile.TemporaryDirectory() as temporary:
-        path = None if data is None else _parquet(data, names, time, Path(temporary))
+        path = None if data is None else _parquet_path(data, input_columns, time, Path(temporary))
         if path is not None:
             _check_columns(path, measures, [*keys, *([] if time is None else [time])])
-        with _session(master, configured) as spark:
+        with _session(master, configuration) as spark:
             return bench(
                 spark,
                 measures,
                 against=against,
-                data=_table(spark, table) if table is not None else path,
+                data=_read_table(spark, table) if table is not None else path,
                 keys=keys,
                 time=time,
                 levels=levels,
@@ -101,15 +101,15 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.appName("tiltframe bench")
-    if master != _OF_SUBMIT:
+    if master != _SUBMIT:
         builder = builder.master(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # For a local-cluster master, Spark starts its executors by programs in this folder.
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    for name, value in {**_QUIET, **settings}.items():
+    for name, value in {**_DEFAULT_SETTINGS, **settings}.items():
         builder = builder.config(name, value)
-    spark = started(builder)
+    spark = start_session(builder)
     try:
         cores = parallelism(spark)
         if PARTITIONS not in settings and cores is not None:
@@ -119,7 +119,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
         spark.stop()
 
 
-def _table(spark: SparkSession, name: str) -> DataFrame:
+def _read_table(spark: SparkSession, name: str) -> DataFrame:
     try:
         return spark.table(name)
     except Exception as error:  # Spark's parser and its catalog raise errors of different classes
@@ -129,17 +129,17 @@ def _table(spark: SparkSession, name: str) -> DataFrame:
         ) from None
 
 
-def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:
+def _parquet_path(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:
     """Return a path of Parquet files: ``data`` itself or, for a CSV or JSON file, a copy of its needed columns in
     ``folder``.
     """
     if not data.lower().endswith(_TEXT_FILES):
         return data
 
-    def chosen(names: Sequence[str]) -> list[str]:
-        return [name for name in dict.fromkeys([*columns, *([] if time is None else [time])]) if name in names]
+    def needed_columns(available: Sequence[str]) -> list[str]:
+        return [name for name in dict.fromkeys([*columns, *([] if time is None else [time])]) if name in available]
 
-    rows = rows_of(data, "data", chosen, time=time or "")
+    rows = rows_of(data, "data", needed_columns, time=time or "")
     target = folder / "rows.parquet"
     with pq.ParquetWriter(target, rows.schema) as writer:
         for batch in rows.batches:
@@ -163,7 +163,7 @@ def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str
         raise ValueError(f"the data has no column {shown(missing[0])}; it has {', '.join(schema.names)}")
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"cannot read --conf {shown(text)}; write KEY=VALUE such as spark.driver.memory=4g")

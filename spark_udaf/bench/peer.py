@@ -49,7 +49,7 @@ class SparkPeer(Peer):
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).coalesce(1).cache()  # one partition is one task, and thus one core
             df.count()  # this action loads the rows into the cache before the file is removed
-        answers = aggregated(df, self.expression, [GROUP])
+        answers = aggregate_in_spark(df, self.expression, [GROUP])
 
         def run() -> pa.Table:
             return collect_arrow(answers)
@@ -75,12 +75,12 @@ def _session() -> SparkSession:
         return local_session("tiltframe bench", _ONE_CORE)
     if scheduler_of(existing) is None:
         return existing
-    other = existing.newSession()
-    other.conf.set(PARTITIONS, "1")
-    return other
+    new_session = existing.newSession()
+    new_session.conf.set(PARTITIONS, "1")
+    return new_session
 
 
-def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
+def aggregate_in_spark(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
     """Return a DataFrame with one row per group: its keys, and the value of an aggregate expression of Spark in the
     column ``answer``.
 

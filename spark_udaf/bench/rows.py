@@ -1,4 +1,4 @@
-"""The rows of a benchmark: random rows in Parquet files, or files and tables of the user."""
+"""The rows of a benchmark: random rows in Parquet files, or the rows of the user, copied with random keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def random_table(measures: Sequence[Measure], rows: int, distribution: str, seed
     return table.append_column(TIME, pa.array(times).cast(pa.timestamp("us", "UTC")))
 
 
-def write_random(table: pa.Table, folder: Path, groups: int, *, keys: str, seed: int) -> Path:
+def write_random(table: pa.Table, folder: Path, groups: int, *, key_distribution: str, seed: int) -> Path:
     """Write rows with random keys to Parquet files in a new folder.
 
     Parameters
@@ -54,7 +54,7 @@ def write_random(table: pa.Table, folder: Path, groups: int, *, keys: str, seed:
     folder : Path
         The folder in which the new folder is created.
     groups : int
-    keys : str
+    key_distribution : str
         ``even``: all keys are about equally frequent. ``skewed``: half of the rows have the key 0.
     seed : int
 
@@ -65,10 +65,10 @@ def write_random(table: pa.Table, folder: Path, groups: int, *, keys: str, seed:
     """
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, groups, len(table))
-    if keys == SKEWED:
+    if key_distribution == SKEWED:
         ids[rng.random(len(table)) < _SHARE_OF_FIRST_KEY] = 0
     keyed = table.append_column(GROUP, pa.array(ids))
-    target = folder / f"{groups}-{keys}"
+    target = folder / f"{groups}-{key_distribution}"
     target.mkdir()
     rows_per_file = -(-len(table) // _FILES)
     for number in range(_FILES):
@@ -82,17 +82,17 @@ def parquet_rows(spark: SparkSession, path: str | Path) -> Rows:
     return Rows(spark.read.parquet(str(path)), su.scan_parquet(spark, str(path)))
 
 
-def copy_with_keys(df: DataFrame, folder: Path, groups: int, *, keys: str, seed: int) -> Rows:
+def copy_with_keys(df: DataFrame, folder: Path, groups: int, *, key_distribution: str, seed: int) -> Rows:
     """Add a column of random keys to rows, write them to Parquet files in a new folder inside ``folder``, and return
     the written rows.
     """
-    target = folder / f"copy-{groups}-{keys}"
-    df.withColumn(GROUP, _random_key(groups, keys, seed)).write.parquet(str(target))
+    target = folder / f"copy-{groups}-{key_distribution}"
+    df.withColumn(GROUP, _random_key(groups, key_distribution, seed)).write.parquet(str(target))
     return parquet_rows(df.sparkSession, target)
 
 
-def _random_key(groups: int, keys: str, seed: int) -> Column:
-    even = F.expr(f"pmod(xxhash64(monotonically_increasing_id(), {seed}), {groups})")
-    if keys == EVEN:
-        return even
-    return F.when(F.rand(seed) < _SHARE_OF_FIRST_KEY, F.lit(0).cast("bigint")).otherwise(even)
+def _random_key(groups: int, key_distribution: str, seed: int) -> Column:
+    even_keys = F.expr(f"pmod(xxhash64(monotonically_increasing_id(), {seed}), {groups})")
+    if key_distribution == EVEN:
+        return even_keys
+    return F.when(F.rand(seed) < _SHARE_OF_FIRST_KEY, F.lit(0).cast("bigint")).otherwise(even_keys)

@@ -24,19 +24,18 @@ from aggr.bench.report import Report, Timing, Traffic
 from aggr.bench.timing import circumstances
 from aggr.measure import Measure
 from spark_udaf.bench.builtins import counterparts
-from spark_udaf.bench.peer import SparkPeer, aggregated
+from spark_udaf.bench.peer import SparkPeer, aggregate_in_spark
 from spark_udaf.bench.rows import EVEN, SKEWED, TIME, copy_with_keys, parquet_rows, random_table, write_random
-from spark_udaf.bench.traffic import Moved, run_and_measure
-from spark_udaf.bench.ways import OF_FILES, RESULT, VIEW, Build, Grouping, Rows, ways_of
+from spark_udaf.bench.traffic import JobResources, run_and_measure
+from spark_udaf.bench.ways import FILES_SUFFIX, RESULT, VIEW, Build, Grouping, Rows, ways_to_compute
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, interruptible
 from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-# The ways to compute a measure that may be left out: SQL, and the functions of `spark_udaf.functions`, whose names
-# begin with ``A.``. They are left out if they do not support a measure, and the report contains the reason. Other ways
-# raise the error.
+# The beginnings of the names of ways that are left out if they do not support a measure: SQL, and the functions of
+# `spark_udaf.functions`, such as ``A.dds``. The report contains the reason. For other ways, the error is raised.
 _OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 
@@ -52,7 +51,7 @@ class _Figures:
 
 
 @dataclass(frozen=True)
-class _Data:
+class _DataSet:
     """A data set of the benchmark: its rows, and how they are grouped.
 
     Parameters
@@ -63,7 +62,7 @@ class _Data:
         The number of groups. None if the user named key columns of existing data. The groups are then counted after
         the rows are loaded.
     keys : str
-        ``even``, ``skewed``, or the names of the columns.
+        The label of the keys in the report: ``even`` or ``skewed`` for random keys, or the names of the key columns.
     """
 
     load: Callable[[], Rows]
@@ -122,9 +121,10 @@ def bench(
     distribution : str
         A name in `aggr.bench.DISTRIBUTIONS`.
     rounds : int
-        The number of timed runs of each job, at least 1. An additional first run is not timed. The medians are
-        reported.
+        The number of timed runs of each job, at least 1. An additional first run is not timed. The report contains the
+        median of the times, the shuffled and spilled bytes of the last run, and the largest memory of all timed runs.
     seed : int
+        The seed of random values and keys. The random order of jobs does not depend on it.
     folder : str or Path, optional
         A mounted folder, which the driver and all executors can access, for temporary files of rows. By default the
         folder for temporary files of this machine.
@@ -161,30 +161,32 @@ def bench(
         raise ValueError("there is no measure to benchmark; pass at least one, such as aggr.dds('x', [0.5, 0.99])")
     checked_whole(rounds, "rounds", low=1)
     checked_whole(rows, "rows", low=1)
-    counts = list(dict.fromkeys(checked_whole(count, "a number of groups", low=1) for count in groups))
+    group_counts = list(dict.fromkeys(checked_whole(count, "a number of groups", low=1) for count in groups))
     draw(distribution, 0)
     with tempfile.TemporaryDirectory(dir=_checked_folder(folder)) as temporary:
-        place = Path(temporary)
+        temporary_folder = Path(temporary)
         if data is None:
             if keys or time is not None:
                 raise ValueError("keys and time are columns of data; pass data as well, or leave them out")
-            empty, cases = _random_cases(
+            empty_rows, data_sets = _random_data_sets(
                 spark,
                 measures,
                 rows=rows,
                 distribution=distribution,
                 seed=seed,
-                counts=counts,
+                group_counts=group_counts,
                 skewed=skewed,
-                folder=place,
+                folder=temporary_folder,
             )
         else:
             grouping = Grouping(tuple(keys), time, tuple(levels))
-            empty, cases = _cases_of(spark, data, grouping, counts=counts, skewed=skewed, seed=seed, folder=place)
-        ways = [_checked_ways(measure, against, empty, cases[0].grouping) for measure in measures]
-        figures = _Figures([note for ways_of_measure in ways for note in ways_of_measure.left_out])
+            empty_rows, data_sets = _user_data_sets(
+                spark, data, grouping, group_counts=group_counts, skewed=skewed, seed=seed, folder=temporary_folder
+            )
+        ways = [_checked_ways(measure, against, empty_rows, data_sets[0].grouping) for measure in measures]
+        figures = _Figures([note for ways_of_measure in ways for note in ways_of_measure.omission_reasons])
         is_complete = True
-        steps = list(_steps(spark, measures, ways=ways, cases=cases, rounds=rounds))
+        steps = list(_steps(spark, measures, ways=ways, data_sets=data_sets, rounds=rounds))
         try:
             with interruptible(spark):
                 for number, (description, step) in enumerate(steps):
@@ -220,106 +222,120 @@ def _checked_folder(folder: str | Path | None) -> Path | None:
     return Path(folder)
 
 
-def _random_cases(
+def _random_data_sets(
     spark: SparkSession,
     measures: Sequence[Measure],
     *,
     rows: int,
     distribution: str,
     seed: int,
-    counts: Sequence[int],
+    group_counts: Sequence[int],
     skewed: bool,
     folder: Path,
-) -> tuple[DataFrame, list[_Data]]:
+) -> tuple[DataFrame, list[_DataSet]]:
     """Return two values: an empty DataFrame with the columns of the rows, for planning, and a list of data sets with
-    random rows. There is one data set for each number of groups in ``counts``, and with ``skewed`` another one with
-    skewed keys.
+    random rows. There is one data set for each number of groups in ``group_counts``, and with ``skewed`` another one
+    with skewed keys.
     """
     table = random_table(measures, rows, distribution, seed)
-    counts = [count for count in counts if count <= len(table)]
-    if not counts:
+    group_counts = [count for count in group_counts if count <= len(table)]
+    if not group_counts:
         raise ValueError(f"more groups than rows: there are {len(table):,} rows; pass more rows or fewer groups")
     schema = table.schema.append(pa.field(GROUP, pa.int64()))
     grouping = Grouping((GROUP,), TIME, is_one_window=True)
 
-    def load(count: int, keys: str) -> Rows:
-        return parquet_rows(spark, write_random(table, folder, count, keys=keys, seed=seed))
+    def load(count: int, key_distribution: str) -> Rows:
+        path = write_random(table, folder, count, key_distribution=key_distribution, seed=seed)
+        return parquet_rows(spark, path)
 
-    cases = [
-        _Data(partial(load, count, keys), grouping, groups=count, keys=keys) for count, keys in _cases(counts, skewed)
+    data_sets = [
+        _DataSet(partial(load, count, key_distribution), grouping, groups=count, keys=key_distribution)
+        for count, key_distribution in _groups_and_distributions(group_counts, skewed)
     ]
-    return spark.createDataFrame([], spark_schema(schema)), cases
+    return spark.createDataFrame([], spark_schema(schema)), data_sets
 
 
-def _cases_of(
+def _user_data_sets(
     spark: SparkSession,
     data: DataFrame | str | Path,
     grouping: Grouping,
     *,
-    counts: Sequence[int],
+    group_counts: Sequence[int],
     skewed: bool,
     seed: int,
     folder: Path,
-) -> tuple[DataFrame, list[_Data]]:
+) -> tuple[DataFrame, list[_DataSet]]:
     """Return two values: the DataFrame of the user's rows, for planning, and a list of data sets. If the user has not
-    chosen keys, there is one data set for each number of groups in ``counts``, with random keys.
+    chosen keys, there is one data set for each number of groups in ``group_counts``, with random keys.
     """
     rows = Rows(data, None) if isinstance(data, DataFrame) else parquet_rows(spark, data)
     for name in [*grouping.keys, *([] if grouping.time is None else [grouping.time])]:
         if name not in rows.df.columns:
             raise ValueError(f"the data has no column {shown(name)}; {nearest(name, rows.df.columns)}")
     if grouping.keys:
-        return rows.df, [_Data(lambda: rows, grouping, None, ", ".join(grouping.keys))]
-    keyed = Grouping((GROUP,), grouping.time, grouping.levels)
-    cases = [
-        _Data(partial(copy_with_keys, rows.df, folder, count, keys=keys, seed=seed), keyed, groups=count, keys=keys)
-        for count, keys in _cases(counts, skewed)
+        return rows.df, [_DataSet(lambda: rows, grouping, None, ", ".join(grouping.keys))]
+    grouping_with_key = Grouping((GROUP,), grouping.time, grouping.levels)
+    data_sets = [
+        _DataSet(
+            partial(copy_with_keys, rows.df, folder, count, key_distribution=key_distribution, seed=seed),
+            grouping_with_key,
+            groups=count,
+            keys=key_distribution,
+        )
+        for count, key_distribution in _groups_and_distributions(group_counts, skewed)
     ]
-    return rows.df.withColumn(GROUP, F.lit(0).cast("bigint")), cases
+    return rows.df.withColumn(GROUP, F.lit(0).cast("bigint")), data_sets
 
 
-def _cases(counts: Sequence[int], skewed: bool) -> list[tuple[int, str]]:
-    """Return pairs of a number of groups and ``even`` or ``skewed``, the kind of keys. Skewed keys need more than one
-    group.
+def _groups_and_distributions(group_counts: Sequence[int], skewed: bool) -> list[tuple[int, str]]:
+    """Return pairs of a number of groups and the distribution of the keys, ``even`` or ``skewed``. Skewed keys need
+    more than one group.
     """
-    return [(count, keys) for count in counts for keys in ((EVEN, SKEWED) if skewed and count > 1 else (EVEN,))]
+    pairs = []
+    for count in group_counts:
+        pairs.append((count, EVEN))
+        if skewed and count > 1:
+            pairs.append((count, SKEWED))
+    return pairs
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """The ways to compute a measure, Spark's functions to compare with, and the reasons why ways were left out."""
+    """The ways to compute a measure with this library and with Spark's own functions, by name, and the reasons why ways
+    of this library were left out.
+    """
 
-    own: Ways
-    peers: Ways
-    left_out: Sequence[str]
+    library_ways: Ways
+    spark_ways: Ways
+    omission_reasons: Sequence[str]
 
 
-def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFrame, grouping: Grouping) -> _Ways:
+def _checked_ways(measure: Measure, against: str | Sequence[str], empty_rows: DataFrame, grouping: Grouping) -> _Ways:
     """Return the ways to compute a measure, and plan each of them without starting a job. Raise an error if the measure
     or one of Spark's expressions is invalid.
     """
-    own: dict[str, Build] = {}
-    left_out: list[str] = []
-    rows = Rows(empty, None)
-    for name, build in ways_of(measure, grouping):
+    library_ways: dict[str, Build] = {}
+    omission_reasons: list[str] = []
+    rows = Rows(empty_rows, None)
+    for name, build in ways_to_compute(measure, grouping):
         # Ways that read files cannot be planned here, because the files do not exist yet. For each of them, there is a
         # way with the same plan that reads a DataFrame, and which is checked here.
-        if name.endswith(OF_FILES):
-            own[name] = build
+        if name.endswith(FILES_SUFFIX):
+            library_ways[name] = build
             continue
         try:
             build(rows, grouping)
         except (TypeError, ValueError, AnalysisException) as error:
             if not name.startswith(_OPTIONAL_WAYS):
                 raise
-            left_out.append(f"{name}: {str(error).splitlines()[0]}")
+            omission_reasons.append(f"{name}: {str(error).splitlines()[0]}")
             continue
-        own[name] = build
-    peers = {}
+        library_ways[name] = build
+    spark_ways = {}
     for expression in checked_peers(against, measure):
-        aggregated(empty, expression, grouping.columns())
-        peers[f"{SparkPeer.name}:{expression}"] = _planned_by_spark(expression)
-    return _Ways(own, peers, left_out)
+        aggregate_in_spark(empty_rows, expression, grouping.columns())
+        spark_ways[f"{SparkPeer.name}:{expression}"] = _plan_expression(expression)
+    return _Ways(library_ways, spark_ways, omission_reasons)
 
 
 def checked_peers(against: str | Sequence[str], measure: Measure) -> list[str]:
@@ -345,93 +361,104 @@ def checked_peers(against: str | Sequence[str], measure: Measure) -> list[str]:
     return expressions
 
 
-def _planned_by_spark(expression: str) -> Build:
-    return lambda rows, grouping: aggregated(rows.df, expression, grouping.columns())
+def _plan_expression(expression: str) -> Build:
+    return lambda rows, grouping: aggregate_in_spark(rows.df, expression, grouping.columns())
 
 
 def _steps(
-    spark: SparkSession, measures: Sequence[Measure], *, ways: Sequence[_Ways], cases: Sequence[_Data], rounds: int
+    spark: SparkSession,
+    measures: Sequence[Measure],
+    *,
+    ways: Sequence[_Ways],
+    data_sets: Sequence[_DataSet],
+    rounds: int,
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
-    """Yield pairs of a description of a step and the function that runs the step. For each data set in ``cases``, the
-    first step loads the rows, and each further step runs one measure on these rows.
+    """Yield pairs of the description of a step and the function that runs the step. For each data set, the first step
+    loads the rows, and each further step runs one measure on these rows.
     """
-    for case in cases:
-        loaded = _Loaded(case)
-        yield f"rows, {case.keys}", loaded.load
+    for data_set in data_sets:
+        load_step = _LoadStep(data_set)
+        yield f"rows, {data_set.keys}", load_step.load
         for measure, ways_of_measure in zip(measures, ways, strict=True):
-            run = _Run(spark, measure, ways=ways_of_measure, loaded=loaded, rounds=rounds)
-            yield f"{measure}, {case.keys}", run.measure
+            measure_step = _MeasureStep(spark, measure, ways=ways_of_measure, load_step=load_step, rounds=rounds)
+            yield f"{measure}, {data_set.keys}", measure_step.run
 
 
-class _Loaded:
+class _LoadStep:
     """The step that loads the rows of a data set."""
 
-    def __init__(self, case: _Data) -> None:
-        self.case = case
-        self.grouping = case.grouping
+    def __init__(self, data_set: _DataSet) -> None:
+        self.data_set = data_set
+        self.grouping = data_set.grouping
 
     def load(self, figures: _Figures) -> None:
         """Load the rows, and count them and their groups."""
-        self.rows = self.case.load()
+        self.rows = self.data_set.load()
         self.count = self.rows.df.count()
-        groups = self.case.groups
+        groups = self.data_set.groups
         if groups is None or self.grouping.window is not None:
             groups = self.rows.df.groupBy(*self.grouping.columns()).count().count()
         self.groups = groups
 
 
 @dataclass(frozen=True)
-class _Run:
+class _MeasureStep:
     """The step that runs one measure on the rows of one data set."""
 
     spark: SparkSession
-    measured: Measure
+    measure: Measure
     ways: _Ways
-    loaded: _Loaded
+    load_step: _LoadStep
     rounds: int
 
-    def measure(self, figures: _Figures) -> None:
+    def run(self, figures: _Figures) -> None:
         """Run every way to compute the measure, and Spark's functions, once per round. Each round has a new random
         order. The first round is not timed.
         """
-        jobs = {name: build for name, build in self.ways.own.items() if self._has_files or not name.endswith(OF_FILES)}
-        jobs |= self.ways.peers
+        jobs = {
+            name: build
+            for name, build in self.ways.library_ways.items()
+            if self._has_files or not name.endswith(FILES_SUFFIX)
+        }
+        jobs |= self.ways.spark_ways
         self._compare(figures)
-        runs: dict[str, list[Moved]] = {name: [] for name in jobs}
+        runs: dict[str, list[JobResources]] = {name: [] for name in jobs}
         order = list(jobs)
-        draws = random.Random(1)
+        rng = random.Random(1)  # the same orders in every benchmark
         for number in range(self.rounds + 1):
-            draws.shuffle(order)
+            rng.shuffle(order)
             for name in order:
-                moved = run_and_measure(self.spark, partial(jobs[name], self.loaded.rows, self.loaded.grouping))
+                resources = run_and_measure(
+                    self.spark, partial(jobs[name], self.load_step.rows, self.load_step.grouping)
+                )
                 if number:
-                    runs[name].append(moved)
+                    runs[name].append(resources)
         for name, runs_of_job in runs.items():
             self._record(figures, name, runs_of_job)
 
     @property
     def _has_files(self) -> bool:
-        return self.loaded.rows.scan is not None
+        return self.load_step.rows.scan is not None
 
-    def _record(self, figures: _Figures, name: str, runs: Sequence[Moved]) -> None:
+    def _record(self, figures: _Figures, name: str, runs: Sequence[JobResources]) -> None:
         seconds = median(run.seconds for run in runs)
-        case: dict[str, Any] = {
-            "measure": repr(self.measured),
+        labels: dict[str, Any] = {
+            "measure": repr(self.measure),
             "by": name,
-            "groups": self.loaded.groups,
-            "rows": self.loaded.count,
+            "groups": self.load_step.groups,
+            "rows": self.load_step.count,
         }
-        keys = self.loaded.case.keys
-        ns = seconds / max(1, self.loaded.count) * 1e9
-        figures.timings.append(Timing(**case, stage="answers", unit="row", ns=ns, keys=keys))
-        is_python = name in self.ways.own
+        keys = self.load_step.data_set.keys
+        ns = seconds / max(1, self.load_step.count) * 1e9
+        figures.timings.append(Timing(**labels, stage="answers", unit="row", ns=ns, keys=keys))
+        runs_python = name in self.ways.library_ways
         figures.traffic.append(
             Traffic(
-                **case,
+                **labels,
                 keys=keys,
                 shuffle_bytes=runs[-1].shuffle_bytes,
                 spill_bytes=runs[-1].spill_bytes,
-                worker_bytes=_largest(run.worker_bytes for run in runs) if is_python else None,
+                worker_bytes=_largest(run.worker_bytes for run in runs) if runs_python else None,
             )
         )
 
@@ -439,22 +466,22 @@ class _Run:
         """Record in ``figures`` whether the results of all ways have the same bits. Results in SQL are not compared,
         because they have other types. With more than 10,000 groups, nothing is compared.
         """
-        if self.loaded.groups > _COMPARED_GROUPS:
+        if self.load_step.groups > _COMPARED_GROUPS:
             return
         results = [
-            self._results(name, build(self.loaded.rows, self.loaded.grouping))
-            for name, build in self.ways.own.items()
-            if name != "SQL" and (self._has_files or not name.endswith(OF_FILES))
+            self._results(name, build(self.load_step.rows, self.load_step.grouping))
+            for name, build in self.ways.library_ways.items()
+            if name != "SQL" and (self._has_files or not name.endswith(FILES_SUFFIX))
         ]
-        call = repr(self.measured)
-        is_same = all(same_bits(results[0], other) for other in results[1:])
+        call = repr(self.measure)
+        is_same = all(same_bits(results[0], array) for array in results[1:])
         figures.keeps_bits[call] = figures.keeps_bits.get(call, True) and is_same
 
     def _results(self, way: str, df: DataFrame) -> pa.Array:
         """Return the results of the measure in the windows of the finest level as an array, ordered by keys and then by
         window.
         """
-        grouping = self.loaded.grouping
+        grouping = self.load_step.grouping
         names = list(grouping.keys)
         if grouping.window is not None:
             start = "window_start" if way.startswith("su.rollup") else "window.start"

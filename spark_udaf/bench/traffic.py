@@ -26,7 +26,7 @@ _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.in
 
 
 @dataclass(frozen=True)
-class Moved:
+class JobResources:
     """The resources that one run of a job used. Bytes that cannot be measured are None.
 
     Parameters
@@ -47,7 +47,7 @@ class Moved:
     worker_bytes: int | None
 
 
-def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved:
+def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> JobResources:
     """Plan a job, run it, discard its results, and return the resources that it used.
 
     Parameters
@@ -67,9 +67,9 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
         discard(plan())
     seconds = time.perf_counter() - begin
     if scheduler is None:
-        return Moved(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
+        return JobResources(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
     stages = list(_stages(scheduler, context_of(spark), group))
-    return Moved(
+    return JobResources(
         seconds,
         shuffle_bytes=sum(int(stage.shuffleWriteBytes()) for stage in stages),
         spill_bytes=sum(int(stage.diskBytesSpilled()) for stage in stages),

@@ -22,7 +22,7 @@ from tiltframe import TiltFrame
 from windows import TimeWindow, read_window
 
 RESULT = "result"
-OF_FILES = " of files"  # the suffix of the names of ways that read files in workers
+FILES_SUFFIX = " of files"  # the suffix of the names of ways that read files in workers
 VIEW = "tiltframe_bench_rows"
 # Matches the names of levels whose windows have a fixed length. Spark's function ``window`` supports only such windows.
 _FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")
@@ -72,7 +72,7 @@ class Grouping:
         """Return the columns by which `groupBy` groups."""
         return [*([] if self.window is None else [F.window(str(self.time), self.window)]), *self.keys]
 
-    def in_sql(self) -> str:
+    def sql_group_columns(self) -> str:
         """Return the expressions by which a query groups."""
         windows = [] if self.window is None else [f"window({_quoted(str(self.time))}, '{self.window}')"]
         return ", ".join([*windows, *map(_quoted, self.keys)])
@@ -96,7 +96,7 @@ class Rows:
 Build = Callable[[Rows, Grouping], DataFrame]
 
 
-def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]:
+def ways_to_compute(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]:
     """Yield the name of each way to compute a measure with this library, and the function that returns its DataFrame.
 
     Parameters
@@ -104,45 +104,45 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
     measure : Measure
     grouping : Grouping
         Without a time, `su.aggregate` is used instead of `su.rollup`. The first function that is yielded needs Parquet
-        files (`Rows.scan`), which the workers read themselves; the others read the DataFrame.
+        files (`Rows.scan`), which the workers read themselves. The other functions read the DataFrame.
     """
     name = "su.aggregate" if grouping.time is None else "su.rollup"
-    planned = _aggregated if grouping.time is None else _rolled_up
-    yield f"{name}{OF_FILES}", lambda rows, grouping: planned(measure, rows.scan, grouping)
-    yield name, lambda rows, grouping: planned(measure, rows.df, grouping)
-    timed = with_time(measure, grouping.time)
-    yield "su.group_by", partial(_grouped, timed)
-    yield f"A.{measure.function.name}", partial(_in_agg, timed)
-    yield "SQL", partial(_in_sql, timed)
+    plan_way = _plan_aggregate if grouping.time is None else _plan_rollup
+    yield f"{name}{FILES_SUFFIX}", lambda rows, grouping: plan_way(measure, rows.scan, grouping)
+    yield name, lambda rows, grouping: plan_way(measure, rows.df, grouping)
+    measure_with_time = with_time(measure, grouping.time)
+    yield "su.group_by", partial(_plan_group_by, measure_with_time)
+    yield f"A.{measure.function.name}", partial(_plan_function, measure_with_time)
+    yield "SQL", partial(_plan_sql, measure_with_time)
 
 
 def with_time(measure: Measure, time: str | None) -> Measure:
     """Return the measure with ``time`` as its column of event times, if its function needs event times and the measure
     does not name a column. In a tilt frame, such a measure uses the time of the frame.
     """
-    further = [
+    further_inputs = [
         time if text is None and role == EVENT_TIME else text
         for text, role in zip(measure.others, measure.function.inputs[1:], strict=False)
     ]
-    return replace(measure, others=tuple(further))
+    return replace(measure, others=tuple(further_inputs))
 
 
-def _rolled_up(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
+def _plan_rollup(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
     frame = TiltFrame(list(grouping.levels), str(grouping.time), {RESULT: measure}, list(grouping.keys))
     return su.finish(su.rollup(source, frame), frame)
 
 
-def _aggregated(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
+def _plan_aggregate(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
     measures = {RESULT: measure}
     return su.finish(su.aggregate(source, list(grouping.keys), measures), measures)
 
 
-def _grouped(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+def _plan_group_by(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
     measures: dict[str, Any] = {RESULT: measure}
     return su.group_by(rows.df, *grouping.columns()).agg(**measures)
 
 
-def _in_agg(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+def _plan_function(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
     function = measure.function
     parameters = {
         f.name: getattr(function, f.name)
@@ -158,9 +158,9 @@ def _in_agg(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
     return answers
 
 
-def _in_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+def _plan_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
     rows.df.createOrReplaceTempView(VIEW)
-    groups = grouping.in_sql()
+    groups = grouping.sql_group_columns()
     query = f"SELECT {groups + ', ' if groups else ''}{sql_call(measure, rows.df.columns)} AS {RESULT} FROM {VIEW}"
     return su.sql(rows.df.sparkSession, f"{query} GROUP BY {groups}" if groups else query)
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
-from spark_udaf.plan.class_archive import archive_file, is_named, write_archive
+from spark_udaf.plan.class_archive import archive_file, is_archive_in_environment, write_archive
 from spark_udaf.plan.session import local_session
 from tiltframe import FrameStore, TiltFrame
 
@@ -46,7 +46,7 @@ def archive_in_background() -> bool:
         archive.
     """
     file = archive_file()
-    if file is None or file.exists() or is_named():
+    if file is None or file.exists() or is_archive_in_environment():
         return False
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-c", _WRITE_ARCHIVE]

@@ -1,5 +1,5 @@
-"""Attachments: attributes that are set on instances of PySpark's classes. A DataFrame gets the plan that computes it. A
-Column gets the call that created it, and replacements of its methods ``over`` and ``alias``.
+"""Attachments: attributes that this library sets on instances of PySpark's classes. A DataFrame gets the plan that
+computes it. A Column gets the call that created it, and replacements of its methods ``over`` and ``alias``.
 
 If a release of PySpark copied its instances or used slots, the attributes would be lost: results would stay correct,
 and plans would be slower. ``tests/spark/test_attachments.py`` detects this.
@@ -20,6 +20,6 @@ def attach(instance: Any, name: str, value: object, /, **methods: Callable[..., 
     vars(instance).update({_PREFIX + name: value, **methods})
 
 
-def attached(instance: Any, name: str) -> Any:
+def attached_value(instance: Any, name: str) -> Any:
     """Return the value that `attach` has set on the instance under this name, or None."""
     return getattr(instance, "__dict__", {}).get(_PREFIX + name)

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from tiltframe.java import java_program
 
-_READ = "-XX:SharedArchiveFile="
+_ARCHIVE_OPTION = "-XX:SharedArchiveFile="
 
 
 def archive_file() -> Path | None:
     """Return the file of the archive in the cache folder of the user, which may not exist yet. The name of the file
     contains a checksum of the JVM and of Spark's jars.
 
-    Return None if Java or Spark is not installed, if the user has no home folder, as in some containers, or if the name
-    of the folder has spaces, which separate options of the JVM.
+    Return None if Java or Spark is not installed, if the user has no home folder, as in some containers, or if the path
+    of the file contains a space, because spaces separate options of the JVM.
     """
     import pyspark
 
@@ -32,12 +32,12 @@ def archive_file() -> Path | None:
     if java is None or not jars.is_dir():
         return None
     program = Path(java).resolve()
-    parts = (str(program), program.stat().st_mtime_ns, str(jars.resolve()), jars.stat().st_mtime_ns)
+    checksum_inputs = (str(program), program.stat().st_mtime_ns, str(jars.resolve()), jars.stat().st_mtime_ns)
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
         return None
-    file = caches / "tiltframe" / f"spark-{zlib.crc32(repr(parts).encode()):08x}.jsa"
+    file = caches / "tiltframe" / f"spark-{zlib.crc32(repr(checksum_inputs).encode()):08x}.jsa"
     return None if " " in str(file) else file
 
 
@@ -45,16 +45,16 @@ def java_options() -> str:
     """Return the options with which a JVM of Spark reads the archive. Return an empty text if there is no archive, or
     if the environment already names one.
     """
-    file = None if is_named() else archive_file()
-    return "" if file is None or not file.exists() else f"{_READ}{file} -Xlog:cds*=off"
+    file = None if is_archive_in_environment() else archive_file()
+    return "" if file is None or not file.exists() else f"{_ARCHIVE_OPTION}{file} -Xlog:cds*=off"
 
 
-def is_named() -> bool:
+def is_archive_in_environment() -> bool:
     """Return whether the environment names an archive."""
-    return _READ in os.environ.get("SPARK_SUBMIT_OPTS", "")
+    return _ARCHIVE_OPTION in os.environ.get("SPARK_SUBMIT_OPTS", "")
 
 
-def write_archive(file: Path, load: str) -> None:
+def write_archive(file: Path, code: str) -> None:
     """Run Python code that starts Spark, and write the classes that its JVM has loaded to a file.
 
     Parameters
@@ -62,7 +62,7 @@ def write_archive(file: Path, load: str) -> None:
     file : Path
         The folder is created. A complete file replaces an existing one, and other processes never see an incomplete
         one.
-    load : str
+    code : str
         Python code that starts Spark. It runs in a separate process.
 
     Raises
@@ -71,14 +71,14 @@ def write_archive(file: Path, load: str) -> None:
         If the code fails, for example because the JVM cannot write archives.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.{os.getpid()}")
-    options = [text for text in os.environ.get("SPARK_SUBMIT_OPTS", "").split() if not text.startswith(_READ)]
-    options += [f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds*=off"]
+    unfinished_file = file.with_name(f"{file.name}.{os.getpid()}")
+    options = [text for text in os.environ.get("SPARK_SUBMIT_OPTS", "").split() if not text.startswith(_ARCHIVE_OPTION)]
+    options += [f"-XX:ArchiveClassesAtExit={unfinished_file}", "-Xlog:cds*=off"]
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}
     try:
         # The JVM writes the archive after the code has ended. It keeps the captured output open until then, so that
         # `run` does not return before the archive is complete.
-        subprocess.run([sys.executable, "-c", load], env=environment, check=True, capture_output=True)
-        partial.replace(file)
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+        unfinished_file.replace(file)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished_file.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
     for name in names:
         if name in needed and names.count(name) > 1:
             raise ValueError(f"the DataFrame has {names.count(name)} columns called {name!r}; rename all but one")
-    return _with_description(pa.schema([_field(f, f.name in needed) for f in fields]))
+    return _with_description(pa.schema([_arrow_field(f, is_read=f.name in needed) for f in fields]))
 
 
 def _with_description(schema: pa.Schema) -> pa.Schema:
@@ -73,15 +73,15 @@ def _with_description(schema: pa.Schema) -> pa.Schema:
     return schema.set(schema.names.index(LEVEL), level.with_metadata({KEY: start.metadata[KEY]}))
 
 
-def _field(field: StructField, read: bool) -> pa.Field:
-    if read:
+def _arrow_field(field: StructField, is_read: bool) -> pa.Field:
+    if is_read:
         check_collation(field)
     try:
         description = (field.metadata or {}).get(KEY.decode())  # the description of states, if the column has one
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
         return pa.field(field.name, to_arrow_type(field.dataType), field.nullable, metadata)
     except UnsupportedType:
-        if not read:
+        if not is_read:
             return pa.field(field.name, pa.null())
     raise TypeError(
         f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot send to "
@@ -161,40 +161,44 @@ def map_columns(
     if not names:
         rows = df.selectExpr("0 AS c")
 
-        def without_columns(batches: Batches) -> Batches:
+        def remove_constant(batches: Batches) -> Batches:
             return function(batch.select([]) for batch in batches)
 
         # Spark shows the name of the function as the name of the stage.
-        without_columns.__name__ = getattr(function, "__name__", "read_rows")
-        return rows.mapInArrow(TaskFunction(without_columns), spark_schema(schema))
+        remove_constant.__name__ = getattr(function, "__name__", "read_rows")
+        return rows.mapInArrow(TaskFunction(remove_constant), spark_schema(schema))
     available = df.columns
-    if _plain(names, available):
-        in_order = [name for name in available if name in names]  # these names need not be numbered for the transfer
-        same = df if in_order == available else df.select(*in_order)
-        return same.mapInArrow(TaskFunction(function), spark_schema(schema))
+    if _need_no_numbers(names, available):
+        names_in_order = [
+            name for name in available if name in names
+        ]  # these names need not be numbered for the transfer
+        selected = df if names_in_order == available else df.select(*names_in_order)
+        return selected.mapInArrow(TaskFunction(function), spark_schema(schema))
     names = list(names)
 
-    def named(batches: Batches) -> Batches:
+    def with_original_names(batches: Batches) -> Batches:
         return function(versions.rename_columns(batch, names) for batch in batches)
 
-    named.__name__ = getattr(function, "__name__", "read_rows")
-    places = [available.index(name) for name in names]
-    numbered = df.toDF(*(f"c{place}" for place in range(len(available))))
-    return numbered.select(*(f"c{place}" for place in places)).mapInArrow(TaskFunction(named), spark_schema(schema))
+    with_original_names.__name__ = getattr(function, "__name__", "read_rows")
+    positions = [available.index(name) for name in names]
+    numbered = df.toDF(*(f"c{position}" for position in range(len(available))))
+    return numbered.select(*(f"c{position}" for position in positions)).mapInArrow(
+        TaskFunction(with_original_names), spark_schema(schema)
+    )
 
 
-def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
-    """Yield the rows of a table in batches of at most ``most_rows`` rows. Each batch begins at the start of its
+def unsliced_batches(table: pa.Table, max_rows: int) -> Batches:
+    """Yield the rows of a table in batches of at most ``max_rows`` rows. Each batch begins at the start of its
     buffers.
 
     An engine that receives batches within the process, such as Sail, may misread batches with an offset.
     """
-    for batch in table.combine_chunks().to_batches(max_chunksize=most_rows):
+    for batch in table.combine_chunks().to_batches(max_chunksize=max_rows):
         is_unsliced = batch.num_rows == table.num_rows
         yield batch if is_unsliced else pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
-def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
+def _need_no_numbers(names: Sequence[str], available: Sequence[str]) -> bool:
     """Return whether Spark finds exactly one column for each of ``names`` if they are written without quotes. Columns
     with such names need not be renamed for the transfer.
     """
@@ -202,12 +206,12 @@ def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)
 
 
-def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
+def check_distinct_names(names: Sequence[str], spark: SparkSession) -> None:
     """Raise ``ValueError`` if names of columns differ only in case, and the session ignores case."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     first_names: dict[str, str] = {}
     for name in names:
-        other = first_names.setdefault(name.lower(), name)
-        if other != name:
-            raise ValueError(f"Spark does not distinguish the names {other!r} and {name!r}; rename one")
+        first_spelling = first_names.setdefault(name.lower(), name)
+        if first_spelling != name:
+            raise ValueError(f"Spark does not distinguish the names {first_spelling!r} and {name!r}; rename one")

@@ -66,22 +66,22 @@ def with_receipts(
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
         shards, _, contents_sent, rows_sent, *_ = batch.columns
-        sent = zip(shards.to_pylist(), contents_sent.to_pylist(), rows_sent.to_pylist(), strict=True)
-        for shard, content, its_rows in sent:
+        sent_messages = zip(shards.to_pylist(), contents_sent.to_pylist(), rows_sent.to_pylist(), strict=True)
+        for shard, content, row_count in sent_messages:
             if content is not None:
                 counts[shard] += 1
-                rows[shard] += its_rows
+                rows[shard] += row_count
         yield batch
     receipts = pa.array([_RECEIPT.pack(task, count) for count in counts.values()], pa.binary())
     contents = pa.array([Content.RECEIPT] * len(counts), pa.int8())
-    more = [pa.nulls(len(counts), field.type) for field in list(schema)[len(MESSAGE) :]]
-    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64()), *more]
+    null_columns = [pa.nulls(len(counts), field.type) for field in list(schema)[len(MESSAGE) :]]
+    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64()), *null_columns]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass
-class Received:
-    """The checks of one partition after the shuffle: its messages are compared with the receipts of the tasks that sent
+class PartitionCheck:
+    """A check of one partition after the shuffle, which compares its messages with the receipts of the tasks that sent
     them.
 
     Parameters
@@ -90,7 +90,9 @@ class Received:
         The number of shards in each planned partition of the shuffle. Spark may join small planned partitions, so the
         received partition has a multiple of this number. None if the engine does not use Spark's hash.
     tasks : int or None
-        The number of tasks that send messages, or None if it is unknown.
+        The number of tasks that send messages, or None if it is unknown. `check` then sets it from the receipts.
+    shards : int
+        The number of shards with receipts that `check` has counted so far.
     """
 
     shards_per_partition: int | None
@@ -102,24 +104,25 @@ class Received:
 
         ``messages`` are all messages of some shards, ordered by shard.
         """
-        for shard, its in groupby(messages, attrgetter("shard")):
+        for shard, messages_of_shard in groupby(messages, attrgetter("shard")):
             receipts: list[Message] = []
             data_messages: list[Message] = []
-            for message in its:
+            for message in messages_of_shard:
                 if message.content != Content.EMPTY:
                     (receipts if message.content == Content.RECEIPT else data_messages).append(message)
-            read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
-            senders = len({task for task, _ in read})
-            sent, came = (sum(count for _, count in read), _rows(receipts)), (len(data_messages), _rows(data_messages))
+            tasks_and_counts = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
+            senders = len({task for task, _ in tasks_and_counts})
+            sent_counts = (sum(count for _, count in tasks_and_counts), _rows(receipts))
+            received_counts = (len(data_messages), _rows(data_messages))
             # Every task sends a receipt to every shard. If the number of tasks is unknown, the receipts of the first
             # shard determine it, and each of the other shards must have receipts from the same number of tasks.
             self.tasks = senders if self.tasks is None else self.tasks
-            if sent != came or not self.tasks == senders == len(receipts):
+            if sent_counts != received_counts or not self.tasks == senders == len(receipts):
                 raise NotConserved(
-                    f"the engine lost or repeated rows: {senders:,} of {self.tasks:,} tasks sent {sent[0]:,} messages "
-                    f"with {sent[1]:,} states or rows to shard {shard}, which received {came[0]:,} messages with "
-                    f"{came[1]:,}, and {len(receipts):,} receipts; run the job again, and report the error to the "
-                    f"project of the engine"
+                    f"the engine lost or repeated rows: {senders:,} of {self.tasks:,} tasks sent "
+                    f"{sent_counts[0]:,} messages with {sent_counts[1]:,} states or rows to shard {shard}, which "
+                    f"received {received_counts[0]:,} messages with {received_counts[1]:,}, and {len(receipts):,} "
+                    f"receipts; run the job again, and report the error to the project of the engine"
                 )
             # A shard without receipts has only a message of the kind `Content.EMPTY`, which the plan adds so that an
             # input without rows also has a result. Such a shard is not counted, because no task sent data to it.
@@ -131,8 +134,8 @@ class Received:
         ``shards_per_partition``, or is 0 although tasks sent messages. Without ``shards_per_partition``, do nothing.
         Call this after the last message of the partition.
         """
-        few = self.tasks and not self.shards
-        if self.shards_per_partition is not None and (few or self.shards % self.shards_per_partition):
+        has_lost_shards = self.tasks and not self.shards
+        if self.shards_per_partition is not None and (has_lost_shards or self.shards % self.shards_per_partition):
             raise NotConserved(
                 f"the engine lost rows: a partition received {self.shards:,} shards, which is not a positive multiple "
                 f"of {self.shards_per_partition:,}; "
@@ -140,7 +143,7 @@ class Received:
             )
 
 
-def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
+def check_all_shards(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
     """Raise ``NotConserved`` if a job that writes a store has not returned the results of each shard exactly once.
     If no results arrived at all, no error is raised. ``shards`` are the shards whose results arrived, and ``numbers``
     the numbers of all shards.

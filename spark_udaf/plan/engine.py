@@ -41,7 +41,7 @@ def _spark_partitions() -> int:
 
 
 def _unknown_cores() -> None:
-    """Return None: the number of cores is unknown, because Spark may start and stop executors while a job runs."""
+    """Return None. The number of cores is unknown, because Spark may start and stop executors while a job runs."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ _ENGINES: list[Engine] = []
 
 def engines() -> tuple[Engine, ...]:
     """Return the engines that entry points declare, and Spark as the last one."""
-    _load_others()
+    _load_engines()
     return (*_ENGINES, SPARK)
 
 
@@ -96,15 +96,15 @@ def engine_of(spark: SparkSession) -> Engine:
     return next(engine for engine in engines() if engine.runs(spark))
 
 
-def check_supports(spark: SparkSession, feature: Feature, what: str, instead: str) -> None:
-    """Raise ``ValueError`` if the engine of a session lacks a feature. For the message, ``what`` names the operation
-    that needs the feature, and ``instead`` the remedy.
+def check_supports(spark: SparkSession, feature: Feature, operation: str, remedy: str) -> None:
+    """Raise ``ValueError`` if the engine of a session lacks a feature. For the message, ``operation`` names the
+    operation that needs the feature, and ``remedy`` says what the user can do instead.
     """
     engine = engine_of(spark)
     if not engine.has(feature):
-        raise ValueError(f"{what} cannot run on {engine.name}, which {engine.lacks[feature]}; {instead}")
+        raise ValueError(f"{operation} cannot run on {engine.name}, which {engine.lacks[feature]}; {remedy}")
 
 
 @cache
-def _load_others() -> None:
+def _load_engines() -> None:
     load_group(GROUP, "engine", _ENGINES.append)

@@ -1,4 +1,4 @@
-"""Errors of tasks: replace Spark's error for a failed job, which has long tracebacks, by the error of the task."""
+"""Errors of tasks: replace Spark's long error for a failed job by the error that a task raised."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 
 from tiltframe import StoreError
 
-_CLASSES: list[type[Exception]] = [StoreError, *StoreError.__subclasses__(), ValueError, TypeError, OverflowError]
-_KINDS = {kind.__name__: kind for kind in _CLASSES}
-_SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_KINDS)}): (.+)$", re.MULTILINE)
+_ERROR_CLASSES: list[type[Exception]] = [StoreError, *StoreError.__subclasses__(), ValueError, TypeError, OverflowError]
+_CLASSES_BY_NAME = {error_class.__name__: error_class for error_class in _ERROR_CLASSES}
+_SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_CLASSES_BY_NAME)}): (.+)$", re.MULTILINE)
 
 
 def task_sentence(text: str) -> tuple[str, str] | None:
@@ -34,5 +34,5 @@ def raise_task_error() -> Iterator[None]:
         class_and_sentence = task_sentence(str(error))
         if class_and_sentence is None:
             raise
-        kind, sentence = class_and_sentence
-        raise _KINDS[kind](sentence) from None
+        class_name, sentence = class_and_sentence
+        raise _CLASSES_BY_NAME[class_name](sentence) from None

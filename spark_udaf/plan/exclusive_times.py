@@ -49,13 +49,13 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     >>> exclusive_times([(0, 10), (10, 19), (30, 40), (31, 32)])[1:]
     [(11, 30), (20, 31), None]
     """
-    low, high = np.array(spans, np.int64).reshape(-1, 2).T
-    order = np.argsort(low, kind="stable")
-    starts = np.empty(len(low), np.int64)
-    stops = np.empty(len(low), np.int64)
-    starts[order] = np.append(MIN_INSTANT, np.maximum.accumulate(high[order]) + 1)[: len(low)]
-    stops[order] = np.append(low[order][1:], MAX_INSTANT)[: len(low)]
-    is_exclusive = (starts <= high) & (low < stops)
+    first_times, last_times = np.array(spans, np.int64).reshape(-1, 2).T
+    order = np.argsort(first_times, kind="stable")
+    starts = np.empty(len(first_times), np.int64)
+    stops = np.empty(len(first_times), np.int64)
+    starts[order] = np.append(MIN_INSTANT, np.maximum.accumulate(last_times[order]) + 1)[: len(first_times)]
+    stops[order] = np.append(first_times[order][1:], MAX_INSTANT)[: len(first_times)]
+    is_exclusive = (starts <= last_times) & (first_times < stops)
     return [
         (start, stop) if exclusive else None
         for start, stop, exclusive in zip(starts.tolist(), stops.tolist(), is_exclusive.tolist(), strict=True)
@@ -85,8 +85,8 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
         if times is None:
             return None
         times_by_file.append(times)
-    every = np.concatenate([np.empty(0, np.int64), *times_by_file])
-    return (int(every.min()), int(every.max())) if len(every) else None
+    all_times = np.concatenate([np.empty(0, np.int64), *times_by_file])
+    return (int(all_times.min()), int(all_times.max())) if len(all_times) else None
 
 
 def _row_group_times(
@@ -96,19 +96,19 @@ def _row_group_times(
     latest time of each row group that has rows. Return None if a row group has no statistics, or a time that Python or
     Arrow cannot represent.
     """
-    metadata, place = file.metadata, file.physical_schema.get_field_index(time)
+    metadata, column_index = file.metadata, file.physical_schema.get_field_index(time)
     # The statistics are numbered by leaf columns. A nested column can have several leaf columns; the position of a
     # column in the schema is then not its number.
     if metadata.num_columns != len(file.physical_schema):
-        place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
-    if place < 0:
+        column_index = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
+    if column_index < 0:
         return None
     extremes: list[object] = []
     try:
         for group in map(metadata.row_group, groups):
             if not group.num_rows:
                 continue
-            statistics = group.column(place).statistics
+            statistics = group.column(column_index).statistics
             if statistics is None or not statistics.has_min_max:
                 return None
             extremes += (statistics.min, statistics.max)

@@ -34,9 +34,9 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
     if not isinstance(function, Hdr) or function.unit is not None or function.bad_values == SKIP:
         return
     if pa.types.is_floating(dtype) or (pa.types.is_decimal(dtype) and dtype.scale > 0):
-        kind = from_arrow_type(dtype).simpleString()
+        type_text = from_arrow_type(dtype).simpleString()
         raise TypeError(
-            f"{label}: hdr counts whole numbers, and its column is {kind}; pass unit, such as "
+            f"{label}: hdr counts whole numbers, and its column is {type_text}; pass unit, such as "
             "unit=0.001, or cast the column to bigint if its values are whole; pass bad_values='skip' to skip "
             "fractions"
         )
@@ -57,8 +57,8 @@ def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema:
     fractions. See `check_no_fractions`. ``keys`` are the keys by which rows are grouped, and ``time`` is the type of
     event times.
     """
-    readable = schema_with_keys(keys, schema) if keys else schema
+    columns_and_keys = schema_with_keys(keys, schema) if keys else schema
     for column in states:
         if isinstance(column.measure.function, Hdr):
-            dtype = column.measure.input_type(readable, time)
+            dtype = column.measure.input_type(columns_and_keys, time)
             check_no_fractions(column.measure.function, dtype, ", ".join(column.serves))

@@ -25,19 +25,19 @@ Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[S
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _INSTANT = pa.timestamp("us", "UTC")
-_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # read INT96 as timestamps in microseconds, the unit of Spark
+_FORMAT_OPTIONS = {"coerce_int96_timestamp_unit": "us"}  # read INT96 as timestamps in microseconds, the unit of Spark
 
 
 @dataclass(frozen=True)
 class Piece:
     """A part of a file that a task reads. ``groups`` are the indices of the row groups to read, or None for all of
-    them. ``folders`` is a condition on partition columns, whose values are in the names of folders: ``day = 5`` for a
-    file in the folder ``day=5``.
+    them. ``partition_condition`` is a condition on partition columns, whose values are in the names of folders:
+    ``day = 5`` for a file in the folder ``day=5``.
     """
 
     path: str
     groups: list[int] | None
-    folders: pc.Expression
+    partition_condition: pc.Expression
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,25 @@ class Selection:
     def rows(self, pieces: Iterable[Piece]) -> Batches:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
-        coded = pa.schema([_dictionary_encoded(f) if f.name in texts else f for f in self.schema])
-        # Data of files in object stores is read ahead, because each request takes long. Local files are not read ahead.
+        dictionary_schema = pa.schema([_dictionary_encoded(f) if f.name in texts else f for f in self.schema])
+        # Files in object stores are read in advance, because each request takes long. Local files are not.
         scan_options = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
-        layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=scan_options, **_LAYOUT)
+        file_format = ds.ParquetFileFormat(
+            dictionary_columns=texts, default_fragment_scan_options=scan_options, **_FORMAT_OPTIONS
+        )
         for piece in pieces:
-            fragment = layout.make_fragment(piece.path, self.filesystem, piece.folders, row_groups=piece.groups)
-            yield from scanner(fragment, coded, self.columns, self.filters).to_batches()
+            fragment = file_format.make_fragment(
+                piece.path, self.filesystem, piece.partition_condition, row_groups=piece.groups
+            )
+            yield from scanner(fragment, dictionary_schema, self.columns, self.filters).to_batches()
 
 
-def without_folders(keys: Iterable[str], folders: Iterable[pc.Expression]) -> list[str]:
+def columns_in_files(keys: Iterable[str], partition_conditions: Iterable[pc.Expression]) -> list[str]:
     """Return the names of the keys that are columns in the files. The other keys are partition columns, whose values
-    are in the names of folders. ``folders`` contains the attribute ``folders`` of each `Piece`.
+    are in the names of folders. ``partition_conditions`` contains the ``partition_condition`` of each `Piece`.
     """
-    named = {name for expression in folders for name in ds.get_partition_keys(expression)}
-    return [name for name in keys if name not in named]
+    partition_columns = {name for expression in partition_conditions for name in ds.get_partition_keys(expression)}
+    return [name for name in keys if name not in partition_columns]
 
 
 def dataset_of(
@@ -92,7 +96,7 @@ def dataset_of(
     the files are not Parquet files of compatible schemas.
     """
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
-    factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
+    factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_FORMAT_OPTIONS), options)
     if schema is not None:
         return factory.finish(schema)
     try:
@@ -101,7 +105,8 @@ def dataset_of(
         # Old versions of pyarrow inspect only the first file, and do not have the parameter ``promote_options``. Each
         # file is therefore inspected on its own.
         schemas = [
-            ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
+            ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_FORMAT_OPTIONS)).inspect()
+            for f in files
         ]
         inspected = pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive")
     return factory.finish(_with_instants(inspected, factory.finish(inspected)))
@@ -117,13 +122,13 @@ def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schem
     return schema
 
 
-def paths_of(one_or_several: Any) -> list[str]:
-    """Return one path or a sequence of paths as a list of texts. Raise ``TypeError`` for other values, and
-    ``ValueError`` for an empty path.
+def paths_of(value: Any) -> list[str]:
+    """Return ``value``, which is one path or a sequence of paths, as a list of texts. Raise ``TypeError`` for other
+    values, and ``ValueError`` for an empty path.
     """
-    paths = [one_or_several] if isinstance(one_or_several, str | os.PathLike) else one_or_several
+    paths = [value] if isinstance(value, str | os.PathLike) else value
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError(f"paths must be a path or URI, or a list of them; got {one_or_several!r}")
+        raise TypeError(f"paths must be a path or URI, or a list of them; got {value!r}")
     if not all(os.fspath(path) for path in paths):
         raise ValueError("a path to scan must not be empty; name a file or folder")
     return [os.fspath(path) for path in paths]
@@ -143,7 +148,7 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
         ) from None
 
 
-def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
+def filesystem_paths(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
     """Return the paths within their filesystem, such as ``bucket/folder`` for ``s3://bucket/folder``, and the
     filesystem. Without the argument ``filesystem``, it is derived from the paths. Raise ``ValueError`` if the paths lie
     in different filesystems.
@@ -153,43 +158,44 @@ def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[
     if filesystem is not None:
         return paths, filesystem
     try:
-        places = [_place(path) for path in paths]
+        located_paths = [_filesystem_and_path(path) for path in paths]
     except (pa.ArrowException, ValueError, OSError) as error:
         raise ValueError(
             f"cannot open {', '.join(paths)}: {str(error).splitlines()[0]}; check the paths, or pass filesystem"
         ) from None
-    if any(other != places[0][0] for other, _ in places):
+    if any(other != located_paths[0][0] for other, _ in located_paths):
         raise ValueError(
             f"all paths of one scan must lie in one filesystem; got {', '.join(paths)}; scan each filesystem separately"
         )
-    return [place for _, place in places], places[0][0]
+    return [path for _, path in located_paths], located_paths[0][0]
 
 
-def _place(path: str) -> tuple[fs.FileSystem, str]:
+def _filesystem_and_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the filesystem of a path or URI, and the path in this filesystem. Only texts with ``://`` are URIs."""
     if "://" not in path:
         return fs.LocalFileSystem(), str(Path(path).absolute())
     return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
 
 
-def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
-    """List the paths of all files in a folder and its subfolders, or of one file. As in Spark, empty files are skipped,
-    and so are files and folders whose names begin with _ or a dot. Raise ``FileNotFoundError`` if there are no files.
+def files_in(path: str, filesystem: fs.FileSystem) -> list[str]:
+    """Return the sorted paths of all files in a folder and its subfolders. For the path of a file, return this path
+    alone. As in Spark, empty files are skipped, and so are files and folders whose names begin with _ or a dot. Raise
+    ``FileNotFoundError`` if there are no files.
     """
-    info = filesystem.get_file_info(place)
+    info = filesystem.get_file_info(path)
     if info.type == fs.FileType.File:
         return [info.path]
     if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(f"there is no file or folder {place}; check the path")
-    inside = filesystem.get_file_info(fs.FileSelector(place, recursive=True))
+        raise FileNotFoundError(f"there is no file or folder {path}; check the path")
+    entries = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     names = sorted(
         entry.path
-        for entry in inside
+        for entry in entries
         if entry.is_file and not re.search(r"/[_.]", entry.path[len(info.path.rstrip("/")) :]) and entry.size
     )
     if not names:
         raise FileNotFoundError(
-            f"there are no files in {place}; empty files, and those whose names begin with _ or a dot, are not read"
+            f"there are no files in {path}; empty files, and those whose names begin with _ or a dot, are not read"
         )
     return names
 
@@ -209,11 +215,11 @@ def _dictionary_encoded(column: pa.Field) -> pa.Field:
 def scanner(
     data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
 ) -> ds.Scanner:
-    """Return a scanner of the named columns and of the rows that pass ``filters``. It reads on the calling thread, at
-    most one batch ahead.
+    """Return a scanner of the named columns and of the rows that pass ``filters``. The scanner reads in the calling
+    thread, at most one batch in advance.
     """
     settings = {"columns": list(columns), "filter": filters, "batch_size": REDUCE_ROWS, "use_threads": False}
-    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+    readahead = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(data, ds.Dataset):
-        return ds.Scanner.from_dataset(data, **settings, **ahead)
-    return ds.Scanner.from_fragment(data, schema=schema, **settings, **ahead)
+        return ds.Scanner.from_dataset(data, **settings, **readahead)
+    return ds.Scanner.from_fragment(data, schema=schema, **settings, **readahead)

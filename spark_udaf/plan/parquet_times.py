@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 _WRITER = b"org.apache.spark.version"
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_FIRST_GREGORIAN = 3  # The first major version of Spark that writes dates of the proleptic Gregorian calendar.
+_FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
 
 
 def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
@@ -23,26 +23,26 @@ def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
     return [path for path in paths if path in names]
 
 
-def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str | None:
+def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> str | None:
     """Return why Spark and Arrow read different times from a file, such as "was written with the legacy calendar".
     Return None if they read the same times.
 
     Parameters
     ----------
     fragment : file of a dataset
-    setting : str, optional
+    rebase_mode : str, optional
         The value of ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files that Spark has not written.
     """
     footer: pq.FileMetaData = fragment.metadata
     nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))
     if nested:
         return f"contains times as INT96 inside the column {min(nested)!r}"
-    written = footer.metadata or {}
-    if any(key in written for key in _LEGACY):
+    file_metadata = footer.metadata or {}
+    if any(key in file_metadata for key in _LEGACY):
         return "was written with the legacy calendar"
-    version = written.get(_WRITER)
+    version = file_metadata.get(_WRITER)
     if version is None:
-        return "is read with the legacy calendar" if setting == "LEGACY" else None
+        return "is read with the legacy calendar" if rebase_mode == "LEGACY" else None
     return None if int(version.split(b".")[0]) >= _FIRST_GREGORIAN else "was written with the legacy calendar"
 
 

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _OPTIONS = {"path", "paths", "basepath", "mergeschema", "recursivefilelookup", "pathglobfilter"}
 _SETTINGS = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-_COMPARED = {
+_COMPARISONS = {
     "EqualTo": operator.eq,
     "LessThan": operator.lt,
     "LessThanOrEqual": operator.le,
     "GreaterThan": operator.gt,
     "GreaterThanOrEqual": operator.ge,
 }
-_TURNED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
-_MOST_VALUES = 100  # the maximum number of values of an IN condition; with more, `scan_of` raises an error
+_MIRRORED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
+_MAX_VALUES = 100  # the maximum number of values of an IN condition; with more, `scan_of` raises an error
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _FILE_INDEX = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
@@ -99,15 +99,15 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
     """Return the scan that `scan_of` returns. Raise `NotPlain` with a reason, which `scan_of` puts into its own
     message.
     """
-    plans = query_execution(df)
-    if plans is None:
+    execution = query_execution(df)
+    if execution is None:
         raise NotPlain("Spark Connect does not provide the plan of a DataFrame")
     if df.isStreaming or is_cached(df):
         raise NotPlain("the DataFrame is streaming" if df.isStreaming else "the DataFrame is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":
             raise NotPlain(f"the setting {setting} is not false")
-    conditions, relation = _conditions_and_relation(plans.optimizedPlan())
+    conditions, relation = _conditions_and_relation(execution.optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
         if any("DEFAULT" in key for key in field.metadata):
@@ -136,8 +136,8 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
                 f"its condition uses {column.name()!r}, which its files do not have under exactly this name; write the "
                 f"name as in the files: {', '.join(scan.schema.names)}"[:300]
             )
-    chosen = [_condition(condition, scan.schema) for condition in conditions]
-    return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
+    arrow_conditions = [_arrow_condition(condition, scan.schema) for condition in conditions]
+    return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, arrow_conditions), None)
 
 
 def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
@@ -146,11 +146,11 @@ def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
     """
     if isinstance(df, ParquetScan):
         return None
-    plans = query_execution(df)
-    return None if plans is None else plans.analyzed()
+    execution = query_execution(df)
+    return None if execution is None else execution.analyzed()
 
 
-def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
+def scan_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
     """Return a scan of the files of a DataFrame if ``scan`` is "auto" and the plan is supported; otherwise return None.
     The reason why a plan is not supported is logged.
 
@@ -206,22 +206,25 @@ def _elements(sequence: Any) -> Iterator[Any]:
     return (sequence.apply(at) for at in range(sequence.size()))
 
 
-def _check_schema(of_spark: StructType, of_files: pa.Schema) -> None:
+def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:
     """Raise `NotPlain` unless Spark and the scan read the same columns with the same types."""
     try:
-        scanned = {field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, of_files)]))}
+        scanned_types = {
+            field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, file_schema)]))
+        }
     except TypeError as error:
         raise NotPlain(f"its files cannot be scanned: {error}") from None
-    read = {field.name: field.dataType for field in of_spark}
-    differing = sorted(name for name in scanned.keys() | read.keys() if scanned.get(name) != read.get(name))
-    if differing:
-        name = differing[0]
-        raise NotPlain(
-            f"Spark reads {name!r} as {_simple(read.get(name))}, and its files have {_simple(scanned.get(name))}"
-        )
+    spark_types = {field.name: field.dataType for field in spark_columns}
+    differing_names = sorted(
+        name for name in scanned_types.keys() | spark_types.keys() if scanned_types.get(name) != spark_types.get(name)
+    )
+    if differing_names:
+        name = differing_names[0]
+        spark_type, file_type = _type_text(spark_types.get(name)), _type_text(scanned_types.get(name))
+        raise NotPlain(f"Spark reads {name!r} as {spark_type}, and its files have {file_type}")
 
 
-def _simple(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     return "no such column" if kind is None else str(kind.simpleString())
 
 
@@ -234,31 +237,31 @@ def _in_microseconds(field: pa.Field) -> pa.Field:
     return field
 
 
-def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
+def _arrow_condition(node: Any, schema: pa.Schema) -> pc.Expression:
     """Return a condition of Spark as an Arrow expression with the same result (true, false or null) for every row.
     Raise `NotPlain` for a condition that is not supported.
     """
     kind, parts = _kind(node), list(_elements(node.children()))
     if kind in ("And", "Or"):
-        join: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
-        return join(*(_condition(part, schema) for part in parts))
+        combine: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
+        return combine(*(_arrow_condition(part, schema) for part in parts))
     if kind == "Not":
-        return ~_condition(parts[0], schema)
+        return ~_arrow_condition(parts[0], schema)
     if kind == "AttributeReference" and pa.types.is_boolean(schema.field(node.name()).type):
         return pc.field(node.name())
     if kind in ("IsNull", "IsNotNull") and _kind(parts[0]) == "AttributeReference":
         column = pc.field(parts[0].name())
         return column.is_null() if kind == "IsNull" else column.is_valid()
-    if kind in _COMPARED:
-        compare, (left, right) = _COMPARED[kind], parts
+    if kind in _COMPARISONS:
+        compare, (left, right) = _COMPARISONS[kind], parts
         if _kind(left) == "Literal":
-            compare, left, right = _TURNED.get(compare, compare), right, left
+            compare, left, right = _MIRRORED.get(compare, compare), right, left
         if _kind(left) == "AttributeReference" and _kind(right) == "Literal":
-            return _compared(compare, left.name(), right.value(), schema)
+            return _comparison(compare, left.name(), right.value(), schema)
     if kind in ("In", "InSet") and _kind(parts[0]) == "AttributeReference":
         values = _values_of(node, parts)
-        if values is not None and 0 < len(values) <= _MOST_VALUES:
-            comparisons = [_compared(operator.eq, parts[0].name(), value, schema) for value in values]
+        if values is not None and 0 < len(values) <= _MAX_VALUES:
+            comparisons = [_comparison(operator.eq, parts[0].name(), value, schema) for value in values]
             return functools.reduce(operator.or_, comparisons)
     raise NotPlain(f"its condition {str(node.toString())[:80]} is not supported")
 
@@ -270,12 +273,12 @@ def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
     return list(_elements(node.hset().toSeq()))
 
 
-def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
+def _comparison(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
     """Return the Arrow expression that compares a column with a value. As in Spark, NaN is greater than all numbers."""
     kind, column = schema.field(name).type, pc.field(name)
     result = compare(column, _scalar(value, kind, name))
-    greater = compare in (operator.gt, operator.ge)
-    return result | pc.is_nan(column) if greater and pa.types.is_floating(kind) else result
+    is_greater = compare in (operator.gt, operator.ge)
+    return result | pc.is_nan(column) if is_greater and pa.types.is_floating(kind) else result
 
 
 def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:

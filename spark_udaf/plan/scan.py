@@ -22,13 +22,13 @@ from spark_udaf.plan.parquet_files import (
     Partitioning,
     Piece,
     Selection,
+    columns_in_files,
     dataset_of,
     expression_of,
     files_in,
+    filesystem_paths,
     paths_of,
-    places_of,
     scanner,
-    without_folders,
 )
 from spark_udaf.plan.parquet_times import time_problem
 from spark_udaf.plan.schema import spark_schema
@@ -44,7 +44,7 @@ _MAX_ROWS = 10_000_000
 _MIN_ROWS = 250_000  # The minimum number of rows per task. Reducing them takes about as long as starting a task.
 _DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
-_READERS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.
+_FOOTER_THREADS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class ParquetScan:
         """Raise ``ValueError`` if Spark and Arrow would read different dates or times from a file."""
         if not any(pa.types.is_temporal(field.type) for field in self.schema):
             return
-        setting = self.spark.conf.get(_REBASE_SETTING, None)
-        with ThreadPoolExecutor(_READERS) as pool:
-            problems = list(pool.map(partial(time_problem, setting=setting), self._fragments))
+        rebase_mode = self.spark.conf.get(_REBASE_SETTING, None)
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            problems = list(pool.map(partial(time_problem, rebase_mode=rebase_mode), self._fragments))
         for fragment, problem in zip(self._fragments, problems, strict=True):
             if problem is not None:
                 raise ValueError(
@@ -111,7 +111,7 @@ class ParquetScan:
         """One list of row groups for each task."""
         self.check_times()
         fragments = self._fragments
-        with ThreadPoolExecutor(_READERS) as pool:  # This reads the files' footers.
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:  # This reads the files' footers.
             groups = [
                 (f, group)
                 for f, row_groups in zip(fragments, pool.map(self._groups, fragments), strict=True)
@@ -150,11 +150,11 @@ class ParquetScan:
         Texts in the columns ``keys`` are dictionary-encoded.
         """
         tasks = self.tasks
-        plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
+        key_columns_in_files = columns_in_files(keys, (piece.partition_condition for task in tasks for piece in task))
         selection = Selection(
             schema=self.schema,
             columns=columns,
-            keys=plain,
+            keys=key_columns_in_files,
             filters=self.filters,
             filesystem=self.dataset.filesystem,
         )
@@ -180,13 +180,13 @@ class ParquetScan:
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[Piece]:
-    """Return row groups as pieces. Consecutive row groups of the same file are in the same piece."""
+    """Return pieces with the row groups. Consecutive row groups of the same file are in the same piece."""
     pieces: list[Piece] = []
     for fragment, group in groups:
         if not pieces or pieces[-1].path != fragment.path:
-            chosen: list[int] = []
-            pieces.append(Piece(fragment.path, chosen, fragment.partition_expression))
-        chosen.append(group)
+            group_indices: list[int] = []
+            pieces.append(Piece(fragment.path, group_indices, fragment.partition_expression))
+        group_indices.append(group)
     return pieces
 
 
@@ -256,8 +256,8 @@ def scan_parquet(
     filters = expression_of(filters)
     if filesystem is not None and not isinstance(filesystem, fs.FileSystem):
         raise TypeError(f"filesystem must be a filesystem of pyarrow.fs; got {filesystem!r}")
-    places, filesystem = places_of(paths_of(paths), filesystem)
-    files = [file for place in places for file in files_in(place, filesystem)]
+    located_paths, filesystem = filesystem_paths(paths_of(paths), filesystem)
+    files = [file for path in located_paths for file in files_in(path, filesystem)]
     try:
         dataset = dataset_of(files, filesystem, partitioning)
         scan = ParquetScan(spark, dataset, filters, rows_per_task)
@@ -265,7 +265,7 @@ def scan_parquet(
         scanner(dataset, scan.schema, scan.schema.names, filters)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
-            f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}; correct the filters, or leave out files "
-            "that are not Parquet"
+            f"cannot scan {', '.join(located_paths)}: {str(error).splitlines()[0]}; correct the filters, or leave out "
+            "files that are not Parquet"
         ) from None
     return scan

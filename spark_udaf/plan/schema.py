@@ -18,10 +18,10 @@ def spark_schema(schema: pa.Schema) -> StructType:
     the same description. Raise ``TypeError`` for a type that Spark does not have.
     """
     for field in schema:
-        for kind in _leaves(field.type):
-            if pa.types.is_unsigned_integer(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"):
+        for dtype in _leaves(field.type):
+            if pa.types.is_unsigned_integer(dtype) or (pa.types.is_timestamp(dtype) and dtype.unit != "us"):
                 raise TypeError(
-                    f"{field.name!r} has the type {kind}, which Spark does not support; cast its input column"
+                    f"{field.name!r} has the type {dtype}, which Spark does not support; cast its input column"
                 )
     fields = []
     for field in schema:
@@ -31,15 +31,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    if pa.types.is_struct(kind):
-        for field in kind:
+def _leaves(dtype: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_struct(dtype):
+        for field in dtype:
             yield from _leaves(field.type)
     else:
-        yield kind
+        yield dtype
 
 
-def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
+def with_descriptions(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
     """Return the schema with descriptions of states in the metadata of its columns. In a schema for states of a tilt
     frame, the column ``level`` already has the description, which is copied to the column ``window_start``.
 
@@ -47,15 +47,15 @@ def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema
     values become names of folders. If a table is partitioned by ``level``, only the copy in ``window_start`` remains.
     """
     if LEVEL in schema.names and KEY in (schema.field(LEVEL).metadata or {}):
-        described = {KEY: schema.field(LEVEL).metadata[KEY]}
-        return schema.set(schema.names.index(START), schema.field(START).with_metadata(described))
+        description = {KEY: schema.field(LEVEL).metadata[KEY]}
+        return schema.set(schema.names.index(START), schema.field(START).with_metadata(description))
     for column in states:
         field = schema.field(column.name).with_metadata(with_provenance(describe_states(column)))
         schema = schema.set(schema.names.index(column.name), field)
     return schema
 
 
-def check_described(field: pa.Field) -> None:
+def check_has_description(field: pa.Field) -> None:
     """Raise ``ValueError`` if the metadata of a column does not describe its states."""
     if description_in(field) is None:
         raise ValueError(
@@ -64,17 +64,17 @@ def check_described(field: pa.Field) -> None:
         )
 
 
-def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
+def check_descriptions(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
     """Raise ``ValueError`` if the metadata of a column describe states from which its measures cannot be computed.
 
     ``states`` are the columns of states to be read, with their measures. With ``needs_description``, also raise the
     error for a column without a description.
     """
     for column in states:
-        described = description_in(schema.field(column.name))
+        description = description_in(schema.field(column.name))
         if needs_description:
-            check_described(schema.field(column.name))
-        problem = None if described is None else state_difference(column.name, describe_states(column), described)
+            check_has_description(schema.field(column.name))
+        problem = None if description is None else state_difference(column.name, describe_states(column), description)
         if problem is not None:
             raise ValueError(
                 f"these are not states of {', '.join(column.serves)}: {problem}; pass trust=True to read them "

@@ -39,7 +39,7 @@ def check_session(spark: SparkSession) -> None:
         raise TypeError(f"expected a SparkSession; got {spark!r}")
 
 
-def prepare(spark: SparkSession) -> None:
+def use_large_batches(spark: SparkSession) -> None:
     """Set ``spark.sql.execution.arrow.maxBytesPerBatch`` to its maximum, unless the session has set it. With the
     default, Spark determines the size of every row before it sends rows to Python, which is slow.
     """
@@ -93,37 +93,39 @@ def has_java() -> bool:
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Return a context in which Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits for a job. The messages
-    that Spark and Py4J would log are suppressed.
+    """Within the block, Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits for a job. The messages that
+    Spark and Py4J would log are suppressed.
     """
     logging.getLogger().addHandler(logging.NullHandler())  # This suppresses the traceback that Py4J logs.
-    before = signal.getsignal(signal.SIGINT)
+    previous_handler = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         scheduler = scheduler_of(spark)
         if scheduler is not None:  # None on Spark Connect, whose server has its own log
-            quieten = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
-            quieten.start()  # Call the JVM in another thread, because the main thread may be waiting for its answer.
-            quieten.join()
-        if callable(before):  # the previous handler, with which Spark cancels its jobs
-            before(number, frame)
+            silence_log = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
+            # Call the JVM in another thread, because the main thread may be waiting for its answer.
+            silence_log.start()
+            silence_log.join()
+        if callable(previous_handler):  # the previous handler, with which Spark cancels its jobs
+            previous_handler(number, frame)
 
-    is_main = threading.current_thread() is threading.main_thread()  # Python allows handlers only in the main thread
-    if is_main:
+    # Python allows signal handlers only in the main thread.
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if is_main_thread:
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Exception as error:
-        if _is_of_interrupt(error):  # PySpark raises the error of the job that Ctrl-C has cancelled
+        if _follows_interrupt(error):  # PySpark raises the error of the job that Ctrl-C has cancelled
             raise KeyboardInterrupt from None
         raise
     finally:
-        if is_main:
-            signal.signal(signal.SIGINT, before)
+        if is_main_thread:
+            signal.signal(signal.SIGINT, previous_handler)
 
 
-def _is_of_interrupt(error: BaseException | None) -> bool:
-    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_of_interrupt(error.__context__))
+def _follows_interrupt(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _follows_interrupt(error.__context__))
 
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -144,10 +146,10 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName(name)
     for setting, value in {**quiet, **settings}.items():
         builder = builder.config(setting, value)
-    return started(builder)
+    return start_session(builder)
 
 
-def started(builder: SparkSession.Builder) -> SparkSession:
+def start_session(builder: SparkSession.Builder) -> SparkSession:
     """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running.
 
     Workers on this machine run the same Python as this process, unless ``PYSPARK_PYTHON`` names another one. PySpark's

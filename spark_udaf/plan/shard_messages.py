@@ -53,18 +53,18 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 
 
 def shard_messages(
-    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
+    table: pa.Table, shard_columns: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages. There is one message for each shard that receives rows of ``table``.
 
-    ``together`` contains the columns whose values determine the shard of a row; if it is empty, all rows are in the
-    first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a
-    shard are one binary value, because the JVM moves a few large values faster than many rows. Several small messages
+    ``shard_columns`` contains the columns whose values determine the shard of a row. If it is empty, all rows are in
+    the first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of
+    a shard are one binary value, because the JVM moves a few large values faster than many rows. Several small messages
     are in one batch.
     """
     if not table.num_rows:
         return
-    shard = shard_of(together, len(numbers)) if together else np.zeros(table.num_rows, np.int32)
+    shard = shard_of(shard_columns, len(numbers)) if shard_columns else np.zeros(table.num_rows, np.int32)
     order = np.argsort(shard, kind="stable")
     table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
     shard = shard[order]
@@ -76,15 +76,15 @@ def shard_messages(
 
 
 def spread_messages(
-    table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
+    table: pa.Table, numbers: NDArray[np.int32], partitions: int, max_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages with the complete results in ``table``, which are not merged after the shuffle. A
-    message has at most ``most_rows`` rows. The messages are assigned in turn to the shards ``numbers``, so that all
+    message has at most ``max_rows`` rows. The messages are assigned in turn to the shards ``numbers``, so that all
     partitions receive about the same number of messages.
     """
     if not table.num_rows:
         return
-    parts = partitions * -(-table.num_rows // (partitions * most_rows))
+    parts = partitions * -(-table.num_rows // (partitions * max_rows))
     batches = table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // parts))
     yield from _messages(batches, numbers[np.arange(len(batches)) % len(numbers)], Content.RESULTS)
 
@@ -93,29 +93,29 @@ def _messages(
     pieces: Iterable[pa.RecordBatch], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages: one message with the rows ``pieces[i]`` for each shard number ``numbers[i]``."""
-    packed: list[pa.Buffer] = []
+    messages: list[pa.Buffer] = []
     rows: list[int] = []
-    sent = size = 0
+    sent_count = size = 0
     for piece in pieces:
-        packed.append(piece.serialize())
+        messages.append(piece.serialize())
         rows.append(piece.num_rows)
-        size += packed[-1].size
+        size += messages[-1].size
         if size >= _BATCH_BYTES:
-            yield _batch(packed, numbers[sent : sent + len(packed)], content, rows)
-            sent += len(packed)
-            packed, rows, size = [], [], 0
-    if packed:
-        yield _batch(packed, numbers[sent:], content, rows)
+            yield _message_batch(messages, numbers[sent_count : sent_count + len(messages)], content, rows)
+            sent_count += len(messages)
+            messages, rows, size = [], [], 0
+    if messages:
+        yield _message_batch(messages, numbers[sent_count:], content, rows)
 
 
-def _batch(
-    packed: Sequence[pa.Buffer], numbers: NDArray[np.int32], content: Content, rows: Sequence[int]
+def _message_batch(
+    messages: Sequence[pa.Buffer], numbers: NDArray[np.int32], content: Content, rows: Sequence[int]
 ) -> pa.RecordBatch:
-    count = len(packed)
+    count = len(messages)
     offsets = np.zeros(count + 1, np.int32)
-    np.cumsum([message.size for message in packed], out=offsets[1:])
-    data = packed[0] if count == 1 else pa.py_buffer(b"".join(packed))
-    messages = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+    np.cumsum([message.size for message in messages], out=offsets[1:])
+    data = messages[0] if count == 1 else pa.py_buffer(b"".join(messages))
+    message_values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
     contents = pa.array(np.full(count, content, np.int8))
-    columns = [pa.array(numbers, pa.int32()), messages, contents, pa.array(rows, pa.int64())]
+    columns = [pa.array(numbers, pa.int32()), message_values, contents, pa.array(rows, pa.int64())]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)

@@ -32,7 +32,7 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
     """
     words = np.zeros(len(columns[0]), np.uint64)
     for column in flat_columns(columns):
-        words = _mixed(words * np.uint64(31) + _mixed(_words(column)))
+        words = _mix_bits(words * np.uint64(31) + _mix_bits(_words(column)))
     return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
 
 
@@ -49,14 +49,14 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
     """
     places = np.arange(shards) % partitions
     needed = -(-shards // partitions)
-    tried = 4 * shards
+    candidate_count = 4 * shards
     while True:
-        hashed = _spark_hash(np.arange(tried)) % partitions
-        if np.bincount(hashed, minlength=partitions).min() >= needed:
+        candidate_partitions = _spark_hash(np.arange(candidate_count)) % partitions
+        if np.bincount(candidate_partitions, minlength=partitions).min() >= needed:
             break
-        tried *= 2
-    order = np.argsort(hashed, kind="stable")
-    first = np.searchsorted(hashed[order], np.arange(partitions))
+        candidate_count *= 2
+    order = np.argsort(candidate_partitions, kind="stable")
+    first = np.searchsorted(candidate_partitions[order], np.arange(partitions))
     numbers: NDArray[np.int32] = order[first[places] + np.arange(shards) // partitions].astype(np.int32)
     return numbers
 
@@ -64,20 +64,20 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
 def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
     """Return the hash that Spark computes of whole numbers of 32 bits: MurmurHash3, x86, 32 bits, seed 42 (Appleby)."""
 
-    def rotated(words: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
+    def rotate(words: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
         return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
 
     words = numbers.astype(np.int32).view(np.uint32)
-    words = rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    words = rotated(words ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    words = rotate(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    words = rotate(words ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
     words = words ^ np.uint32(4)  # MurmurHash3 includes the length of its input, here 4 bytes
     words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    hashed: NDArray[np.int32] = (words ^ (words >> np.uint32(16))).view(np.int32)
-    return hashed
+    hashes: NDArray[np.int32] = (words ^ (words >> np.uint32(16))).view(np.int32)
+    return hashes
 
 
-def _mixed(words: Words) -> Words:
+def _mix_bits(words: Words) -> Words:
     """Return a new word for each of ``words``. Each bit of a word affects all bits of the new word (the finalizer of
     SplitMix64).
     """
@@ -119,10 +119,10 @@ def _text_words(column: pa.Array) -> Words:
     if not len(column) or data is None:
         return np.zeros(len(column), np.uint64)
     places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    letters = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
+    coefficients = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
     places = places - places[0]
-    running = np.append(np.uint64(0), np.cumsum(letters * _powers(_BASE, len(letters)), dtype=np.uint64))
-    shift = _powers(_INVERSE, len(letters) + 1)
+    running = np.append(np.uint64(0), np.cumsum(coefficients * _powers(_BASE, len(coefficients)), dtype=np.uint64))
+    shift = _powers(_INVERSE, len(coefficients) + 1)
     words: Words = (running[places[1:]] - running[places[:-1]]) * shift[places[:-1]]
     return words
 

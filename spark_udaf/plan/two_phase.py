@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
-from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct, map_columns, unsliced_batches
-from spark_udaf.plan.conservation import Message, Received, read_rows, with_receipts
+from spark_udaf.plan.attachments import attach, attached_value
+from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct_names, map_columns, unsliced_batches
+from spark_udaf.plan.conservation import Message, PartitionCheck, read_rows, with_receipts
 from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.exclusive_times import Span
-from spark_udaf.plan.plain_scan import is_cached, plain_or_none
+from spark_udaf.plan.plain_scan import is_cached, scan_or_none
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.shard_messages import (
     MESSAGE,
     SHARD,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # The maximum size in bytes of the states that a task keeps in memory before it sends them. Spark runs one task per
 # core, so a machine needs this memory for each of its cores.
-MOST_BYTES = 1 << 26
+MAX_STATE_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
 SHARDS = "shards"  # the name of a column of results; it contains the numbers of the shards whose states were merged
@@ -90,8 +90,8 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A DataFrame, as the source of rows."""
+class DataFrameSource:
+    """A source whose rows are those of a DataFrame."""
 
     df: DataFrame
 
@@ -127,16 +127,16 @@ class Rows:
 
 def source_of(
     rows: DataFrame | ParquetScan,
-    read: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    names_to_read: Callable[[Sequence[str]], Sequence[str]] | None = None,
     scan: Literal["auto"] | None = None,
 ) -> tuple[Source, pa.Schema]:
     """Return a DataFrame or a scan of files as a source, and its schema. Raise ``TypeError`` for other values.
 
-    ``read`` receives the names of the columns of a DataFrame, and returns those to be read (all by default). With
-    ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of these files.
+    ``names_to_read`` receives the names of the columns of a DataFrame, and returns those to be read (all by default).
+    With ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of these files.
     """
     if isinstance(rows, ParquetScan):
-        prepare(rows.spark)
+        use_large_batches(rows.spark)
         return rows, rows.schema
     if not hasattr(rows, "mapInArrow") or isinstance(rows, type):
         raise TypeError(f"expected a Spark DataFrame, or files from su.scan_parquet; got {type_name(rows)}")
@@ -145,14 +145,14 @@ def source_of(
             "this is a streaming DataFrame; use su.stream to emit its windows, or su.stream_into to write it to a "
             "store. In foreachBatch, use the batch, which is an ordinary DataFrame"
         )
-    prepare(rows.sparkSession)
-    schema = arrow_schema(rows, None if read is None else read(rows.columns))
-    plain = plain_or_none(rows, scan)
-    return (Rows(rows), schema) if plain is None else (plain, plain.schema)
+    use_large_batches(rows.sparkSession)
+    schema = arrow_schema(rows, None if names_to_read is None else names_to_read(rows.columns))
+    scan_of_files = scan_or_none(rows, scan)
+    return (DataFrameSource(rows), schema) if scan_of_files is None else (scan_of_files, scan_of_files.schema)
 
 
 @dataclass(frozen=True)
-class RawRows:
+class UnreducedRows:
     """Functions for rows that are shuffled unreduced, because they would give nearly as many states as there are rows.
 
     Parameters
@@ -170,13 +170,13 @@ class RawRows:
     reduce: Callable[[pa.Table], pa.Table]
 
 
-def identity(merged: pa.Table) -> pa.Table:
+def identity(merged_states: pa.Table) -> pa.Table:
     """Return merged states unchanged."""
-    return merged
+    return merged_states
 
 
 @dataclass(frozen=True)
-class TwoPhases:
+class TwoPhasePlan:
     """A plan in two phases: tasks reduce rows to states, a shuffle brings the states of each shard together, and tasks
     merge them and compute the result.
 
@@ -187,20 +187,20 @@ class TwoPhases:
     keys : names of the key columns
     reduce : function
         The first phase. It receives the batches and the index of a partition, and yields pairs of a `Content` and a
-        table. A table contains partial states, or rows (only with ``unreduced``), or results (only with ``finishes``).
-        Results are those of windows whose rows are all in the partition.
-    partial : schema of the partial states
-    shard_by : names of columns of ``partial``
+        table. A table contains partial states, or rows (only with ``unreduced``), or results (only with
+        ``can_finish``). Results are those of windows whose rows are all in the partition.
+    partial_schema : schema of the partial states
+    shard_by : names of columns of ``partial_schema``
         States that are equal in these columns are in the same table that ``merge`` receives.
     merge : function of a table of partial states that returns a table of merged states
     result : schema of the result
         If it has a column ``shards``, the first row of each table of results lists the shards whose states were merged
         into this table. The list is empty in the other rows.
-    unreduced : RawRows, optional
+    unreduced : UnreducedRows, optional
         The functions for rows that are shuffled in the place of states. None means that only states are shuffled.
-    finishes : whether ``reduce`` may return results
-    read : function of a table of merged states that returns a table of the result
-    one_group : whether all rows are one group, which has a result even without rows
+    can_finish : whether ``reduce`` may yield results
+    compute_results : function of a table of merged states that returns a table of the result
+    is_one_group : whether all rows are one group, which has a result even without rows
         ``merge`` then receives an empty table if there are no rows.
     """
 
@@ -208,57 +208,58 @@ class TwoPhases:
     columns: Sequence[str]
     keys: Sequence[str]
     reduce: Callable[[Batches, int], Iterator[tuple[Content, pa.Table]]]
-    partial: pa.Schema
+    partial_schema: pa.Schema
     shard_by: Sequence[str]
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
-    unreduced: RawRows | None = None
-    finishes: bool = False
-    read: Callable[[pa.Table], pa.Table] = identity
-    one_group: bool = False
-    sharded: DataFrame | None = None  # the shuffled states and rows; None if the shuffle is not planned yet
+    unreduced: UnreducedRows | None = None
+    can_finish: bool = False
+    compute_results: Callable[[pa.Table], pa.Table] = identity
+    is_one_group: bool = False
+    shuffled: DataFrame | None = None  # the shuffled states and rows; None if the shuffle is not planned yet
 
     @cached_property
     def partitions(self) -> int:
         """The number of partitions of the shuffle."""
         partitions = _partitions(self.source.spark)
-        source_partitions = self.source.partitions
-        if source_partitions is None:
+        task_count = self.source.partitions
+        if task_count is None:
             return partitions
-        return max(1, min(source_partitions, max(_MIN_SHARDS, partitions)))
+        return max(1, min(task_count, max(_MIN_SHARDS, partitions)))
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
         """The number of each shard. Spark hashes this number to choose the partition of the shard."""
         return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
-    def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
-        """Return a plan with the schema ``result``. Its tasks call ``read`` with each table of results of this plan."""
-        before, states = self.read, self.result
-        # If `finishes` is true, the first phase has already computed some results, without the new ``read``, and
-        # `sharded` contains them. The new plan then cannot use `sharded`; it plans the first phase with the new
-        # ``read``.
-        sharded = None if self.finishes else self.sharded
+    def then(self, compute_results: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhasePlan:
+        """Return a plan with the schema ``result``. Its tasks call ``compute_results`` with each table of results of
+        this plan.
+        """
+        compute_previous, previous_schema = self.compute_results, self.result
+        # If `can_finish` is true, the first phase has already computed some results without the new function, and
+        # `shuffled` contains these results. The new plan then cannot use `shuffled`, and plans the first phase again.
+        shuffled = None if self.can_finish else self.shuffled
 
-        def read_further(merged: pa.Table) -> pa.Table:
-            return read(as_schema(before(merged), states))
+        def compute_both(merged_states: pa.Table) -> pa.Table:
+            return compute_results(as_schema(compute_previous(merged_states), previous_schema))
 
-        return replace(self, read=read_further, result=result, sharded=sharded)
+        return replace(self, compute_results=compute_both, result=result, shuffled=shuffled)
 
     def run(self) -> DataFrame:
         """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
-        check_distinct(self.result.names, self.source.spark)
-        sharded = _sharded(self) if self.sharded is None else self.sharded
-        planned = sharded.mapInArrow(TaskFunction(_second(self)), spark_schema(self.result))
-        attach(planned, "plan", replace(self, sharded=sharded))
+        check_distinct_names(self.result.names, self.source.spark)
+        shuffled = _plan_shuffle(self) if self.shuffled is None else self.shuffled
+        planned = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result))
+        attach(planned, "plan", replace(self, shuffled=shuffled))
         return planned
 
 
-def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
-    """Return the plan that `TwoPhases.run` has attached to a DataFrame. Return None for other DataFrames, and for a
+def plan_of(df: DataFrame | ParquetScan) -> TwoPhasePlan | None:
+    """Return the plan that `TwoPhasePlan.run` has attached to a DataFrame. Return None for other DataFrames, and for a
     DataFrame that Spark caches, because its rows are read from the cache.
     """
-    plan: TwoPhases | None = attached(df, "plan")
+    plan: TwoPhasePlan | None = attached_value(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None
     if not engine_of(df.sparkSession).has(Feature.CACHE):
@@ -296,78 +297,86 @@ def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
     return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
-def _sharded(plan: TwoPhases) -> DataFrame:
+def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
     """Return a DataFrame with the messages of the first phase after the shuffle. Messages contain states, rows or
     results. Each partition is ordered by shard.
     """
-    numbers, partitions, source_partitions = plan.numbers, plan.partitions, plan.source.partitions
-    reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
-    read, result = plan.read, plan.result
+    numbers, partitions, task_count = plan.numbers, plan.partitions, plan.source.partitions
+    reduce, partial_schema, unreduced, shard_by = plan.reduce, plan.partial_schema, plan.unreduced, plan.shard_by
+    compute_results, result = plan.compute_results, plan.result
 
-    def messages(batches: Batches, number: int) -> Batches:
+    def send_messages(batches: Batches, number: int) -> Batches:
         for content, table in reduce(batches, number):
             if content is Content.RESULTS:
-                yield from spread_messages(as_schema(read(table), result), numbers, partitions, _ROWS_PER_BATCH)
+                yield from spread_messages(
+                    as_schema(compute_results(table), result), numbers, partitions, _ROWS_PER_BATCH
+                )
                 continue
             if content is Content.STATES or unreduced is None:
-                table = as_schema(table, partial)
+                table = as_schema(table, partial_schema)
                 columns = [one_array(table.column(name)) for name in shard_by]
             else:
                 table, columns = unreduced.shard_rows(as_schema(table, unreduced.schema))
             yield from shard_messages(table, columns, numbers, content)
 
-    def first(batches: Batches, number: int) -> Batches:
+    def reduce_partition(batches: Batches, number: int) -> Batches:
         tune_worker()
-        task = task_number() if source_partitions is None else number
-        yield from with_receipts(messages(batches, number), numbers, task)
+        task = task_number() if task_count is None else number
+        yield from with_receipts(send_messages(batches, number), numbers, task)
 
-    sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
-    if plan.one_group:
-        sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
+    messages = plan.source.map(plan.columns, plan.keys, reduce_partition, MESSAGE)
+    if plan.is_one_group:
+        messages = messages.union(empty_message(plan.source.spark, int(numbers[0])))
     # If `repartition` receives the number of partitions, Spark keeps this number. Otherwise, Spark joins small
     # partitions, for example into three partitions for two cores, so that one core waits at the end. The number is
     # passed only if the number of tasks before the shuffle is known, because it is computed from that number.
-    sharded = sent.repartition(SHARD) if source_partitions is None else sent.repartition(partitions, SHARD)
-    return sharded.sortWithinPartitions(SHARD)
+    shuffled = messages.repartition(SHARD) if task_count is None else messages.repartition(partitions, SHARD)
+    return shuffled.sortWithinPartitions(SHARD)
 
 
-def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
+def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
     """Return the function of the second phase. It receives the messages of a partition, merges the states of complete
     shards, and yields their results. Results of the first phase are yielded unchanged.
     """
-    partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
-    tasks = plan.source.partitions
+    partial_schema, merge, compute_results, result, unreduced = (
+        plan.partial_schema,
+        plan.merge,
+        plan.compute_results,
+        plan.result,
+        plan.unreduced,
+    )
+    task_count = plan.source.partitions
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
     shards_per_partition = len(plan.numbers) // plan.partitions if has_shards else None
 
-    def merged(messages: Sequence[Message]) -> pa.Table | None:
-        states = [read_rows(m, partial) for m in messages if m.content == Content.STATES]
-        tables = [pa.Table.from_batches(states, partial)]
+    def merged_results(messages: Sequence[Message]) -> pa.Table | None:
+        states = [read_rows(m, partial_schema) for m in messages if m.content == Content.STATES]
+        tables = [pa.Table.from_batches(states, partial_schema)]
         rows = [m for m in messages if m.content == Content.ROWS]
         if unreduced is not None and rows:
             table = pa.Table.from_batches([read_rows(message, unreduced.schema) for message in rows]).combine_chunks()
-            tables.append(as_schema(unreduced.reduce(table), partial))
+            tables.append(as_schema(unreduced.reduce(table), partial_schema))
         has_result = states or rows or any(m.content == Content.EMPTY for m in messages)
-        return read(merge(pa.concat_tables(tables))) if has_result else None
+        return compute_results(merge(pa.concat_tables(tables))) if has_result else None
 
-    def second(batches: Batches) -> Batches:
+    def merge_shards(batches: Batches) -> Batches:
         tune_worker()
         ordered = _messages(batches) if has_shards else sorted(_messages(batches), key=attrgetter(SHARD))
-        received = Received(shards_per_partition, tasks)
+        check = PartitionCheck(shards_per_partition, task_count)
         for messages in _whole_shards(ordered):
-            received.check(messages)
+            check.check(messages)
             for message in messages:
                 if message.content == Content.RESULTS:
                     yield read_rows(message, result)
-            table = merged(messages)
+            table = merged_results(messages)
             if SHARDS in result.names:
                 table = _with_shards(table, result, messages)
             if table is not None:
                 yield from unsliced_batches(as_schema(table, result), _ROWS_PER_BATCH)
-        received.check_end()
+        check.check_end()
 
-    second.__name__ = "merge_states"  # Spark shows this name as the name of the stage
-    return second
+    merge_shards.__name__ = "merge_states"  # Spark shows this name as the name of the stage
+    return merge_shards
 
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
@@ -397,12 +406,12 @@ def _messages(batches: Batches) -> Iterator[Message]:
 
 def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
     """Yield lists of messages. Each list contains all messages of one or more shards. Each list except the last one has
-    at least `MOST_BYTES` bytes. ``messages`` must be ordered by shard.
+    at least `MAX_STATE_BYTES` bytes. ``messages`` must be ordered by shard.
     """
     messages_of_shards: list[Message] = []
     size, last = 0, None
     for message in messages:
-        if size >= MOST_BYTES and message.shard != last:
+        if size >= MAX_STATE_BYTES and message.shard != last:
             yield messages_of_shards
             messages_of_shards, size = [], 0
         messages_of_shards.append(message)

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the numbers by which glibc's mallopt identifies these parameters
-_KEPT_BYTES = 1 << 28
-OFF = "TILTFRAME_TUNE_WORKERS"
-_TASKS = count(1)
+_MAX_FREED_BYTES = 1 << 28
+TUNE_VARIABLE = "TILTFRAME_TUNE_WORKERS"
+_TASKS = count(1)  # counts the tasks of this process
 
 
 def task_number() -> int:
@@ -29,7 +29,7 @@ def tune_worker() -> None:
     """Prepare a worker for a task: limit threads, exclude loaded objects from garbage collection, keep freed memory.
 
     Arrow uses one thread, because Spark runs one task per core. Spark collects garbage after each task, which takes
-    some 70 ms for imported modules and loaded code. These objects are therefore excluded from garbage collection
+    about 70 ms for imported modules and loaded code. These objects are therefore excluded from garbage collection
     (frozen) before the first task of a worker. This is repeated before the second, fourth, eighth … task, because tasks
     load further objects, such as compiled loops at their first call. The C library keeps up to 256 MiB of freed memory,
     because requesting it from the system again takes as long as the work itself.
@@ -37,22 +37,22 @@ def tune_worker() -> None:
     Spark reuses workers, so these settings affect other jobs. ``TILTFRAME_TUNE_WORKERS=0`` in the environment of the
     workers disables these settings. Results are the same.
     """
-    if os.environ.get(OFF) == "0":
+    if os.environ.get(TUNE_VARIABLE) == "0":
         return
     task = next(_TASKS)
     if task == 1:
-        _keep_memory()
+        _keep_freed_memory()
         pa.set_cpu_count(1)
     if task & (task - 1) == 0:
         gc.collect()
         gc.freeze()
 
 
-def _keep_memory() -> None:
+def _keep_freed_memory() -> None:
     """Configure glibc to keep up to 256 MiB of freed memory; other C libraries are not changed."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+    mallopt(_TRIM_THRESHOLD, _MAX_FREED_BYTES)
+    mallopt(_MMAP_THRESHOLD, _MAX_FREED_BYTES)

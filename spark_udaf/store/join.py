@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
-from spark_udaf.plan.gathering import gathered
+from spark_udaf.plan.columns import arrow_schema, check_distinct_names, map_columns, unsliced_batches
+from spark_udaf.plan.gathering import gather_batches
 from spark_udaf.plan.schema import as_schema
-from spark_udaf.plan.session import prepare
+from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.store.write import check_store
 from tiltframe import FrameStore
@@ -78,13 +78,13 @@ def join(
     check_store(store)
     arguments = Join(on, within=within, per=per, how=how, prefix=prefix, options=options)
     planned = store.plan_join(arrow_schema(df), arguments)
-    check_distinct(planned.schema.names, df.sparkSession)
-    prepare(df.sparkSession)
+    check_distinct_names(planned.schema.names, df.sparkSession)
+    use_large_batches(df.sparkSession)
     schema = planned.schema
 
     def join_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tune_worker()
-        for table in planned.joined(gathered(batches)):
+        for table in planned.joined(gather_batches(batches)):
             yield from unsliced_batches(as_schema(table, schema), _BATCH_ROWS)
 
     return map_columns(df, df.columns, join_rows, schema)

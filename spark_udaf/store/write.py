@@ -19,15 +19,15 @@ from pyspark.sql.types import TimestampType
 
 from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
-from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest, with_times
+from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest_start, with_times
 from spark_udaf.plan.columns import Batches
-from spark_udaf.plan.conservation import check_covered
+from spark_udaf.plan.conservation import check_all_shards
 from spark_udaf.plan.errors import raise_task_error
-from spark_udaf.plan.gathering import gathered
+from spark_udaf.plan.gathering import gather_batches
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.plan.two_phase import SHARDS, Source, TwoPhases, as_states, source_of
+from spark_udaf.plan.two_phase import SHARDS, Source, TwoPhasePlan, as_states, source_of
 from spark_udaf.plan.united_states import check_unions
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT
@@ -205,14 +205,14 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
     sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
 
     def first(batches: Batches) -> Iterator[pa.Table]:
-        for table in gathered(batches):
+        for table in gather_batches(batches):
             states = as_schema(table, states_schema)
             checked_instants(states, START)
             for at, name in enumerate(states_schema.names):
                 # In key columns, -0.0 becomes 0.0, and every NaN gets the same bits, so that equal keys have one shard.
                 if name in frame.keys:
                     states = states.set_column(at, name, key_column(states.column(name)))
-            yield with_coarsest(states, frame)
+            yield with_coarsest_start(states, frame)
 
     def reduce(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(first(batches))
@@ -220,8 +220,8 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
     def merge(states: pa.Table) -> pa.Table:
         return _receipt(change.write(states.drop_columns([COARSE])))
 
-    def plan() -> TwoPhases:
-        return TwoPhases(
+    def plan() -> TwoPhasePlan:
+        return TwoPhasePlan(
             source=source,
             columns=states_schema.names,
             keys=frame.keys,
@@ -318,10 +318,10 @@ def _roll_up_into(
     def then(levels: Levels) -> pa.Table:
         return _receipt(change.write_rolled_up(joined(levels, change.frame)))
 
-    def plan() -> TwoPhases:
+    def plan() -> TwoPhasePlan:
         # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
         # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
-        return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
+        return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, can_finish=False)
 
     receipts = _receipts(plan)
     if watermark is not None:
@@ -340,14 +340,14 @@ def _receipt(receipt: str) -> pa.Table:
     return pa.table({"receipt": [receipt]})
 
 
-def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
+def _receipts(plan: Callable[[], TwoPhasePlan]) -> list[str]:
     """Run the job of the plan, and return the receipts of its tasks. Raise `NotConserved` if there are results, and
     they do not contain each shard exactly once.
     """
     with raise_task_error():
         job = plan()
         rows = job.run().collect()
-    check_covered([shard for row in rows for shard in row[SHARDS]], job.numbers)
+    check_all_shards([shard for row in rows for shard in row[SHARDS]], job.numbers)
     return [row["receipt"] for row in rows if row["receipt"] is not None]
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from aggr.arrow.normalize import normalize
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import key_fields, keyed
-from spark_udaf.batch.running import computed
+from spark_udaf.batch.running import with_plain_keys
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content, read_message, shard_messages
@@ -53,7 +53,7 @@ class OrderedJob(Job):
         `query` is an expression, tasks compute its values before the shuffle, and the key here is the name of the
         column with these values.
         """
-        return self.query.ordered_by(computed(self.query.order))
+        return self.query.ordered_by(with_plain_keys(self.query.order))
 
     @property
     def _computed_keys(self) -> dict[str, str]:

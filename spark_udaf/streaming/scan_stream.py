@@ -32,13 +32,13 @@ from spark_udaf.plan.parquet_files import (
     Partitioning,
     Piece,
     Selection,
+    columns_in_files,
     dataset_of,
     expression_of,
     files_in,
+    filesystem_paths,
     paths_of,
-    places_of,
     scanner,
-    without_folders,
 )
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
@@ -166,7 +166,7 @@ class ParquetStream:
                 lengths = {row[_PATH]: row[_LENGTH] for row in files}
                 share = shares[files[0][_SHARE]]
                 pieces = arriving.share(lengths, share, tasks)
-                inside = without_folders(keys, (piece.folders for piece in pieces))
+                inside = columns_in_files(keys, (piece.partition_condition for piece in pieces))
                 selection = Selection(
                     schema=arriving.schema,
                     columns=columns,
@@ -351,7 +351,7 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
             "select files in a folder"
         )
     if filesystem is None:
-        (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
+        (place,), filesystem = filesystem_paths([re.sub("^s3[an]://", "s3://", path)], None)
     elif "://" not in path:
         place = path
     else:

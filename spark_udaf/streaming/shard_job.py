@@ -24,11 +24,11 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import keyed
 from spark_udaf.plan.columns import Batches
-from spark_udaf.plan.conservation import Message, Received, with_receipts
+from spark_udaf.plan.conservation import Message, PartitionCheck, with_receipts
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message, shard_messages
 from spark_udaf.plan.shards import shard_numbers
-from spark_udaf.plan.two_phase import MOST_BYTES, keys_as_in_states, rows_schema
+from spark_udaf.plan.two_phase import MAX_STATE_BYTES, keys_as_in_states, rows_schema
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
 from tiltframe.instants import instants_of
@@ -114,7 +114,7 @@ class Job:
         missing or repeated.
         """
         rows = list(rows)
-        Received(None, None).check(
+        PartitionCheck(None, None).check(
             [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
         )
         return [row for row in rows if row.content != Content.RECEIPT]
@@ -197,7 +197,7 @@ class ShardJob(Job):
 
     def _messages(self, batches: Batches, task: int) -> Batches:
         newest: int | None = None
-        for reduced, table in adaptive_states(batches, self.partial_frame, MOST_BYTES):
+        for reduced, table in adaptive_states(batches, self.partial_frame, MAX_STATE_BYTES):
             if self.late.closes_by_events and table.num_rows:
                 started = self._newest(table, reduced)
                 newest = started if newest is None else max(newest, started)

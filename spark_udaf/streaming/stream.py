@@ -20,11 +20,11 @@ from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
 from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
-from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct_names, map_columns, unsliced_batches
 from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import spark_schema
-from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
@@ -176,7 +176,7 @@ def stream(
         )
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
-    check_distinct(schema.names, spark)
+    check_distinct_names(schema.names, spark)
     sharded = transform_shards(_messages(source, job, query, ahead), job, timers)
     totals = [
         (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in names_of(job.levels)
@@ -262,7 +262,7 @@ def _prepare(spark: SparkSession) -> None:
     """Set RocksDB as the state store, which `transformWithState` needs. Set changelog checkpoints, which are smaller,
     unless the session has this setting. Raise `MissingExtra` if protobuf is not installed.
     """
-    prepare(spark)
+    use_large_batches(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark.conf.set(_PROVIDER, _ROCKS)
     if spark.conf.get(_CHANGELOG, None) is None:

@@ -16,7 +16,7 @@ from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
 from spark_udaf.batch.rollup import with_times
 from spark_udaf.plan.fractions import check_fractions
-from spark_udaf.plan.session import prepare
+from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_batch_into
 from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
@@ -110,7 +110,7 @@ def stream_into(
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
     source = stream_source(df, "su.rollup_into writes its rows into a store")
-    prepare(source.spark)
+    use_large_batches(source.spark)
     input_schema = source.input_schema(store.frame.columns_in)
     store.check_states(store.frame.states_schema(input_schema))
     check_fractions(store.frame, input_schema)

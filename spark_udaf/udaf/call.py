@@ -15,7 +15,7 @@ import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords, input_rule
 from aggr.sql.number_columns import Use
-from spark_udaf.plan.attachments import attach, attached
+from spark_udaf.plan.attachments import attach, attached_value
 from spark_udaf.plan.columns import check_collation, compares_text, with_collation_check
 from spark_udaf.plan.fractions import check_no_fractions
 from spark_udaf.udaf.aggregate_function import (
@@ -133,7 +133,7 @@ def counts_rows(name: str, column: Column | str | None) -> bool:
 
 def call_of(column: Any) -> tuple[Call, str] | None:
     """Return the call that created a Column, and the name of its result. Return None for other Columns."""
-    call: tuple[Call, str] | None = attached(column, "call") if isinstance(column, Column) else None
+    call: tuple[Call, str] | None = attached_value(column, "call") if isinstance(column, Column) else None
     return call
 
 

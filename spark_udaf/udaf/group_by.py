@@ -23,7 +23,7 @@ from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
 from spark_udaf.batch.aggregate import finish, merge, plan_results, plan_states
 from spark_udaf.batch.running import quoted_column
-from spark_udaf.plan.columns import check_collation, check_distinct
+from spark_udaf.plan.columns import check_collation, check_distinct_names
 from spark_udaf.udaf.call import Call, call_of, counts_rows
 from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
 from spark_udaf.versions.column_text import text_of
@@ -206,7 +206,7 @@ class Grouped:
         """
         evaluated = _Columns(self.df, calls.values())
         keys = evaluated.keys(self.keys)
-        check_distinct([*(key.name for key in keys), *calls], self.df.sparkSession)
+        check_distinct_names([*(key.name for key in keys), *calls], self.df.sparkSession)
         for name in calls:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
@@ -243,7 +243,7 @@ class Grouped:
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
         keys, results = names[: len(self.keys)], names[len(self.keys) :]
-        check_distinct([*names, *built_in], self.df.sparkSession)
+        check_distinct_names([*names, *built_in], self.df.sparkSession)
         for name in built_in:
             if name in keys:
                 raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")

@@ -65,14 +65,14 @@ def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
 @pytest.mark.long
 @pytest.mark.slow
 def test_large_commits_write_a_file_for_each_table_of_a_task():
-    from spark_udaf.plan.two_phase import MOST_BYTES
+    from spark_udaf.plan.two_phase import MAX_STATE_BYTES
 
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(200_000, 10, 5, False)
     few, many = (explain(rows, frame, 20_000 * keys, keys) for keys in (10, 10_000))
     minutes = rollup(rows, TiltFrame(["1m"], "ts", MEASURES, ["k"])).drop_columns("level").nbytes
     assert few.files_per_day == 2
-    assert many.files_per_day == pytest.approx(2 * 1000 * minutes / MOST_BYTES, rel=0.03)
+    assert many.files_per_day == pytest.approx(2 * 1000 * minutes / MAX_STATE_BYTES, rel=0.03)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import aggr
 from spark_udaf.batch.rollup import plan_rollup
 from spark_udaf.plan import two_phase
 from spark_udaf.plan.columns import unsliced_batches
-from spark_udaf.plan.conservation import NotConserved, check_covered
+from spark_udaf.plan.conservation import NotConserved, check_all_shards
 from spark_udaf.plan.shard_messages import MESSAGE, Content
 from spark_udaf.plan.shards import _spark_hash
 from spark_udaf.store.write import RECEIPTS
@@ -89,7 +89,7 @@ def table():
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch):
     """Plan without a session, whose settings of names and whose plans on DataFrames are not what is tested."""
-    monkeypatch.setattr(two_phase, "check_distinct", lambda names, spark: None)
+    monkeypatch.setattr(two_phase, "check_distinct_names", lambda names, spark: None)
     monkeypatch.setattr(two_phase, "attach", lambda df, name, value: None)
     monkeypatch.setattr(two_phase, "task_number", iter(range(100)).__next__)
 
@@ -219,9 +219,9 @@ def test_no_tasks_lose_nothing(table):
 @pytest.mark.parametrize("covered", [[1], [1, 2, 2, 3], [1, 2, 4]])
 def test_results_that_do_not_cover_all_shards_are_not_committed(covered):
     with pytest.raises(NotConserved, match="nothing is committed"):
-        check_covered(covered, np.array([3, 1, 2], np.int32))
-    check_covered([2, 3, 1], np.array([3, 1, 2], np.int32))
-    check_covered([], np.array([3, 1, 2], np.int32))
+        check_all_shards(covered, np.array([3, 1, 2], np.int32))
+    check_all_shards([2, 3, 1], np.array([3, 1, 2], np.int32))
+    check_all_shards([], np.array([3, 1, 2], np.int32))
 
 
 def test_receipts_of_writes_name_every_shard(table):
@@ -231,7 +231,7 @@ def test_receipts_of_writes_name_every_shard(table):
         written.append(joined(levels, FRAME).num_rows)
         return pa.table({"receipt": [f"part {len(written)}"]})
 
-    plan = plan_rollup(source, table.schema, FRAME, then, RECEIPTS, finishes=False)
+    plan = plan_rollup(source, table.schema, FRAME, then, RECEIPTS, can_finish=False)
     receipts = plan.run()
     shards = [shard for its in receipts.column("shards").to_pylist() for shard in its]
     assert sorted(shards) == sorted(plan.numbers.tolist())

@@ -288,14 +288,16 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
     for number in range(2):
         limit = 1 if number in full else 1 << 26
         monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", limit)
-        monkeypatch.setattr(module, "MOST_BYTES", limit)
+        monkeypatch.setattr(module, "MAX_STATE_BYTES", limit)
         states_of_task = tables(states, number)
         kinds = [content.name for content, _ in states_of_task]
         assert kinds == (["STATES"] * len(states_of_task) if number in full else ["RESULTS", "STATES"])
         assert len(states_of_task) > 1
         for content, table in states_of_task:
             (results if content is Content.RESULTS else left).append(table)
-    merged = plan.merge(pa.concat_tables([table.select(plan.partial.names).cast(plan.partial) for table in left]))
+    merged = plan.merge(
+        pa.concat_tables([table.select(plan.partial_schema.names).cast(plan.partial_schema) for table in left])
+    )
     every = pa.concat_tables([*results, merged]).combine_chunks().sort_by(ORDER)
     assert every.equals(rollup(all_rows, frame).combine_chunks().sort_by(ORDER))
 

@@ -99,5 +99,5 @@ def test_the_first_phase_is_planned_once_for_states_and_answers(spark, folder):
     measures = {"n": aggr.count(), "most": aggr.max("x")}
     states = su.aggregate(su.scan_parquet(spark, folder), [], measures)
     answers = su.finish(states, measures)
-    assert plan_of(answers).sharded is plan_of(states).sharded
+    assert plan_of(answers).shuffled is plan_of(states).shuffled
     assert [row.asDict() for row in answers.collect()] == [{"n": 10_800, "most": 3_699}]

@@ -146,7 +146,7 @@ def test_shards_are_cut_only_where_they_end(monkeypatch):
     shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     messages = [Message(p, f"{p:09}".encode(), Content.STATES, 1) for part in shards for p in part]
     for limit in (1, 20, 40, 60, 2000):
-        monkeypatch.setattr(module, "MOST_BYTES", limit)
+        monkeypatch.setattr(module, "MAX_STATE_BYTES", limit)
         pieces = [[int(message.data) for message in piece] for piece in module._whole_shards(iter(messages))]
         assert [s for piece in pieces for s in piece] == [s for part in shards for s in part]
         assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
