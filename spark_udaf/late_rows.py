@@ -15,7 +15,7 @@ from spark_udaf.streaming.progress import IntoProgress, progress
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_EVERY = 1  # seconds
+_CHECK_EVERY = 1  # seconds
 _REPORT_EVERY = 60.0  # seconds
 
 
@@ -29,12 +29,12 @@ class LateRows:
     query: StreamingQuery
     has_disorder: bool  # whether the watermark has a delay
     _reported_count: int = 0
-    _last: float = field(default_factory=clock.monotonic)
+    _last_report: float = field(default_factory=clock.monotonic)
 
     def await_end(self) -> None:
         """Wait until the query ends, and report late rows in the meantime. Raise the error of the query if it fails."""
         try:
-            while not self.query.awaitTermination(_LOOK_EVERY):
+            while not self.query.awaitTermination(_CHECK_EVERY):
                 self._report()
         finally:
             with suppress(Exception):  # the error of the query has priority, and a stopped session has no progress
@@ -43,11 +43,11 @@ class LateRows:
     def _report(self, is_end: bool = False) -> None:
         numbers = progress(self.query)
         count = 0 if isinstance(numbers, IntoProgress) else numbers.late_rows
-        is_due = is_end or clock.monotonic() - self._last >= _REPORT_EVERY
+        is_due = is_end or clock.monotonic() - self._last_report >= _REPORT_EVERY
         if count and not self._reported_count:
-            longer = "a longer --disorder" if self.has_disorder else "--disorder TIME"
+            option = "a longer --disorder" if self.has_disorder else "--disorder TIME"
             print(
-                f"tiltframe: warning: rows behind the watermark arrived late and are dropped; use {longer} to wait "
+                f"tiltframe: warning: rows behind the watermark arrived late and are dropped; use {option} to wait "
                 f"for such rows, or --late 'drop(TIME)' to let closed windows accept them",
                 file=sys.stderr,
                 flush=True,
@@ -57,4 +57,4 @@ class LateRows:
             print(f"tiltframe: {count:,} late rows were dropped since the stream began", file=sys.stderr, flush=True)
             self._reported_count = count
         if is_due:
-            self._last = clock.monotonic()
+            self._last_report = clock.monotonic()

@@ -15,7 +15,7 @@ from spark_udaf.late_rows import LateRows
 from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, start_session
 from spark_udaf.streaming.progress import recorded_partition_count
 from spark_udaf.streaming.stream import stream
-from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
+from spark_udaf.streaming.stream_into import AVAILABLE_NOW, stream_into
 from spark_udaf.versions.arrow_tables import collect_arrow
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.interrupts import set_interrupt_message
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # Options of the command with their defaults. Options in the first dict cannot be used with --spark. Options in the
 # second dict can be used only if windows are emitted, without --store, and options in the third only with --store.
 _UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}
-_OF_EMITTED = {
+_ONLY_WITHOUT_STORE = {
     "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip
-_OF_STORE = {"name": None, "durable": False, "stream_name": None}
+_ONLY_WITH_STORE = {"name": None, "durable": False, "stream_name": None}
 _PACKAGE = (
     " A source that is not part of Spark, such as kafka, needs its package; name it in the environment, such as "
     "PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pyspark-shell' with the version "
@@ -67,22 +67,22 @@ def run(
         )
     if uri is not None and state is None:
         raise ValueError("--spark with --store needs a folder for Spark's checkpoint; pass --state FOLDER")
-    without = {**_UNSUPPORTED, **(_OF_STORE if uri is None else _OF_EMITTED)}
-    unusable = [key for key, default in without.items() if command_options[key] != default]
-    if unusable:
-        option = unusable[0].replace("stream_name", "stream").replace("_", "-")
+    unusable_options = {**_UNSUPPORTED, **(_ONLY_WITH_STORE if uri is None else _ONLY_WITHOUT_STORE)}
+    passed = [key for key, default in unusable_options.items() if command_options[key] != default]
+    if passed:
+        option = passed[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} cannot be used with --spark {'and' if uri else 'without'} --store; leave it out")
     if reading.time is not None:
         raise ValueError(
             "--time must be the name of a column of the source with --spark, not an expression; got an expression "
             f"for {_time(frame)!r}"
         )
-    if how := [name for name in reading.explicit_options() if name != "where"]:
+    if read_options := [name for name in reading.explicit_options() if name != "where"]:
         raise ValueError(
-            f"--{how[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with --spark the "
-            "source reads them; use an --option KEY=VALUE of the source"
+            f"--{read_options[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with "
+            "--spark the source reads them; use an --option KEY=VALUE of the source"
         )
-    settings = dict(_setting(text) for text in options)
+    settings = dict(_parse_setting(text) for text in options)
     if uri is not None and isinstance(frame, OrderedAggregator):
         raise ValueError(
             "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
@@ -93,19 +93,19 @@ def run(
         if isinstance(frame, TiltFrame):
             emit = emit_policy(command_options["emit"], frame)
             if emit.by_arrival and once:
-                written = command_options["emit"] or emit
+                emit_text = command_options["emit"] or emit
                 raise ValueError(
-                    f"--once would not end with --emit {written}, which depends on the clock; use --emit on_update, "
+                    f"--once would not end with --emit {emit_text}, which depends on the clock; use --emit on_update, "
                     f"or leave out --once"
                 )
     spark = start_session(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
         _set_shuffle_partitions(spark, command_options["shards"], state)
-        arriving = _loaded(spark, source, settings, folder)
+        rows = _open_source(spark, source, settings, folder)
         if reading.where is not None:
-            arriving = arriving.where(reading.where)
+            rows = rows.where(reading.where)
         if arrival:
-            arriving = _with_arrival_time(arriving, _time(frame))
+            rows = _with_arrival_time(rows, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
             policies = {
                 "emit": command_options["emit"],
@@ -113,17 +113,17 @@ def run(
                 "max_keys": command_options["max_keys"],
             }
             policies["ahead"] = "none" if arrival else command_options["ahead"]
-            query = _start_emitting(arriving, frame, delay=delay, state=state, once=once, policies=policies)
+            query = _start_emitting(rows, frame, delay=delay, state=state, once=once, policies=policies)
         else:
             query = stream_into(
-                arriving,
+                rows,
                 FrameStore(uri, frame, name=command_options["name"], durable=command_options["durable"]),
                 name=command_options["stream_name"] or source,
                 checkpoint=cast("Path", state).resolve(),
-                trigger=ALL_THERE if once else None,
+                trigger=AVAILABLE_NOW if once else None,
             )
-        left = "open windows were not emitted; use --state FOLDER to keep them"
-        set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if state else left}")
+        loss = "open windows were not emitted; use --state FOLDER to keep them"
+        set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if state else loss}")
         # Ctrl-C also ends Spark. The next run repeats the interrupted batch, which then counts once.
         LateRows(query, has_disorder=delay > 0).await_end()
 
@@ -144,11 +144,11 @@ def _start_emitting(
     df: DataFrame, frame: TiltFrame | OrderedAggregator, *, delay: int, state: Path | None, once: bool, policies: Any
 ) -> StreamingQuery:
     time = _time(frame)
-    kind = next((kind for name, kind in df.dtypes if name == time), None)
-    if kind != "timestamp":
+    type_name = next((type_name for name, type_name in df.dtypes if name == time), None)
+    if type_name != "timestamp":
         raise ValueError(
             f"the watermark of a Spark source needs a column of timestamps, and {time!r} "
-            f"{'is not there' if kind is None else f'is of type {kind}'}; for JSON or CSV, try --option "
+            f"{'is not there' if type_name is None else f'is of type {type_name}'}; for JSON or CSV, try --option "
             f"inferTimestamp=true or --option inferSchema=true"
         )
     writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream
@@ -170,12 +170,12 @@ def _print(batch: DataFrame, number: int) -> None:
     sys.stdout.flush()
 
 
-def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
+def _open_source(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
     """Return a streaming DataFrame of a source. Spark infers the columns of files from the existing files. Raise
     ``ValueError`` if Spark cannot open the source.
     """
     inference = "spark.sql.streaming.schemaInference"
-    before = str(spark.conf.get(inference))
+    previous_setting = str(spark.conf.get(inference))
     spark.conf.set(inference, "true")
     try:
         reader = spark.readStream.format(source).options(**settings)
@@ -187,7 +187,7 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
         advice = _PACKAGE if "SOURCE" in condition[1] else ""
         raise ValueError(f"Spark cannot open the source {source}: {condition[2]}{advice}") from None
     finally:
-        spark.conf.set(inference, before)
+        spark.conf.set(inference, previous_setting)
 
 
 def _with_arrival_time(df: DataFrame, time: str) -> DataFrame:
@@ -202,7 +202,7 @@ def _with_arrival_time(df: DataFrame, time: str) -> DataFrame:
     return df.withColumn(time, F.current_timestamp())
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"cannot read --option {shown(text)}; write KEY=VALUE such as maxFilesPerTrigger=1")

@@ -39,8 +39,8 @@ _COLUMNS = {
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
 _COMPILE = "from spark_udaf.demo import command, frame; frame.{}(command.flights())"
-_COMPILING = ("compile_reducing", "compile_merging")  # functions of `spark_udaf.demo.frame`, each for one process
-_SAMPLE = 20_000  # the number of rows that need the same loops as all rows
+_COMPILING = ("compile_reducing", "compile_merging")  # functions of `spark_udaf.demo.frame`; each runs in a process
+_SAMPLE = 20_000  # the number of rows with which workers load the compiled loops; all rows need the same loops
 # A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
 # for a job of a few seconds.
 SETTINGS = {
@@ -72,7 +72,7 @@ def flights() -> pa.Table:
     return table.drop_columns(["time_hour", "minute"]).add_column(0, "ts", times)
 
 
-def _folder(text: str) -> Path:
+def _parse_folder(text: str) -> Path:
     if not is_name(text):
         raise click.BadParameter(f"{shown(text)} is not a folder; pass a folder, or omit --out")
     return Path(text)
@@ -84,7 +84,7 @@ def _folder(text: str) -> Path:
     default="demo-out",
     show_default=True,
     metavar="DIR",
-    callback=lambda ctx, option, text: _folder(text),
+    callback=lambda ctx, option, text: _parse_folder(text),
     help="Folder of the store and the plot; an earlier demo in it is replaced.",
 )
 def demo(out: Path) -> None:
@@ -97,38 +97,37 @@ def demo(out: Path) -> None:
         raise FileExistsError(
             f"{folder} is not the store of an earlier demo, so it was not changed; pass another --out"
         )
-    say = click.echo
-    say("reading the flights, and compiling the functions in two other processes …")
-    with compiling() as compilers:
+    click.echo("reading the flights, and compiling the functions in two other processes …")
+    with compile_in_processes() as compiler_processes:
         rows = flights()
-        say(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
+        click.echo(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
         with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
             started = time.perf_counter()
-            if engine is SPARK:  # its workers start, and load compiled code, while the rows are sent to Spark
-                is_compiled = all(compiler.poll() is not None for compiler in compilers)
-                pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if is_compiled else None)
-            say(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
+            if engine is SPARK:  # Spark's workers start, and load compiled code, while the rows are sent to Spark
+                has_compiled = all(compiler.poll() is not None for compiler in compiler_processes)
+                pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if has_compiled else None)
+            click.echo(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
             set_interrupt_message(STEPS)
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
             ended = time.perf_counter()
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
-    say(
+    click.echo(
         f"rolled up in {ended - started:.1f} s ({engine.name} took {started - begin:.1f} s to start); states: {chain}\n"
     )
-    show(store)
-    prove(rows, store)
-    picture = plot(store, out / "dep_delay.png")
-    say(f"\nstore {folder}   plot {picture}")
+    print_results(store)
+    verify_year(rows, store)
+    plot_file = plot(store, out / "dep_delay.png")
+    click.echo(f"\nstore {folder}   plot {plot_file}")
     if engine is SPARK and archive_in_background():
-        say("preparing faster starts of Spark in the background (once for this machine, about 20 s)")
-    say(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
+        click.echo("preparing faster starts of Spark in the background (once for this machine, about 20 s)")
+    click.echo(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
 
 
 @contextmanager
-def compiling() -> Iterator[list[subprocess.Popen[bytes]]]:
+def compile_in_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Compile the loops that the demo needs in two processes, while rows are read and Spark starts. Yield the
     processes, which end once the code of all loops is on disk.
     """
@@ -158,7 +157,7 @@ def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
     spark.range(0, 2, 1, 2).mapInArrow(TaskFunction(load), "id long").collect()
 
 
-def show(store: FrameStore) -> None:
+def print_results(store: FrameStore) -> None:
     """Print the results of the year for each airport, and the results of each month for one airport."""
     columns = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
     year = store.query("1y", keys=["origin"])
@@ -167,7 +166,7 @@ def show(store: FrameStore) -> None:
     print_table(months.select(columns), title="JFK, month by month")
 
 
-def prove(rows: pa.Table, store: FrameStore) -> None:
+def verify_year(rows: pa.Table, store: FrameStore) -> None:
     """Compare the states of the year that were merged from states of hours with states of the year that are reduced
     from the rows. Raise ``ValueError`` if their bits differ.
     """

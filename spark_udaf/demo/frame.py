@@ -30,7 +30,6 @@ FRAME = TiltFrame(
     },
 )
 
-
 # the frame with which the demo checks the states of the year
 YEARS = TiltFrame(levels=["1y"], time=FRAME.time, keys=FRAME.keys, timezone=FRAME.timezone, measures=FRAME.measures)
 _FEW = 300  # the number of rows for which loops are interpreted

@@ -30,7 +30,7 @@ def to_hdr_v2(states: Column | str) -> Column:
     Column of string
         Null for a null state. States of another function fail the job with an error that names the function.
     """
-    return _written(states, Hdr, hdr_v2.to_hdr_v2, "string")
+    return _messages_of(states, Hdr, hdr_v2.to_hdr_v2, "string")
 
 
 def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
@@ -89,7 +89,7 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
         If ``keys`` has another value.
     """
     _check_keys(keys)
-    return _written(states, Dds, partial(ddsketch_proto.to_dds_proto, keys=keys))
+    return _messages_of(states, Dds, partial(ddsketch_proto.to_dds_proto, keys=keys))
 
 
 def from_dds_proto(
@@ -153,7 +153,7 @@ def to_theta_sketch(states: Column | str) -> Column:
         As `aggr.interchange.theta_sketch.to_theta_sketch` writes them; null for a null state. States of another
         function fail the job with an error that names the function.
     """
-    return _written(states, ApproxCountDistinct, theta_sketch.to_theta_sketch)
+    return _messages_of(states, ApproxCountDistinct, theta_sketch.to_theta_sketch)
 
 
 def to_hll_sketch(states: Column | str) -> Column:
@@ -170,7 +170,7 @@ def to_hll_sketch(states: Column | str) -> Column:
         As `aggr.interchange.hll_sketch.to_hll_sketch` writes them; null for a null state. States of another function
         fail the job with an error that names the function.
     """
-    return _written(states, Hll, hll_sketch.to_hll_sketch)
+    return _messages_of(states, Hll, hll_sketch.to_hll_sketch)
 
 
 def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
@@ -209,15 +209,17 @@ def _check_keys(keys: Keys) -> None:
         )
 
 
-def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
-    """Return a Column with the values that the function ``to`` returns for the states. States of another function than
-    ``kind`` fail the job with an error that names the function.
+def _messages_of(
+    states: Column | str, kind: type[Function], encode: Callable[..., pa.Array], dtype: str = "binary"
+) -> Column:
+    """Return a Column with the values that the function ``encode`` returns for the states. States of another function
+    than ``kind`` fail the job with an error that names the function.
     """
 
     def write(state_column: pa.Array) -> pa.Array:
         function = function_of(state_column)
         if not isinstance(function, kind):
             raise TypeError(f"these are states of {function.name}, not of {kind.name}; pass states of {kind.name}")
-        return to(state_column, function)
+        return encode(state_column, function)
 
     return scalar_function(write, dtype)(column(states))

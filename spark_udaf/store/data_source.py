@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_udaf.store.options import from_options, warns
+from spark_udaf.store.options import from_options, should_warn
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
 from spark_udaf.versions.same_version import SentWithVersion
@@ -44,14 +44,14 @@ class TiltframeSource(DataSource):
         ``schema``.
         """
         query, rows_per_task = from_options(self.options)
-        if warns(self.options):
+        if should_warn(self.options):
             # Spark plans a data source in a separate process. The warnings therefore appear on standard error, and are
             # not raised in the process of the user.
             query.warn_of_missing()
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():
-                columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+                columns = ", ".join(f"{name} {type_name}" for name, type_name in types.items())
                 raise ValueError(
                     f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}; correct "
                     "the schema, or leave it out"
@@ -60,7 +60,7 @@ class TiltframeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that raises an error when Spark asks it for an offset, because a store cannot be streamed."""
-        return NoStream()
+        return UnsupportedStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise ValueError(
@@ -75,7 +75,7 @@ class TiltframeSource(DataSource):
         )
 
 
-class NoStream(DataSourceStreamReader):
+class UnsupportedStream(DataSourceStreamReader):
     """A reader of streams that raises an error when it is used, because Spark loses an error that is raised when a
     reader is created.
     """
@@ -92,8 +92,8 @@ class NoStream(DataSourceStreamReader):
 
 
 @dataclass(frozen=True)
-class Slice(InputPartition):
-    """The windows that one task reads: those that start in the range ``within``."""
+class WindowRange(InputPartition):
+    """The windows that one task reads. They start in ``time_range``."""
 
     within: Range
 
@@ -107,8 +107,8 @@ class TiltframeReader(SentWithVersion, DataSourceReader):
     rows_per_task: int
 
     def partitions(self) -> list[InputPartition]:
-        return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
+        return [WindowRange(time_range) for time_range in self.query.partitions(self.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
-        yield from read_range(self.query, partition.within, self.schema)
+        assert isinstance(partition, WindowRange)
+        yield from read_range(self.query, partition.time_range, self.schema)

@@ -77,14 +77,14 @@ def join(
     """
     check_store(store)
     arguments = Join(on, within=within, per=per, how=how, prefix=prefix, options=options)
-    planned = store.plan_join(arrow_schema(df), arguments)
-    check_distinct_names(planned.schema.names, df.sparkSession)
+    join_plan = store.plan_join(arrow_schema(df), arguments)
+    check_distinct_names(join_plan.schema.names, df.sparkSession)
     use_large_batches(df.sparkSession)
-    schema = planned.schema
+    schema = join_plan.schema
 
     def join_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tune_worker()
-        for table in planned.joined(gather_batches(batches)):
+        for table in join_plan.joined(gather_batches(batches)):
             yield from unsliced_batches(as_schema(table, schema), _BATCH_ROWS)
 
     return map_columns(df, df.columns, join_rows, schema)

@@ -17,15 +17,15 @@ from tiltframe.store.backends import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
-_TRUTHS = ("flat", "latest", "closed", "running")
-_TEXTS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
-_QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
+_BOOLEAN_FIELDS = ("flat", "latest", "closed", "running")
+_TEXT_FIELDS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
+_QUERY_FIELDS = (*_TEXT_FIELDS, *_BOOLEAN_FIELDS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
 # the default number of rows of states per task; if a row has a few kilobytes, a task needs some hundred megabytes
 ROWS_PER_TASK = 50_000
-_TABLE = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
+_CATALOG_OPTIONS = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
 
 
 def to_options(
@@ -40,8 +40,8 @@ def to_options(
         raise TypeError(f"storage_options must be a dict of names to options; got {storage_options!r}")
     if not isinstance(options.get("name"), str | None):
         raise TypeError(f"name must be text; got {options['name']!r}")
-    members = {**query.describe(), **{name: value for name, value in options.items() if value is not None}}
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in members.items()}
+    values = {**query.describe(), **{name: value for name, value in options.items() if value is not None}}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
     return {"path": absolute_uri(os.fspath(uri))} | texts
 
@@ -52,7 +52,7 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
     """
     # CREATE TABLE … USING tiltframe cannot work: for a table of its catalog, Spark passes the columns to the reader,
     # but not the options (PySpark 4.3, PythonDataSourceV2.getTable).
-    if options.keys() >= _TABLE:
+    if options.keys() >= _CATALOG_OPTIONS:
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
             "(path '…', per '…'), or su.read"
@@ -67,7 +67,7 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             "CREATE TEMPORARY VIEW name USING tiltframe OPTIONS (path '…', per '…')"
         )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
-    store = _store(options["path"], options.get("name"), storage)
+    store = _open_store(options["path"], options.get("name"), storage)
     if not {"per", "points"} & options.keys():
         levels = ", ".join(level.name for level in store.frame.levels)
         raise ValueError(
@@ -75,30 +75,30 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             f"or {AllTime().name}"
         )
     query = Query.from_dict({name: _option_value(name, options[name]) for name in _QUERY_FIELDS if name in options})
-    states = _truth("states", options.get("states", "false"))
+    states = _parse_bool("states", options.get("states", "false"))
     if len(query.sizes) > 1:
         raise ValueError(
             f"a DataFrame can have results of only one kind of window; got per={options['per']}; read each kind "
             "separately"
         )
     if states:
-        not_of_states = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
-        if not_of_states:
-            raise ValueError(f"states=true returns the states of the levels of the store; leave out {not_of_states[0]}")
+        unsupported = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
+        if unsupported:
+            raise ValueError(f"states=true returns the states of the levels of the store; leave out {unsupported[0]}")
         store.frame.level(query.sizes[0])
-    warns(options)
-    rows = _count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
+    should_warn(options)
+    rows = _parse_count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
     return store.plan(query, as_states=states, stored_types=True), rows
 
 
-def warns(options: Mapping[str, str]) -> bool:
+def should_warn(options: Mapping[str, str]) -> bool:
     """Return whether the reader warns of windows that have expired, and of measures that were added later."""
-    return _truth(WARN, options.get(WARN, "true"))
+    return _parse_bool(WARN, options.get(WARN, "true"))
 
 
-def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
-    """Return the store at a path or URI. Spark converts the path of a table to a URI with one slash, such as
-    ``file:/a``, which is also accepted.
+def _open_store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
+    """Return the store at a path or URI. A URI with one slash, such as ``file:/a``, is also accepted, because
+    Spark converts the path of a table to this form.
     """
     if path.startswith("file:/") and not path.startswith("file://"):
         path = "file://" + path.removeprefix("file:")
@@ -112,42 +112,42 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
 
 
 def _option_value(name: str, text: str) -> Any:
-    if name in _TRUTHS:
-        return _truth(name, text)
+    if name in _BOOLEAN_FIELDS:
+        return _parse_bool(name, text)
     if name == "fill" and text.strip().lower() in ("true", "false"):
-        return _truth(name, text)
+        return _parse_bool(name, text)
     if name == "points":
-        return _count(name, text)
+        return _parse_count(name, text)
     if name in ("measures", "keys"):
-        return _listed(name, text)
+        return _parse_names(name, text)
     if not (name == "per" and text.lstrip().startswith(("[", "{"))):
         return text.strip() if name == "per" else text
     return _from_json(name, text, "a window such as 1h")
 
 
-def _listed(name: str, text: str) -> Any:
+def _parse_names(name: str, text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         return [part.strip() for part in text.split(",") if part.strip()]
-    members = _from_json(name, text, "names separated by commas")
-    if isinstance(members, list) and not all(isinstance(member, str) for member in members):
+    values = _from_json(name, text, "names separated by commas")
+    if isinstance(values, list) and not all(isinstance(value, str) for value in values):
         raise ValueError(f"{name} must be names, separated by commas or as a list in JSON; got {text}")
-    return members
+    return values
 
 
-def _from_json(name: str, text: str, otherwise: str) -> Any:
+def _from_json(name: str, text: str, remedy: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"cannot read {name} {text!r} as JSON; write {otherwise}") from None
+        raise ValueError(f"cannot read {name} {text!r} as JSON; write {remedy}") from None
 
 
-def _truth(name: str, text: str) -> bool:
+def _parse_bool(name: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise ValueError(f"{name} must be true or false; got {text!r}")
     return text.strip().lower() == "true"
 
 
-def _count(name: str, text: str) -> int:
+def _parse_count(name: str, text: str) -> int:
     if not text.strip().isdigit() or int(text) < 1:
         raise ValueError(f"{name} must be a whole number of at least 1; got {text!r}")
     return int(text)

@@ -23,15 +23,15 @@ from aggr import Measure
 from aggr.arguments import is_name, shown
 from aggr.tables.state_plan import holder
 from spark_udaf.store.select import (
-    column_of,
-    moment_of,
-    parsed,
+    normalized_text,
+    parse_column,
+    parse_select,
     quoted,
     refuse,
-    same_text,
     text_of,
     time_group,
-    unqualified,
+    time_of_literal,
+    without_table_names,
 )
 from spark_udaf.store.source import read
 from spark_udaf.store.write import check_store
@@ -46,12 +46,12 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_COMPARING = (  # the expressions of sqlglot that are allowed in a condition on keys
+_IN_CONDITIONS = (  # the expressions of sqlglot that are allowed in a condition on keys
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
 _SUPPORTED = (  # the expressions of sqlglot that may contain groups and aggregates
-    *(*_COMPARING, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
+    *(*_IN_CONDITIONS, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
 )
 
@@ -109,13 +109,13 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
             "su.read"
         )
     schema = session.sql(query).schema  # Spark resolves all names, and raises an error for an invalid query
-    select = parsed(query)
+    select = parse_select(query)
     table = select.args["from_"].this
     source = exp.table_(table.this, db=table.args.get("db"))
-    return _Rewritten(store, session.table(text_of(source)).schema, select, exact).answer(session, schema)
+    return _RewrittenQuery(store, session.table(text_of(source)).schema, select, exact).answer(session, schema)
 
 
-class _Rewritten:
+class _RewrittenQuery:
     """A query of a table, rewritten as a query of the results of a store. The results have one column for each
     GROUP BY expression and each aggregate of the query.
     """
@@ -131,8 +131,8 @@ class _Rewritten:
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
             refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
-        # for each GROUP BY expression and each aggregate: its normalized text (`same_text`) -> the column of the
-        # store's results that contains its values
+        # The text (`normalized_text`) of each GROUP BY expression and each aggregate -> the column of the store's
+        # results that contains its values.
         self.columns: dict[str, str] = {}
         self.keys: list[str] = []
         self.per = "all"
@@ -143,15 +143,15 @@ class _Rewritten:
         for alias, source in self.aliases.items():
             if alias in self.types and not (isinstance(source, exp.Column) and source.name.lower() == alias):
                 refuse(f"the alias {alias}", "is also a column of the table; choose another alias")
-        self.grouped = select.args.get("group")
-        for group in self.grouped.expressions if self.grouped else []:
-            self._group(self._resolve_group(group))
+        self.group_by = select.args.get("group")
+        for group in self.group_by.expressions if self.group_by else []:
+            self._add_group(self._resolve_group(group))
         self.within, self.where = self._range_and_condition()
         self.projections = [self._rewrite_clause(item.unalias()) for item in select.expressions]
         self.clauses = [
             self._rewrite_clause(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
         ]
-        if self.clauses and not self.grouped:
+        if self.clauses and not self.group_by:
             refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
 
     def _resolve_group(self, group: exp.Expr) -> exp.Expr:
@@ -165,10 +165,10 @@ class _Rewritten:
             return self.aliases.get(group.name.lower(), group)
         return group
 
-    def _group(self, group: exp.Expr) -> None:
+    def _add_group(self, group: exp.Expr) -> None:
         if isinstance(group, exp.Column) and group.name.lower() in self.keys_of_frame:
             key = self.keys_of_frame[group.name.lower()]
-            self.columns[same_text(group)] = quoted(key)
+            self.columns[normalized_text(group)] = quoted(key)
             self.keys += [] if key in self.keys else [key]
             return
         size, column = time_group(group, self.store.frame.time)
@@ -178,39 +178,48 @@ class _Rewritten:
         if self.per not in ("all", size):
             refuse(f"the group {text_of(group)}", "is a second window, and only one is supported")
         self.per = size
-        self.columns[same_text(group)] = column
+        self.columns[normalized_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Return the range of time and the condition on keys that the WHERE clause consists of. Return None in the
-        place of a range or a condition that the clause does not contain. Raise ``ValueError`` for conditions that are
-        not supported.
+        """Return two values: the range of time, and the condition on keys in the WHERE clause. Each of them is None if
+        the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")
         parts: list[exp.Expr] = []
         if clause:
             parts = list(clause.this.flatten()) if isinstance(clause.this, exp.And) else [clause.this]
-        for part in parts:
-            condition = f"the condition {text_of(part)}"
-            names = {column.name.lower() for column in part.find_all(exp.Column)}
+        for condition_part in parts:
+            condition = f"the condition {text_of(condition_part)}"
+            names = {column.name.lower() for column in condition_part.find_all(exp.Column)}
             if names <= self.keys_of_frame.keys():
-                for node in part.walk():
-                    if not isinstance(node, _COMPARING):
+                for node in condition_part.walk():
+                    if not isinstance(node, _IN_CONDITIONS):
                         refuse(condition, f"contains {node.key}, which is not supported")
-                    if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
+                    if (
+                        isinstance(node, exp.Predicate)
+                        and not isinstance(node, exp.Is)
+                        and not self._has_equal_types(node)
+                    ):
                         refuse(condition, "compares a key with a value of another type")
-                conditions.append(f"({text_of(unqualified(part))})")
+                conditions.append(f"({text_of(without_table_names(condition_part))})")
                 continue
-            at = 0 if isinstance(part, exp.GTE) else 1
-            moment = moment_of(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
-            if moment is None or names != {self.store.frame.time.lower()} or not isinstance(part.this, exp.Column):
+            bound_index = 0 if isinstance(condition_part, exp.GTE) else 1
+            moment = (
+                time_of_literal(condition_part.expression) if isinstance(condition_part, exp.GTE | exp.LT) else None
+            )
+            if (
+                moment is None
+                or names != {self.store.frame.time.lower()}
+                or not isinstance(condition_part.this, exp.Column)
+            ):
                 refuse(
                     condition,
                     "is not supported: conditions must use only keys, or compare the time with a constant by >= or <",
                 )
-            if bounds[at] is not None:
+            if bounds[bound_index] is not None:
                 refuse(condition, "is a second bound of the time on the same side")
-            bounds[at] = moment
+            bounds[bound_index] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
             if int(window.starts(np.array([micros]))[0]) != micros:
@@ -220,68 +229,68 @@ class _Rewritten:
                 )
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
-    def _same_type(self, comparison: exp.Expr) -> bool:
+    def _has_equal_types(self, comparison: exp.Expr) -> bool:
         """Return whether a comparison needs no cast, because it compares texts only with texts, or integers only with
         integers.
         """
-        kinds = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
+        types = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
         literals = list(comparison.find_all(exp.Literal))
-        if all(isinstance(kind, StringType) for kind in kinds):
+        if all(isinstance(kind, StringType) for kind in types):
             return all(literal.is_string for literal in literals)
         are_integers = all(literal.is_int and int(literal.name) < 1 << 63 for literal in literals)
-        return are_integers and all(isinstance(kind, IntegralType) for kind in kinds)
+        return are_integers and all(isinstance(kind, IntegralType) for kind in types)
 
     def _rewrite_clause(self, clause: exp.Expr) -> str:
-        """Return the text of a clause in which groups and aggregates are replaced by columns of the store's results."""
+        """Return the text of a clause, with columns of the store's results in the place of groups and aggregates."""
 
-        def replaced(node: exp.Expr) -> exp.Expr:
-            if column := self.columns.get(same_text(node)):
-                return column_of(column)
+        def replace_node(node: exp.Expr) -> exp.Expr:
+            if column := self.columns.get(normalized_text(node)):
+                return parse_column(column)
             if isinstance(node, exp.AggFunc):
-                return column_of(self._aggregate(node))
+                return parse_column(self._add_aggregate(node))
             if isinstance(node, exp.Column):
                 name, owner = node.name.lower(), node.table.lower()
                 if owner == "window" and name in ("start", "end") and "window" in self.columns.values():
-                    return column_of(f"window.{name}")
+                    return parse_column(f"window.{name}")
                 if name == "window" and not owner and "window" in self.columns.values():
                     return node
                 if name in self.aliases and name not in self.types:
-                    return node if isinstance(clause, exp.Order) else self.aliases[name].transform(replaced)
+                    return node if isinstance(clause, exp.Order) else self.aliases[name].transform(replace_node)
             if not isinstance(node, _SUPPORTED) or isinstance(node, exp.Column):
                 refuse(text_of(node), "is not supported")
             return node
 
-        return text_of(clause.transform(replaced))
+        return text_of(clause.transform(replace_node))
 
-    def _aggregate(self, call: exp.AggFunc) -> str:
+    def _add_aggregate(self, call: exp.AggFunc) -> str:
         """Add the measure that has the same result and type as an aggregate, and return the name of its column. Raise
         ``ValueError`` if there is no such measure.
         """
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
-        column, make = call.this, calls.get(type(call))
+        column, make_measure = call.this, calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
-        if make is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
+        if make_measure is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
             refuse(
                 text_of(call),
                 "is not supported: only count, sum, min and max of a column have the same meaning in a store; "
                 "exact=False also allows avg",
             )
         name = "" if counts_rows else column.name.lower()
-        of_doubles = isinstance(self.types.get(name), FloatType | DoubleType)
-        of_text = isinstance(self.types.get(name), StringType) and type(call) in (exp.Sum, exp.Avg)
-        if of_text or (type(call) is exp.Sum and of_doubles and self.exact):
-            remedy = "cast the column to a number" if of_text else "pass exact=False to allow other last digits"
+        is_of_doubles = isinstance(self.types.get(name), FloatType | DoubleType)
+        is_of_text = isinstance(self.types.get(name), StringType) and type(call) in (exp.Sum, exp.Avg)
+        if is_of_text or (type(call) is exp.Sum and is_of_doubles and self.exact):
+            remedy = "cast the column to a number" if is_of_text else "pass exact=False to allow other last digits"
             refuse(
                 text_of(call),
                 f"adds doubles: in Spark, their sum depends on the order of rows, but not in a store; {remedy}",
             )
-        measure = make() if counts_rows else make(self.names.get(name, name))  # type: ignore[call-arg]
+        measure = make_measure() if counts_rows else make_measure(self.names.get(name, name))  # type: ignore[call-arg]
         if holder(self.store.frame.states, measure) is None:
             refuse(text_of(call), "is not a measure of the store")
-        into = f"__{len(self.measures)}"
-        self.measures[into] = measure
-        self.columns[same_text(call)] = into
-        return into
+        column_name = f"__{len(self.measures)}"
+        self.measures[column_name] = measure
+        self.columns[normalized_text(call)] = column_name
+        return column_name
 
     def answer(self, session: SparkSession, schema: StructType) -> DataFrame:
         """Return the result of the query, read from the store, with the names of ``schema``. Raise ``ValueError`` if
@@ -311,20 +320,20 @@ class _Rewritten:
             f"coalesce(max({name}), 0L) AS {name}" if measure.function.name == "count" else f"max({name}) AS {name}"
             for name, measure in self.measures.items()
         ]
-        if self.grouped:
+        if self.group_by:
             columns = ["*", f"{START} AS __time", f"named_struct('start', {START}, 'end', {END}) AS window"]
-        named = [
+        named_projections = [
             f"{projection} AS {quoted(column.name)}"
             for projection, column in zip(self.projections, schema, strict=True)
         ]
-        text = f"SELECT {', '.join(named)} FROM (SELECT {', '.join(columns)} FROM {{states}})"
+        text = f"SELECT {', '.join(named_projections)} FROM (SELECT {', '.join(columns)} FROM {{states}})"
         clauses = [re.sub("^HAVING", "WHERE", clause) for clause in self.clauses]
         result = session.sql(" ".join([text, *clauses]), states=states)
-        for own, other in zip(result.schema, schema, strict=True):
-            kinds = own.dataType.simpleString(), other.dataType.simpleString()
-            if kinds[0] != kinds[1]:
+        for result_column, table_column in zip(result.schema, schema, strict=True):
+            types = result_column.dataType.simpleString(), table_column.dataType.simpleString()
+            if types[0] != types[1]:
                 refuse(
-                    f"the column {other.name}",
-                    f"would have the type {kinds[0]} from the store, but has {kinds[1]} in the table",
+                    f"the column {table_column.name}",
+                    f"would have the type {types[0]} from the store, but has {types[1]} in the table",
                 )
         return result

@@ -17,7 +17,7 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2
 _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "kind"}
 
 
-def parsed(query: str) -> exp.Select:
+def parse_select(query: str) -> exp.Select:
     """Return the syntax tree of a query, which must be a single SELECT from one table. Raise ``ValueError`` for other
     queries. The word ``window`` is parsed as the name of a function, because after GROUP BY sqlglot would parse it as
     the beginning of the clause WINDOW.
@@ -38,7 +38,7 @@ def parsed(query: str) -> exp.Select:
     unsupported = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
     if unsupported or select.args.get("kind"):
         refuse(f"the clause {unsupported[0].strip('_') if unsupported else select.args['kind']}", "is not supported")
-    if any(inner is not select for inner in select.find_all(exp.Query)):
+    if any(subquery is not select for subquery in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not supported")
     group = select.args.get("group")
     if group is not None and any(clause for name, clause in group.args.items() if name != "expressions"):
@@ -59,8 +59,8 @@ def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
     """
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions
-        words = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
-        size, column = (f"{words[1]}{words[2][0].lower()}" if words else None), "window"
+        match = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
+        size, column = (f"{match[1]}{match[2][0].lower()}" if match else None), "window"
     elif isinstance(group, exp.TimestampTrunc):
         column_of_time = group.this
         size, column = _UNITS.get(group.text("unit").upper()), "__time"
@@ -70,21 +70,21 @@ def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
     return (size if is_time else None), column
 
 
-def moment_of(literal: exp.Expr) -> dt.datetime | None:
+def time_of_literal(literal: exp.Expr) -> dt.datetime | None:
     """Return the time of a literal: a text, or TIMESTAMP or DATE followed by a text. Return None for other literals."""
     if isinstance(literal, exp.Cast) and literal.to.this.name in ("TIMESTAMPTZ", "TIMESTAMP", "DATE"):
         literal = literal.this
-    is_moment = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
-    return dt.datetime.fromisoformat(literal.name).replace(tzinfo=dt.UTC) if is_moment else None
+    is_time_literal = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
+    return dt.datetime.fromisoformat(literal.name).replace(tzinfo=dt.UTC) if is_time_literal else None
 
 
-def column_of(text: str) -> exp.Expr:
+def parse_column(text: str) -> exp.Expr:
     """Return the expression for the text of a column in SQL, such as ``window.start``."""
     column: exp.Expr = exp.maybe_parse(text, dialect=_SPARK)
     return column
 
 
-def unqualified(tree: exp.Expr) -> exp.Expr:
+def without_table_names(tree: exp.Expr) -> exp.Expr:
     """Return an expression in which the names of columns are not qualified by the name of a table. They remain
     unambiguous, because the query reads only one table. ``window.start`` and ``window.end`` are not changed.
     """
@@ -93,11 +93,11 @@ def unqualified(tree: exp.Expr) -> exp.Expr:
     )
 
 
-def same_text(tree: exp.Expr) -> str:
+def normalized_text(tree: exp.Expr) -> str:
     """Return the normalized text of a group or an aggregate. Texts that differ only in the case or the quotes of names
     are equal.
     """
-    return text_of(unqualified(tree)).replace("`", "").lower()
+    return text_of(without_table_names(tree)).replace("`", "").lower()
 
 
 def text_of(tree: exp.Expr) -> str:
@@ -110,6 +110,6 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def refuse(part: str, why: str) -> NoReturn:
+def refuse(part: str, reason: str) -> NoReturn:
     """Raise ``ValueError`` for a part of a query that cannot be answered from a store, with the reason."""
-    raise ValueError(f"{part} {why}; run this query on the table with Spark")
+    raise ValueError(f"{part} {reason}; run this query on the table with Spark")

@@ -144,7 +144,7 @@ def read(
     """
     query = Query(per, within=within, where=where, measures=measures, keys=keys, **members)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, warn=False)
-    return _warned(_load(spark, options), options)
+    return _with_warnings(_load(spark, options), options)
 
 
 def read_states(
@@ -194,10 +194,10 @@ def read_states(
     """
     query = Query(per, within, where, now=now)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True, warn=False)
-    return _warned(_load(spark, options), options)
+    return _with_warnings(_load(spark, options), options)
 
 
-def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
+def _with_warnings(table: DataFrame, options: dict[str, str]) -> DataFrame:
     """Emit the warnings of `tiltframe.FrameStore.query`, and return the DataFrame unchanged. The data source cannot
     emit them as warnings of this process, because Spark plans it in another process.
     """

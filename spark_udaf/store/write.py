@@ -202,37 +202,37 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
     driver. Return the result of ``change.commit``.
     """
     frame = change.frame
-    sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
+    shuffled_schema = states_schema.insert(0, pa.field(COARSE, INSTANT))
 
-    def first(batches: Batches) -> Iterator[pa.Table]:
+    def checked_states(batches: Batches) -> Iterator[pa.Table]:
         for table in gather_batches(batches):
             states = as_schema(table, states_schema)
             checked_instants(states, START)
-            for at, name in enumerate(states_schema.names):
+            for column_index, name in enumerate(states_schema.names):
                 # In key columns, -0.0 becomes 0.0, and every NaN gets the same bits, so that equal keys have one shard.
                 if name in frame.keys:
-                    states = states.set_column(at, name, key_column(states.column(name)))
+                    states = states.set_column(column_index, name, key_column(states.column(name)))
             yield with_coarsest_start(states, frame)
 
     def reduce(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
-        return as_states(first(batches))
+        return as_states(checked_states(batches))
 
     def merge(states: pa.Table) -> pa.Table:
-        return _receipt(change.write(states.drop_columns([COARSE])))
+        return _receipt_table(change.write(states.drop_columns([COARSE])))
 
-    def plan() -> TwoPhasePlan:
+    def create_plan() -> TwoPhasePlan:
         return TwoPhasePlan(
             source=source,
             columns=states_schema.names,
             keys=frame.keys,
             reduce=reduce,
-            partial=sharded,
+            partial_schema=shuffled_schema,
             shard_by=[COARSE, *frame.keys],
             merge=merge,
             result=RECEIPTS,
         )
 
-    return change.commit(_receipts(plan))
+    return change.commit(_run_job(create_plan))
 
 
 def rollup_into(
@@ -315,15 +315,15 @@ def _roll_up_into(
     store.frame.check(schema)
     change = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 
-    def then(levels: Levels) -> pa.Table:
-        return _receipt(change.write_rolled_up(joined(levels, change.frame)))
+    def write_levels(levels: Levels) -> pa.Table:
+        return _receipt_table(change.write_rolled_up(joined(levels, change.frame)))
 
-    def plan() -> TwoPhasePlan:
+    def create_plan() -> TwoPhasePlan:
         # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
         # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
-        return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, can_finish=False)
+        return plan_rollup(source, schema, change.frame, then=write_levels, result=RECEIPTS, can_finish=False)
 
-    receipts = _receipts(plan)
+    receipts = _run_job(create_plan)
     if watermark is not None:
         stream, delay_us = watermark
         change = change.of_stream(stream, receipts, delay_us)
@@ -336,16 +336,16 @@ def check_store(store: FrameStore) -> None:
         raise TypeError(f"expected a store, such as tiltframe.FrameStore('s3://bucket/path', frame); got {store!r}")
 
 
-def _receipt(receipt: str) -> pa.Table:
+def _receipt_table(receipt: str) -> pa.Table:
     return pa.table({"receipt": [receipt]})
 
 
-def _receipts(plan: Callable[[], TwoPhasePlan]) -> list[str]:
-    """Run the job of the plan, and return the receipts of its tasks. Raise `NotConserved` if there are results, and
-    they do not contain each shard exactly once.
+def _run_job(create_plan: Callable[[], TwoPhasePlan]) -> list[str]:
+    """Create a plan, run its job, and return the receipts of its tasks. Raise `NotConserved` if the job has returned
+    results, but not the results of each shard exactly once.
     """
     with raise_task_error():
-        job = plan()
+        job = create_plan()
         rows = job.run().collect()
     check_all_shards([shard for row in rows for shard in row[SHARDS]], job.numbers)
     return [row["receipt"] for row in rows if row["receipt"] is not None]
@@ -410,17 +410,25 @@ def backfill(
             f"DataFrame has {dict(rows.dtypes).get(time, 'no such column')}; add the column, or cast it to TIMESTAMP"
         )
 
-    def times() -> Range:
+    def time_range_of_rows() -> Range:
         first, last = rows.select(F.unix_micros(F.min(time)), F.unix_micros(F.max(time))).collect()[0]
         return (0, 0) if first is None else (first, last + 1)
 
-    def add(_: object, time_range: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
-        low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
+    def add(_: object, time_range: Range, writer_name: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+        low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=moment)) for moment in time_range)
         # Rows without a time do not belong to any range. They are included in every range, so that the rollup raises an
         # error for them. Otherwise, they would be skipped silently.
-        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
-        return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
+        is_in_range = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
+        return rollup_into(rows.where(is_in_range), store, writer_name, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")
-    plan = Backfill.by(store.frame, writer, chunk=chunk, newest_first=newest_first, within=within, times=times, add=add)
-    return plan.follow(store, {}, progress)
+    job_plan = Backfill.by(
+        store.frame,
+        writer,
+        chunk=chunk,
+        newest_first=newest_first,
+        within=within,
+        times=time_range_of_rows,
+        add=add,
+    )
+    return job_plan.follow(store, {}, progress)

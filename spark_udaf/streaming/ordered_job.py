@@ -22,15 +22,15 @@ from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content, read_message, shard_messages
 from spark_udaf.plan.two_phase import keys_as_in_states
-from spark_udaf.streaming.shard_job import IN, NUMBER, Job
+from spark_udaf.streaming.shard_job import NUMBER, SHARD_INPUT, Job
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import OrderedStream
 from tiltframe.streaming.saved import Saved
 
-# The maximum number of messages of a task. The messages of task n are numbered from n * _TASK in the column `NUMBER`,
-# so that a shard can order them by task and then by arrival.
-_TASK = 1 << 32
+# The maximum number of messages of a task. The messages of task n are numbered from n * _MESSAGES_PER_TASK in the
+# column `NUMBER`, so that a shard can order them by task and then by arrival.
+_MESSAGES_PER_TASK = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class OrderedJob(Job):
     """The work of the shards of a stream of ordered windows. Spark pickles it for its tasks."""
 
     input_schema: pa.Schema  # the schema of the rows of the stream
-    kind: type[OrderedAggregator]
+    aggregator_class: type[OrderedAggregator]
     query: OrderedQuery
     shards: int  # the number of shards
 
@@ -48,7 +48,7 @@ class OrderedJob(Job):
         return self.query.columns_in(self.input_schema.names)
 
     @cached_property
-    def inside(self) -> OrderedQuery:
+    def shard_query(self) -> OrderedQuery:
         """The query that a shard runs. In contrast to `query`, all of its keys are names of columns. If a key of
         `query` is an expression, tasks compute its values before the shuffle, and the key here is the name of the
         column with these values.
@@ -58,64 +58,70 @@ class OrderedJob(Job):
     @property
     def _computed_keys(self) -> dict[str, str]:
         """The keys that are expressions, as a dict from the name of a column to its expression."""
-        pairs = zip(self.inside.keyed_by.values(), self.query.keyed_by.values(), strict=True)
+        pairs = zip(self.shard_query.keyed_by.values(), self.query.keyed_by.values(), strict=True)
         return {name: text for name, text in pairs if name != text}
 
     @cached_property
-    def rows(self) -> pa.Schema:
+    def row_schema(self) -> pa.Schema:
         """The schema of shuffled rows."""
         schema = pa.schema([self.input_schema.field(name) for name in self.columns])
         return pa.schema([*schema, *key_fields(self._computed_keys, schema)])
 
     @cached_property
-    def emitted(self) -> pa.Schema:
-        nothing = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
-        return self.kind.of(self.query).finish(nothing).schema
+    def emitted_schema(self) -> pa.Schema:
+        no_rows = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
+        return self.aggregator_class.of(self.query).finish(no_rows).schema
 
-    def result(self, states: bool, flat: bool) -> pa.Schema:
+    def result_schema(self, states: bool, flat: bool) -> pa.Schema:
         """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
         true, the fields of records are separate columns.
         """
-        schema = self.emitted if states else self.kind.of(self.query).results(self.emitted.empty_table()).schema
+        schema = (
+            self.emitted_schema
+            if states
+            else self.aggregator_class.of(self.query).results(self.emitted_schema.empty_table()).schema
+        )
         return flat_schema(schema) if flat else schema
 
     def _messages(self, batches: Batches, task: int) -> Batches:
-        number = task * _TASK
+        number = task * _MESSAGES_PER_TASK
         if not task:
-            yield self._waking(number)
+            yield self._wake_messages(number)
         for batch in batches:
             table, _, keys = keyed(pa.Table.from_batches([batch]), self.query.keyed_by, self.columns)
             for name in self.query.keyed_by:
-                if (column := self.inside.keyed_by[name]) in self._computed_keys:
+                if (column := self.shard_query.keyed_by[name]) in self._computed_keys:
                     table = table.append_column(column, normalize(keys[name]))
-            located = keys_as_in_states(keys)
-            for messages in shard_messages(as_schema(table, self.rows), located, self.numbers, Content.ROWS):
-                places = pa.array(range(number + 1, number + 1 + messages.num_rows), pa.int64())
+            shard_columns = keys_as_in_states(keys)
+            for messages in shard_messages(
+                as_schema(table, self.row_schema), shard_columns, self.numbers, Content.ROWS
+            ):
+                message_numbers = pa.array(range(number + 1, number + 1 + messages.num_rows), pa.int64())
                 number += messages.num_rows
-                yield pa.RecordBatch.from_arrays([*messages.columns, places], schema=IN)
+                yield pa.RecordBatch.from_arrays([*messages.columns, message_numbers], schema=SHARD_INPUT)
 
-    def begun(self) -> OrderedStream:
+    def create_windows(self) -> OrderedStream:
         """Return the `OrderedStream` of a new shard. An empty table sets the types of its columns, so that the
         watermark can be advanced before the first row arrives.
         """
-        stream = OrderedStream(self.kind.of(self.inside))
-        stream.add_rows(self.rows.empty_table())
+        stream = OrderedStream(self.aggregator_class.of(self.shard_query))
+        stream.add_rows(self.row_schema.empty_table())
         return stream
 
-    def loaded(self, state: Saved) -> OrderedStream:
+    def load_windows(self, state: Saved) -> OrderedStream:
         """Return the stream of a shard from its saved state. Raise ``ValueError`` if the windows of the saved state
         differ from those of the query.
         """
-        return OrderedStream.from_ipc(state, self.kind.of(self.inside))
+        return OrderedStream.from_ipc(state, self.aggregator_class.of(self.shard_query))
 
-    def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the rows in the messages of a batch to the stream. Return None: late rows are only counted here, whereas
-        `ShardJob.take` may return them.
+    def add_messages(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
+        """Add the rows in the messages of a batch to the stream. Return None, because late rows are only counted here,
+        whereas `ShardJob.add_messages` may return them.
         """
-        ordered = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
-        batches = [read_message(message.message, self.rows) for message in ordered]
+        sorted_messages = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
+        batches = [read_message(message.message, self.row_schema) for message in sorted_messages]
         if batches:
-            stream.add_rows(pa.Table.from_batches(batches, self.rows))
+            stream.add_rows(pa.Table.from_batches(batches, self.row_schema))
         return None
 
     def advance(self, stream: OrderedStream, watermark: int | None, now: int | None) -> pa.Table:
@@ -124,8 +130,8 @@ class OrderedJob(Job):
         """
         return stream.advance(watermark)
 
-    def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
+    def read_emitted(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
         """Return the emitted rows of a message, as states or as results with the schema ``result``."""
-        table = pa.Table.from_batches([read_message(message, self.emitted)])
-        table = table if states else self.kind.of(self.query).results(table)
+        table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
+        table = table if states else self.aggregator_class.of(self.query).results(table)
         return as_schema(flattened(table) if flat else table, result)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
+from spark_udaf.streaming.shard_job import EMITTED_MESSAGE, ShardJob, metric_names
 from spark_udaf.streaming.shards import ShardWindows
 from spark_udaf.versions.same_version import SentWithVersion
 
@@ -28,7 +28,7 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
         returns it. Spark sends both to the tasks.
         """
         self._shards = ShardWindows(job, timers)
-        self._names = (OUT, *names_of(job.levels))
+        self._column_names = (EMITTED_MESSAGE, *metric_names(job.levels))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._shards.init(handle)
@@ -37,7 +37,7 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
         shard = key[0] if isinstance(key, tuple) else key
-        yield from self._frames(self._shards.handleInputRows(shard, _rows(rows), timerValues))
+        yield from self._frames(self._shards.handleInputRows(shard, _rows_of(rows), timerValues))
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
@@ -50,21 +50,23 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
     def _frames(self, rows: Iterator[Row]) -> Iterator[pd.DataFrame]:
         for row in rows:
             values = row.asDict()
-            yield pd.DataFrame({name: pd.Series([values.get(name)], dtype=object) for name in self._names})
+            yield pd.DataFrame({name: pd.Series([values.get(name)], dtype=object) for name in self._column_names})
 
 
-def _rows(frames: Iterator[pd.DataFrame]) -> Iterator[Row]:
+def _rows_of(frames: Iterator[pd.DataFrame]) -> Iterator[Row]:
     for frame in frames:
         for values in frame.to_dict("records"):
             yield Row(**_without_nan(values))
 
 
 def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a row as Spark sent them: None in the place of NaN, and ``int`` in the place of ``float``.
-    pandas converts nulls to NaN, and whole numbers in columns with nulls to floats.
+    """Return the values of a row with None in the place of NaN, and with ``int`` in the place of ``float``.
+
+    Messages have no columns of doubles. A float is therefore a null, which pandas converts to NaN, or a whole number in
+    a column with nulls, which pandas converts to a float. Floats represent whole numbers up to 2^53 exactly.
     """
-    return {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {name: _whole_number(value) if isinstance(value, float) else value for name, value in values.items()}
 
 
-def _number(value: float) -> int | None:
+def _whole_number(value: float) -> int | None:
     return None if value != value else int(value)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import listed, nearest, shown
 from spark_udaf.plan.session import PARTITIONS
-from spark_udaf.streaming.shard_job import OBSERVED, read_counted
+from spark_udaf.streaming.shard_job import OBSERVED, read_metrics
 from tiltframe import FrameStore
 from tiltframe.streaming import Progress
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Query id -> the store and the name of the stream. The query itself cannot have these attributes, because Spark creates
 # new StreamingQuery objects for the same query.
-_started: dict[str, tuple[FrameStore, str]] = {}
+_stores_and_streams: dict[str, tuple[FrameStore, str]] = {}
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
@@ -76,7 +76,7 @@ class IntoProgress:
     batch : int, optional
         The number of the last batch in the store; None before the first.
     waiting_parts : level -> int
-        The number of parts of all writers that are not compacted. Queries are slower if many parts wait for compaction.
+        The number of parts of all writers that are not compacted. Many such parts make queries slower.
     """
 
     writer: str
@@ -88,12 +88,12 @@ class IntoProgress:
         return asdict(self)
 
 
-def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
-    """Remember the store and the stream of a query, for `progress`."""
-    _started[query.id] = (store, stream)
+def register_query(query: StreamingQuery, store: FrameStore, stream: str) -> None:
+    """Register the store and the stream of a query, so that `progress` finds them."""
+    _stores_and_streams[query.id] = (store, stream)
 
 
-def _is_ours(numbers: Any) -> bool:
+def _is_of_open_windows(numbers: Any) -> bool:
     """Return whether a metric in Spark's progress belongs to a stream of open windows."""
     return numbers is not None and {"late_rows", "emitted_rows"} <= numbers.asDict().keys()
 
@@ -131,26 +131,35 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
         su.progress(query).waiting_parts
         su.progress(query).late_rows
     """
-    if getattr(query, "id", None) in _started:
-        store, stream = _started[query.id]
+    if getattr(query, "id", None) in _stores_and_streams:
+        store, stream = _stores_and_streams[query.id]
         writer = writer_of(stream, query.id)
         return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())
     batches = list(getattr(query, "recentProgress", ()))
     metrics = [batch["observedMetrics"] or {} for batch in batches]
-    names = sorted({metric for of_batch in metrics for metric, numbers in of_batch.items() if _is_ours(numbers)})
+    names = sorted(
+        {
+            metric
+            for batch_metrics in metrics
+            for metric, numbers in batch_metrics.items()
+            if _is_of_open_windows(numbers)
+        }
+    )
     if name is None and len(names) > 1:
         raise ValueError(f"the query has several streams, {listed(names)}; choose one with progress(query, name=…)")
     if name is not None and names and name not in names:
         raise ValueError(f"the query has no stream {shown(name)}; {nearest(name, names)}")
-    chosen = name or (names[0] if names else OBSERVED)
-    observed = [of_batch.get(chosen) for of_batch in metrics]
-    for numbers in reversed(observed):
+    stream_name = name or (names[0] if names else OBSERVED)
+    numbers_of_batches = [batch_metrics.get(stream_name) for batch_metrics in metrics]
+    for numbers in reversed(numbers_of_batches):
         if numbers is not None and numbers["rows"] is not None:
-            return read_counted(numbers.asDict())
-    unobserved = [
-        batch for batch, numbers in zip(batches, observed, strict=True) if numbers is None and batch["numInputRows"]
+            return read_metrics(numbers.asDict())
+    batches_without_numbers = [
+        batch
+        for batch, numbers in zip(batches, numbers_of_batches, strict=True)
+        if numbers is None and batch["numInputRows"]
     ]
-    if hasattr(query, "recentProgress") and not unobserved:
+    if hasattr(query, "recentProgress") and not batches_without_numbers:
         return Progress()
     raise ValueError(
         "progress needs a query that su.stream_into started in this process, or a query over the result of "

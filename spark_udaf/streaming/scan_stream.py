@@ -51,19 +51,18 @@ from tiltframe.event_time import INSTANT, event_times
 Reduce: TypeAlias = Callable[[Batches, int], Batches]
 # A function that receives the names of all columns, and returns the names of the columns to read.
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-_FILE = (
-    "path string, modificationTime timestamp, length bigint, content binary"  # the schema of Spark's source binaryFile
-)
+# the schema of Spark's source binaryFile
+_FILE_SCHEMA = "path string, modificationTime timestamp, length bigint, content binary"
 _PATH, _LENGTH, _SHARE = "path", "length", "share"
 _LATEST = pa.field("latest", INSTANT)
 
 
 @dataclass(frozen=True)
-class Arriving:
+class ArrivingFiles:
     """The folder in which files arrive, and the columns and rows to read. The object can be pickled for the tasks."""
 
     folder: str  # the path or URI of the folder, as Spark reads it
-    place: str  # the path of the folder in ``filesystem``
+    folder_path: str  # the path of the folder in ``filesystem``
     filesystem: fs.FileSystem
     schema: pa.Schema  # the schema of the rows, including partition columns, whose values are in folder names
     filters: pc.Expression | None  # a condition on rows; None selects all rows
@@ -71,33 +70,33 @@ class Arriving:
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
         """Return a dataset of files. ``paths`` are the paths that Spark has listed."""
-        files = sorted(map(self.place_of, paths))
-        return dataset_of(files, self.filesystem, self.partitioning, schema=self.schema, base=self.place)
+        files = sorted(map(self.path_of, paths))
+        return dataset_of(files, self.filesystem, self.partitioning, schema=self.schema, base=self.folder_path)
 
     def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
         """Return a scan of the files of one batch. ``paths`` are the paths that Spark has listed."""
         return ParquetScan(spark, self.dataset(paths), self.filters, None)
 
-    def place_of(self, path: str) -> str:
+    def path_of(self, path: str) -> str:
         """Return the path in ``filesystem`` of a file that Spark listed."""
-        inside = _inside(path).removeprefix(_inside(self.folder).rstrip("/"))
-        return self.place.rstrip("/") + inside
+        relative_path = _path_in_uri(path).removeprefix(_path_in_uri(self.folder).rstrip("/"))
+        return self.folder_path.rstrip("/") + relative_path
 
-    def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
+    def pieces_of_share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
         """Return the parts of the files of a batch that one of several tasks reads. ``share`` is the index of the task,
         and ``shares`` is the number of tasks.
 
         ``lengths`` maps the path of each file to its size in bytes.
         """
-        lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
+        lengths_by_path = {self.path_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
-        file_lengths = [lengths_by_place[f.path] for f in fragments]
+        file_lengths = [lengths_by_path[f.path] for f in fragments]
 
-        def sizes(at: int) -> list[int]:
-            return [group.total_byte_size for group in fragments[at].row_groups]
+        def sizes(index: int) -> list[int]:
+            return [group.total_byte_size for group in fragments[index].row_groups]
 
-        chosen = share_of(file_lengths, sizes, share, shares)
-        return [Piece(fragments[at].path, groups, fragments[at].partition_expression) for at, groups in chosen]
+        pieces = share_of(file_lengths, sizes, share, shares)
+        return [Piece(fragments[index].path, groups, fragments[index].partition_expression) for index, groups in pieces]
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class ParquetStream:
     """Parquet files that arrive in a folder, to be read in Spark's Python workers; see `scan_parquet_stream`."""
 
     spark: SparkSession
-    arriving: Arriving = field(repr=False)
+    files: ArrivingFiles = field(repr=False)
     delay_us: int | None
     options: Mapping[str, str]
     tasks: int
@@ -113,10 +112,10 @@ class ParquetStream:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows, including partition columns, whose values are in the names of folders."""
-        return self.arriving.schema
+        return self.files.schema
 
-    def input_schema(self, read: Read) -> pa.Schema:
-        """Return the schema of the rows of the files. ``read`` is ignored."""
+    def input_schema(self, names_to_read: Read) -> pa.Schema:
+        """Return the schema of the rows of the files. ``names_to_read`` is ignored."""
         return self.schema
 
     def delay_of(self, time: str) -> int | None:
@@ -132,8 +131,8 @@ class ParquetStream:
 
     def paths(self) -> DataFrame:
         """Return a stream of the paths of files and their lengths in bytes. Spark does not read their contents."""
-        reader = self.spark.readStream.format("binaryFile").schema(_FILE).options(**self.options)
-        return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
+        reader = self.spark.readStream.format("binaryFile").schema(_FILE_SCHEMA).options(**self.options)
+        return reader.load(self.files.folder).select(_PATH, _LENGTH)
 
     def map(
         self,
@@ -153,7 +152,7 @@ class ParquetStream:
         Each message has the latest event time in the column ``time`` that the task has read so far. Spark computes the
         watermark from these times. If the column contains dates, they are days in ``timezone``.
         """
-        arriving, tasks = self.arriving, self.tasks
+        files, tasks = self.files, self.tasks
         # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
         # each path is repeated with one number per task, and Spark partitions the repeated paths by the hash of the
         # number. `shard_numbers` chooses the numbers so that each of them is put into another partition.
@@ -161,23 +160,23 @@ class ParquetStream:
         shares = {number: share for share, number in enumerate(numbers)}
 
         def read(batches: Batches) -> Batches:
-            files = [row for batch in batches for row in batch.to_pylist()]
-            if files:
-                lengths = {row[_PATH]: row[_LENGTH] for row in files}
-                share = shares[files[0][_SHARE]]
-                pieces = arriving.share(lengths, share, tasks)
-                inside = columns_in_files(keys, (piece.partition_condition for piece in pieces))
+            file_rows = [row for batch in batches for row in batch.to_pylist()]
+            if file_rows:
+                lengths = {row[_PATH]: row[_LENGTH] for row in file_rows}
+                share = shares[file_rows[0][_SHARE]]
+                pieces = files.pieces_of_share(lengths, share, tasks)
+                key_columns = columns_in_files(keys, (piece.partition_condition for piece in pieces))
                 selection = Selection(
-                    schema=arriving.schema,
+                    schema=files.schema,
                     columns=columns,
-                    keys=inside,
-                    filters=arriving.filters,
-                    filesystem=arriving.filesystem,
+                    keys=key_columns,
+                    filters=files.filters,
+                    filesystem=files.filesystem,
                 )
                 rows = selection.rows(pieces)
                 latest: int | None = None
 
-                def seen() -> Batches:
+                def track_latest() -> Batches:
                     nonlocal latest
                     for batch in rows:
                         if batch.num_rows:
@@ -185,21 +184,21 @@ class ParquetStream:
                             latest = newest if latest is None else max(newest, latest)
                         yield batch
 
-                for batch in reduce(seen(), share):
-                    repeated = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
-                    yield versions.append_column(batch, _LATEST, repeated)
+                for batch in reduce(track_latest(), share):
+                    latest_column = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
+                    yield versions.append_column(batch, _LATEST, latest_column)
 
         shares_of_files = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers))))
-        read_here = shares_of_files.repartition(tasks, _SHARE).mapInArrow(
+        messages = shares_of_files.repartition(tasks, _SHARE).mapInArrow(
             TaskFunction(read), spark_schema(schema.append(_LATEST))
         )
         if self.delay_us is not None:
-            read_here = read_here.withWatermark(_LATEST.name, f"{self.delay_us} microseconds")
-        return read_here.select(*schema.names)
+            messages = messages.withWatermark(_LATEST.name, f"{self.delay_us} microseconds")
+        return messages.select(*schema.names)
 
     def __repr__(self) -> str:
-        only = "" if self.arriving.filters is None else f" where {self.arriving.filters}"
-        return f"ParquetStream({self.arriving.folder}{only})"
+        only = "" if self.files.filters is None else f" where {self.files.filters}"
+        return f"ParquetStream({self.files.folder}{only})"
 
 
 def share_of(
@@ -221,23 +220,23 @@ def share_of(
     def share_at(byte: int) -> int:
         return min(byte * shares // total, shares - 1)
 
-    chosen: list[tuple[int, list[int] | None]] = []
+    pieces: list[tuple[int, list[int] | None]] = []
     end = 0
-    for at, length in enumerate(lengths):
+    for index, length in enumerate(lengths):
         begin, end = end, end + length
         if share_at(begin) == share_at(max(end - 1, begin)):
             if share_at(begin) == share:
-                chosen.append((at, None))
+                pieces.append((index, None))
             continue
-        totals = list(accumulate(sizes(at)))
+        totals = list(accumulate(sizes(index)))
         middles = (
             begin + length * (2 * total - size) // (2 * totals[-1])
-            for total, size in zip(totals, sizes(at), strict=True)
+            for total, size in zip(totals, sizes(index), strict=True)
         )
         groups = [group for group, middle in enumerate(middles) if share_at(middle) == share]
         if groups:
-            chosen.append((at, groups))
-    return chosen
+            pieces.append((index, groups))
+    return pieces
 
 
 def scan_parquet_stream(
@@ -315,33 +314,33 @@ def scan_parquet_stream(
     delay = None if watermark is None else read_duration(watermark, "delay of the watermark")
     source_options = {} if options is None else options
     settings = dict(checked_mapping(source_options, "options", "settings of Spark's source of files"))
-    number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
+    task_count = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
     (path,) = paths_of([folder])
-    named, place, filesystem = _located(path, filesystem)
+    spark_folder, folder_path, filesystem = _locate_folder(path, filesystem)
     condition = expression_of(filters)
     if schema is None:
-        schema = _schema_of(place, filesystem, partitioning)
+        schema = _schema_of(folder_path, filesystem, partitioning)
     checked_type(schema, pa.Schema, "schema")
-    arriving = Arriving(
-        folder=named,
-        place=place,
+    files = ArrivingFiles(
+        folder=spark_folder,
+        folder_path=folder_path,
         filesystem=filesystem,
         schema=schema,
         filters=condition,
         partitioning=partitioning,
     )
     try:
-        empty = arriving.dataset([])
-        scanner(empty, schema, schema.names, condition)  # This raises an error if a filter names a missing column.
+        no_files = files.dataset([])
+        scanner(no_files, schema, schema.names, condition)  # This raises an error if a filter names a missing column.
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
             f"cannot scan {path}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"
         ) from None
     texts = {name: str(value) for name, value in settings.items()}
-    return ParquetStream(spark=spark, arriving=arriving, delay_us=delay, options=texts, tasks=number)
+    return ParquetStream(spark=spark, files=files, delay_us=delay, options=texts, tasks=task_count)
 
 
-def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
+def _locate_folder(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
     """Return three values: the URI under which Spark reads a folder, the path of the folder in pyarrow's filesystem,
     and this filesystem. Raise an error if ``path`` has wildcards or is not an existing folder.
     """
@@ -351,31 +350,31 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
             "select files in a folder"
         )
     if filesystem is None:
-        (place,), filesystem = filesystem_paths([re.sub("^s3[an]://", "s3://", path)], None)
+        (folder_path,), filesystem = filesystem_paths([re.sub("^s3[an]://", "s3://", path)], None)
     elif "://" not in path:
-        place = path
+        folder_path = path
     else:
-        place = _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
-    if filesystem.get_file_info(place).type != fs.FileType.Directory:
+        folder_path = _path_in_uri(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
+    if filesystem.get_file_info(folder_path).type != fs.FileType.Directory:
         raise FileNotFoundError(f"the folder {path} does not exist; create it before the stream starts")
     if isinstance(filesystem, fs.LocalFileSystem):
-        return f"file://{Path(place).absolute()}", str(Path(place).absolute()), filesystem
-    return re.sub("^s3n?://", "s3a://", path), place, filesystem
+        return f"file://{Path(folder_path).absolute()}", str(Path(folder_path).absolute()), filesystem
+    return re.sub("^s3n?://", "s3a://", path), folder_path, filesystem
 
 
-def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning) -> pa.Schema:
+def _schema_of(folder_path: str, filesystem: fs.FileSystem, partitioning: Partitioning) -> pa.Schema:
     try:
-        return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
+        return dataset_of(files_in(folder_path, filesystem), filesystem, partitioning, base=folder_path).schema
     except FileNotFoundError as error:
         raise ValueError(
             f"the schema cannot be read, because {error}; pass schema=, the schema of future files"
         ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
-            f"cannot scan {place}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"
+            f"cannot scan {folder_path}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"
         ) from None
 
 
-def _inside(path: str) -> str:
+def _path_in_uri(path: str) -> str:
     """Return the path of a URI without the filesystem: ``/a b`` for ``file:///a b`` and ``file:/a b``."""
     return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)

@@ -3,9 +3,10 @@ states. A message is an Arrow batch as bytes.
 
 This code needs no Spark session, so it also runs without a JVM.
 
-rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_emitted ─▶ messages of emitted states ─ read ─▶ rows
+rows ── send_messages ──▶ messages to shards ── add_messages ──▶ OpenWindows
+OpenWindows ── pack_emitted ──▶ messages of emitted states ── read_emitted ──▶ rows
 
-The words between the arrows are methods of `ShardJob`.
+The words in the arrows are methods of `ShardJob`.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 # which the sending task has rows, in microseconds UTC. In a stream of ordered windows, it contains the position of the
 # message among all messages of the batch.
 NUMBER = "number"
-IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
+SHARD_INPUT = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
 # the name of the output column that contains the emitted messages; the other columns contain the metrics of a shard
-OUT = "message"
+EMITTED_MESSAGE = "message"
 
 _MESSAGE_BYTES = 1 << 24  # The approximate maximum size of a message with emitted states, in bytes.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 
 # Attributes of `Progress` that are numbers, and attributes that are dicts from the name of a level to a number.
-_SUMS = (
+_TOTAL_METRICS = (
     "rows",
     "late_rows",
     "partly_late_rows",
@@ -63,22 +64,22 @@ _SUMS = (
     "refused_values",
     "results_beyond_limit",
 )
-_BY_LEVEL = ("open_windows", "kept_windows")
+_LEVEL_METRICS = ("open_windows", "kept_windows")
 
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names for the clock that timers follow
 
 
 class Job:
-    """Base class of the jobs of a stream: it sends messages to shards and packs the rows that shards emit."""
+    """Base class of the jobs of a stream. A job sends messages to shards, and packs the rows that shards emit."""
 
     shards: int
-    computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
+    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "numbers")
 
     def __post_init__(self) -> None:
-        """Compute the attributes in ``computed`` on the driver, so that they are pickled with the job, and tasks do not
-        compute them again.
+        """Compute the attributes that ``computed_on_driver`` names, so that they are pickled with the job, and tasks do
+        not compute them again.
         """
-        for name in self.computed:
+        for name in self.computed_on_driver:
             getattr(self, name)
 
     @cached_property
@@ -94,22 +95,22 @@ class Job:
         return []
 
     @property
-    def emitted(self) -> pa.Schema:
+    def emitted_schema(self) -> pa.Schema:
         """The schema of emitted states."""
         raise NotImplementedError
 
-    def reduced(self, batches: Batches, task: int) -> Batches:
+    def send_messages(self, batches: Batches, task: int) -> Batches:
         """Yield the messages of a task to the shards, and then one receipt per shard. The messages contain the rows of
         the partition, or states that are reduced from the rows. At least the first task also sends a message without
         rows to every shard. Spark calls only shards that receive a message, and the time of every shard must be
         advanced.
         """
-        return with_receipts(self._messages(batches, task), self.numbers, task, IN)
+        return with_receipts(self._messages(batches, task), self.numbers, task, SHARD_INPUT)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
         raise NotImplementedError
 
-    def received(self, shard: object, rows: Iterable[Row]) -> list[Row]:
+    def checked_messages(self, shard: object, rows: Iterable[Row]) -> list[Row]:
         """Return the messages of a batch for one shard, without receipts. Raise ``NotConserved`` if messages are
         missing or repeated.
         """
@@ -119,24 +120,24 @@ class Job:
         )
         return [row for row in rows if row.content != Content.RECEIPT]
 
-    def _waking(self, number: int | None) -> pa.RecordBatch:
+    def _wake_messages(self, number: int | None) -> pa.RecordBatch:
         """Return a batch with one message without rows for each shard, so that Spark calls every shard. ``number`` is
         the value of the messages in the column `NUMBER`.
         """
-        nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
-        repeated = pa.array([number] * len(self.numbers), pa.int64())
-        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, repeated], schema=IN)
+        null_columns = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
+        number_column = pa.array([number] * len(self.numbers), pa.int64())
+        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *null_columns, number_column], schema=SHARD_INPUT)
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
         """Yield one row with the metrics of the shard, and then one row per message with emitted states."""
-        yield Row(**counted(windows.progress))
-        tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
+        yield Row(**metrics_of(windows.progress))
+        tables = [as_schema(table, self.emitted_schema) for table in emitted if table.num_rows]
         if not tables:
             return
         table = pa.concat_tables(tables).combine_chunks()
         rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
         for batch in table.to_batches(max_chunksize=rows):
-            yield Row(**{OUT: batch.serialize().to_pybytes()})
+            yield Row(**{EMITTED_MESSAGE: batch.serialize().to_pybytes()})
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,14 @@ class ShardJob(Job):
     late: LatePolicy
     max_keys: int | None
     beyond: str
-    dropped: bool  # whether dropped late rows are emitted as well
+    emits_dropped: bool  # whether dropped late rows are emitted as well
     shards: int  # the number of shards
-    computed: ClassVar[tuple[str, ...]] = (*Job.computed, "partial")
+    computed_on_driver: ClassVar[tuple[str, ...]] = (*Job.computed_on_driver, "states_schema")
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
         """The frame that tasks use to reduce rows to states before the shuffle."""
-        return self._no_windows().partial_frame
+        return self._empty_windows().partial_frame
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -166,29 +167,31 @@ class ShardJob(Job):
         return self.partial_frame.columns_in(self.input_schema.names)
 
     @cached_property
-    def rows(self) -> pa.Schema:
+    def row_schema(self) -> pa.Schema:
         """The schema of rows that are shuffled instead of states."""
         return rows_schema(self.input_schema, self.columns)
 
     @cached_property
-    def partial(self) -> pa.Schema:
+    def states_schema(self) -> pa.Schema:
         """The schema of the states that are sent to a shard."""
         return pa.schema([f for f in self.partial_frame.states_schema(self.input_schema) if f.name != LEVEL])
 
     @cached_property
-    def emitted(self) -> pa.Schema:
-        more = self._no_windows().emitted_columns
-        fields = [pa.field(name, dtype) for name, dtype in more.items()]
+    def emitted_schema(self) -> pa.Schema:
+        added_columns = self._empty_windows().emitted_columns
+        fields = [pa.field(name, dtype) for name, dtype in added_columns.items()]
         return pa.schema([*self.frame.states_schema(self.input_schema), *fields])
 
-    def result(self, states: bool, flat: bool) -> pa.Schema:
+    def result_schema(self, states: bool, flat: bool) -> pa.Schema:
         """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
         true, the fields of results are separate columns.
         """
         if states:
-            return self.emitted
+            return self.emitted_schema
         states_schema = self.frame.states_schema(self.input_schema)
-        schema = pa.schema([*self.frame.results_schema(states_schema), *list(self.emitted)[len(states_schema) :]])
+        schema = pa.schema(
+            [*self.frame.results_schema(states_schema), *list(self.emitted_schema)[len(states_schema) :]]
+        )
         return flat_schema(schema) if flat else schema
 
     @property
@@ -196,25 +199,25 @@ class ShardJob(Job):
         return [level.name for level in self.frame.levels]
 
     def _messages(self, batches: Batches, task: int) -> Batches:
-        newest: int | None = None
-        for reduced, table in adaptive_states(batches, self.partial_frame, MAX_STATE_BYTES):
+        newest_start: int | None = None
+        for has_states, table in adaptive_states(batches, self.partial_frame, MAX_STATE_BYTES):
             if self.late.closes_by_events and table.num_rows:
-                started = self._newest(table, reduced)
-                newest = started if newest is None else max(newest, started)
-            table, columns = self._located(table, reduced)
-            for messages in shard_messages(table, columns, self.numbers, Content(reduced)):
+                table_start = self._newest_start(table, has_states)
+                newest_start = table_start if newest_start is None else max(newest_start, table_start)
+            table, columns = self._with_shard_columns(table, has_states)
+            for messages in shard_messages(table, columns, self.numbers, Content(has_states)):
                 no_numbers = pa.nulls(messages.num_rows, pa.int64())
-                yield pa.RecordBatch.from_arrays([*messages.columns, no_numbers], schema=IN)
-        if not task or newest is not None:
-            yield self._waking(newest)
+                yield pa.RecordBatch.from_arrays([*messages.columns, no_numbers], schema=SHARD_INPUT)
+        if not task or newest_start is not None:
+            yield self._wake_messages(newest_start)
 
-    def begun(self) -> OpenWindows:
+    def create_windows(self) -> OpenWindows:
         """Return the windows of a new shard. The types of their states are already set, so that the watermark can be
         advanced before the first row arrives.
         """
-        return self._typed(self._no_windows())
+        return self._with_types(self._empty_windows())
 
-    def loaded(self, state: Saved) -> OpenWindows:
+    def load_windows(self, state: Saved) -> OpenWindows:
         """Return the windows of a shard from its saved state. Raise ``ValueError`` if the frame of the saved state
         differs from the frame of the job.
         """
@@ -224,51 +227,53 @@ class ShardJob(Job):
         except OtherSavedFrame as error:
             raise ValueError(f"{error}, or give the query a new checkpoint") from None
         self._check_states(windows.frame)
-        return self._typed(windows)
+        return self._with_types(windows)
 
     def _check_states(self, saved: TiltFrame) -> None:
         """Raise ``ValueError`` unless ``saved`` has the same columns of states as the frame of the job.
 
         ``saved`` is the frame of the saved windows. The states of new rows are merged into the saved states.
         """
-        columns, own = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
-        for name in [*columns, *own]:
-            if columns.get(name) != own.get(name):
+        columns, job_columns = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
+        for name in [*columns, *job_columns]:
+            if columns.get(name) != job_columns.get(name):
                 raise ValueError(
                     f"the states {name!r} of the saved windows are {columns.get(name, 'missing')}, and rows are now "
-                    f"reduced to {own.get(name, 'no such states')}; add and remove only measures that share no states "
-                    "with others, or give the query a new checkpoint"
+                    f"reduced to {job_columns.get(name, 'no such states')}; add and remove only measures that share no "
+                    "states with others, or give the query a new checkpoint"
                 )
 
-    def _typed(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows. If the types of their states are not known yet, add an empty table first, which sets the
-        types. The types of added measures are not known in windows from an earlier state.
+    def _with_types(self, windows: OpenWindows) -> OpenWindows:
+        """Return the windows. If the types of some states are unknown, add an empty table first, which sets the types.
+        In windows from an earlier state, the types of added measures are unknown.
         """
         if not windows.typed:
-            windows.add(self.partial.empty_table())
+            windows.add(self.states_schema.empty_table())
         return windows
 
-    def take(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
+    def add_messages(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
         """Add the states and rows in the messages of a batch to the windows. Return the states of dropped late rows if
         the job emits them, and otherwise None.
         """
         states: list[pa.RecordBatch] = []
         rows: list[pa.RecordBatch] = []
-        newest: int | None = None
+        newest_start: int | None = None
         for message in messages:
             if message.number is not None:
-                newest = message.number if newest is None else max(newest, message.number)
+                newest_start = message.number if newest_start is None else max(newest_start, message.number)
             if message.message is not None:
-                kind, schema = (states, self.partial) if message.content == Content.STATES else (rows, self.rows)
-                kind.append(read_message(message.message, schema))
-        table = pa.Table.from_batches(states, self.partial)
+                target, schema = (
+                    (states, self.states_schema) if message.content == Content.STATES else (rows, self.row_schema)
+                )
+                target.append(read_message(message.message, schema))
+        table = pa.Table.from_batches(states, self.states_schema)
         if rows:
-            reduced = reduce_rows(pa.Table.from_batches(rows, self.rows).combine_chunks(), self.partial_frame)
-            table = pa.concat_tables([table, as_schema(reduced, self.partial)])
-        if not table.num_rows and newest is None:
+            reduced = reduce_rows(pa.Table.from_batches(rows, self.row_schema).combine_chunks(), self.partial_frame)
+            table = pa.concat_tables([table, as_schema(reduced, self.states_schema)])
+        if not table.num_rows and newest_start is None:
             return None
-        dropped = windows.add(table, newest)
-        return self._as_emitted(dropped) if self.dropped and dropped.num_rows else None
+        dropped = windows.add(table, newest_start)
+        return self._as_emitted(dropped) if self.emits_dropped and dropped.num_rows else None
 
     def advance(self, windows: OpenWindows, watermark: int | None, now: int | None) -> pa.Table:
         """Advance the time, and return the states of the windows that are now emitted. ``watermark`` and ``now`` are in
@@ -276,11 +281,11 @@ class ShardJob(Job):
         """
         return windows.advance(watermark, now)
 
-    def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
+    def read_emitted(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
         """Return the emitted states of a message as states or as results with the schema ``result``."""
-        table = pa.Table.from_batches([read_message(message, self.emitted)])
+        table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
         if not states:
-            table = self._no_windows().results(table)
+            table = self._empty_windows().results(table)
             table = flattened(table) if flat else table
         return as_schema(table, result)
 
@@ -288,32 +293,32 @@ class ShardJob(Job):
         """Return the states of dropped late rows as a table with the columns of emitted states, such as level and
         reason.
         """
-        finest, same = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
+        finest, constants = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
-        for field in self.emitted:
+        for field in self.emitted_schema:
             if field.name not in table.column_names:
-                values = [same.get(field.name)] * dropped.num_rows  # null in the columns that policies add
+                values = [constants.get(field.name)] * dropped.num_rows  # null in the columns that policies add
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 
-    def _no_windows(self) -> OpenWindows:
+    def _empty_windows(self) -> OpenWindows:
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
 
-    def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
+    def _with_shard_columns(self, table: pa.Table, has_states: bool) -> tuple[pa.Table, list[pa.Array]]:
         """Return two values: the table in the schema of messages, and the list of the columns whose values determine
-        the shard of each row. ``table`` has states if ``reduced`` is true, and otherwise rows.
+        the shard of each row. ``table`` has states if ``has_states`` is true, and otherwise rows.
         """
-        if reduced:
-            table = as_schema(table, self.partial)
+        if has_states:
+            table = as_schema(table, self.states_schema)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
-        table = as_schema(table, self.rows)
+        table = as_schema(table, self.row_schema)
         return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
-    def _newest(self, table: pa.Table, reduced: bool) -> int:
+    def _newest_start(self, table: pa.Table, has_states: bool) -> int:
         """Return the start of the newest window of the finest level in a table, in microseconds UTC. ``table`` has
-        states if ``reduced`` is true, and otherwise rows.
+        states if ``has_states`` is true, and otherwise rows.
         """
-        if reduced:
+        if has_states:
             return int(instants_of(table).max())
         return int(
             self.frame.levels[0]
@@ -322,24 +327,26 @@ class ShardJob(Job):
         )
 
 
-def names_of(levels: Sequence[str]) -> list[str]:
+def metric_names(levels: Sequence[str]) -> list[str]:
     """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark, whose
     maximum is taken.
     """
-    return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
+    return [*_TOTAL_METRICS, WATERMARK, *(f"{metric} {level}" for metric in _LEVEL_METRICS for level in levels)]
 
 
-def counted(progress: Progress) -> dict[str, int | None]:
+def metrics_of(progress: Progress) -> dict[str, int | None]:
     """Return the metrics of a shard as a dict from names to numbers."""
-    numbers = {name: getattr(progress, name) for name in _SUMS} | {WATERMARK: progress.watermark_us}
-    by_level = {f"{kind} {level}": n for kind in _BY_LEVEL for level, n in getattr(progress, kind).items()}
-    return numbers | by_level
+    numbers = {name: getattr(progress, name) for name in _TOTAL_METRICS} | {WATERMARK: progress.watermark_us}
+    level_metrics = {
+        f"{metric} {level}": n for metric in _LEVEL_METRICS for level, n in getattr(progress, metric).items()
+    }
+    return numbers | level_metrics
 
 
-def read_counted(numbers: Mapping[str, int | None]) -> Progress:
+def read_metrics(numbers: Mapping[str, int | None]) -> Progress:
     """Return the combined metrics of the shards of a stream as a `Progress`."""
-    counts: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
-    for kind in _BY_LEVEL:
-        begin = f"{kind} "
-        counts[kind] = {name.removeprefix(begin): n or 0 for name, n in numbers.items() if name.startswith(begin)}
+    counts: dict[str, Any] = {name: numbers[name] or 0 for name in _TOTAL_METRICS}
+    for metric in _LEVEL_METRICS:
+        prefix = f"{metric} "
+        counts[metric] = {name.removeprefix(prefix): n or 0 for name, n in numbers.items() if name.startswith(prefix)}
     return Progress(**counts, watermark_us=numbers[WATERMARK])

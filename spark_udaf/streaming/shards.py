@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_of
+from spark_udaf.streaming.shard_job import ARRIVAL, EMITTED_MESSAGE, EVENT, ShardJob, metric_names
 from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
@@ -67,35 +67,37 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         """Add the messages of a batch to the windows, advance the time, and yield the metrics and emitted rows of the
         shard.
         """
-        windows, before, timer = self._loaded()
+        windows, saved_blocks, timer = self._load_windows()
         if timer is not None:
             self._handle.deleteTimer(timer)
-        dropped = self._job.take(windows, self._job.received(key, rows))
-        yield from self._advanced(windows, timerValues, before, dropped)
+        dropped = self._job.add_messages(windows, self._job.checked_messages(key, rows))
+        yield from self._advance_and_save(windows, timerValues, saved_blocks, dropped)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
         """Advance the time in a batch without rows, and yield the metrics and emitted rows of the shard."""
-        windows, before, _ = self._loaded()
-        yield from self._advanced(windows, timerValues, before)
+        windows, saved_blocks, _ = self._load_windows()
+        yield from self._advance_and_save(windows, timerValues, saved_blocks)
 
     def close(self) -> None:
         """Do nothing, because no resource is open."""
 
-    def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
+    def _load_windows(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
         """Return the windows of a shard, its saved blocks by name, and its timer, in milliseconds, or None. Raise
         ``ValueError`` if the state belongs to another stream, or to another number of shards.
         """
         value = self._shard_state.get()
         if value is None:
-            return self._job.begun(), {}, None
-        shards, timer, head, small = value
-        state = read_head(bytes(head), self._block)
-        state = Saved(state.description, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
+            return self._job.create_windows(), {}, None
+        shards, timer, head, small_bytes = value
+        state = read_head(bytes(head), self._lazy_block)
+        state = Saved(
+            state.description, {**state.blocks, **_unpack_small_blocks(state.blocks, memoryview(small_bytes))}
+        )
         # This raises an error if the keys of the frame have changed. The number of shards is checked afterwards,
         # because it also changes if keys are added to a frame without keys.
-        windows = self._job.loaded(state)
+        windows = self._job.load_windows(state)
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream has "
@@ -103,78 +105,84 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
             )
         return windows, state.blocks, timer
 
-    def _block(self, name: str, size: int, checksum: int) -> StoredTable:
+    def _lazy_block(self, name: str, size: int, checksum: int) -> StoredTable:
         """Return a block whose bytes are read from Spark's state only when they are needed."""
 
         def fetch() -> bytes:
-            pieces = (self._pieces.getValue((name, number)) for number in range(_pieces(size)))
+            pieces = (self._pieces.getValue((name, number)) for number in range(_piece_count(size)))
             return b"".join(piece[0] for piece in pieces if piece is not None)  # the checksum detects missing pieces
 
         return StoredTable(size, checksum, fetch)
 
-    def _write_blocks(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
-        """Write each large block of ``state`` that has changed since ``before``, and remove the pieces that are not
-        used any more. Return the bytes of all small blocks, one after the other.
+    def _write_blocks(self, state: Saved, saved_blocks: Mapping[str, StoredTable]) -> bytes:
+        """Write each large block of ``state`` that differs from its block in ``saved_blocks``, and remove the pieces
+        that are not used any more. Return the bytes of all small blocks, one after the other.
         """
-        small, were_small = _small(state.blocks), _small(before)
+        small_names, previous_small_names = _small_block_names(state.blocks), _small_block_names(saved_blocks)
         # ``block.data`` reads a block from Spark's state if the block is not in memory.
-        together = b"".join(block.data for name, block in state.blocks.items() if name in small)
+        small_bytes = b"".join(block.data for name, block in state.blocks.items() if name in small_names)
         for name, block in state.blocks.items():
-            if name not in small and (block is not before.get(name) or name in were_small):
-                for number in range(_pieces(block.size)):
+            if name not in small_names and (block is not saved_blocks.get(name) or name in previous_small_names):
+                for number in range(_piece_count(block.size)):
                     piece = block.data[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
                     self._pieces.updateValue((name, number), (bytes(piece),))
-        for name in before.keys() - were_small:
-            left = _pieces(state.blocks[name].size) if name in state.blocks.keys() - small else 0
-            for number in range(left, _pieces(before[name].size)):
+        for name in saved_blocks.keys() - previous_small_names:
+            first_unused = _piece_count(state.blocks[name].size) if name in state.blocks.keys() - small_names else 0
+            for number in range(first_unused, _piece_count(saved_blocks[name].size)):
                 self._pieces.removeKey((name, number))
-        return together
+        return small_bytes
 
-    def _advanced(
-        self, windows: Any, at: TimerValues, before: Mapping[str, StoredTable], dropped: pa.Table | None = None
+    def _advance_and_save(
+        self,
+        windows: Any,
+        time_values: TimerValues,
+        saved_blocks: Mapping[str, StoredTable],
+        dropped: pa.Table | None = None,
     ) -> Iterator[Row]:
         """Advance the time, save the shard, and yield its metrics and emitted rows."""
-        watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
+        watermark, now = time_values.getCurrentWatermarkInMs(), time_values.getCurrentProcessingTimeInMs()
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
-        small = self._write_blocks(state, before)
+        small_bytes = self._write_blocks(state, saved_blocks)
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
-        self._shard_state.update((self._job.shards, timer, state.head, small))
+        self._shard_state.update((self._job.shards, timer, state.head, small_bytes))
         yield from self._job.pack_emitted(windows, [emitted] if dropped is None else [dropped, emitted])
 
 
-def _pieces(size: int) -> int:
+def _piece_count(size: int) -> int:
     return -(-size // _PIECE_BYTES)
 
 
-def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
+def _small_block_names(blocks: Mapping[str, StoredTable]) -> set[str]:
     """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. The
     choice depends only on the sizes and the order of the blocks.
     """
-    chosen, total = set(), 0
+    names, total = set(), 0
     for name, block in blocks.items():
         if block.size < _SMALL_BYTES and total + block.size <= _PIECE_BYTES:
-            chosen.add(name)
+            names.add(name)
             total += block.size
-    return chosen
+    return names
 
 
-def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
-    tables, at = {}, 0
-    chosen = _small(blocks)
+def _unpack_small_blocks(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
+    tables, start = {}, 0
+    names = _small_block_names(blocks)
     for name, block in blocks.items():
-        if name in chosen:
-            tables[name] = StoredTable.at(data[at : at + block.size], block.checksum)
-            at += block.size
+        if name in names:
+            tables[name] = StoredTable.at(data[start : start + block.size], block.checksum)
+            start += block.size
     return tables
 
 
 def output_schema(levels: Sequence[str]) -> StructType:
     """Return the schema of the output of shards. A row has either a message or metrics."""
-    return StructType([StructField(OUT, BinaryType()), *(StructField(name, LongType()) for name in names_of(levels))])
+    return StructType(
+        [StructField(EMITTED_MESSAGE, BinaryType()), *(StructField(name, LongType()) for name in metric_names(levels))]
+    )
 
 
 def _micros(millis: int) -> int | None:

@@ -26,9 +26,9 @@ def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: st
     """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch."""
     from spark_udaf.streaming.shards import ShardWindows, output_schema
 
-    grouped, schema = messages.groupBy(SHARD), output_schema(job.levels)
+    messages_by_shard, schema = messages.groupBy(SHARD), output_schema(job.levels)
     if has_row_state():
-        return grouped.transformWithState(ShardWindows(job, timers), schema, "Append", timers)
+        return messages_by_shard.transformWithState(ShardWindows(job, timers), schema, "Append", timers)
     from spark_udaf.streaming.pandas_shards import PandasShardWindows
 
-    return grouped.transformWithStateInPandas(PandasShardWindows(job, timers), schema, "Append", timers)
+    return messages_by_shard.transformWithStateInPandas(PandasShardWindows(job, timers), schema, "Append", timers)

@@ -28,7 +28,17 @@ from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
-from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, IN, NO_TIME, OBSERVED, OUT, WATERMARK, ShardJob, names_of
+from spark_udaf.streaming.shard_job import (
+    ARRIVAL,
+    EMITTED_MESSAGE,
+    EVENT,
+    NO_TIME,
+    OBSERVED,
+    SHARD_INPUT,
+    WATERMARK,
+    ShardJob,
+    metric_names,
+)
 from spark_udaf.streaming.stateful import check_has_state, transform_shards
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
@@ -138,50 +148,58 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_has_state()
-    spec = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
-    query = spec.query if isinstance(spec, OrderedAggregator) else check_frame(spec)
+    windows_of_frame = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
+    query = windows_of_frame.query if isinstance(windows_of_frame, OrderedAggregator) else check_frame(windows_of_frame)
     read_ahead(ahead)
-    observed = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
+    metrics_name = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
     df = with_times(df, query.time, on_null_time, null_times)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     for name, value in (("dropped", dropped), ("states", states), ("flat", flat)):
         checked_truth(value, name)
     spark = source.spark
-    _prepare(spark)
+    _configure_state_store(spark)
     requested = shuffle_partitions(spark) if shards is None else shards
     # without keys, all windows are in one shard
     shard_count = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
-    if isinstance(spec, OrderedAggregator):
+    if isinstance(windows_of_frame, OrderedAggregator):
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
         input_schema, timers = source.input_schema(query.columns_in), EVENT
         query.check(input_schema)
         check_fractions(query, input_schema)
-        job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, shard_count)
+        job: ShardJob | OrderedJob = OrderedJob(
+            input_schema, type(windows_of_frame), windows_of_frame.query, shard_count
+        )
     else:
-        windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
+        windows = OpenWindows(windows_of_frame, emit, late, max_keys=max_keys, beyond=beyond)
         input_schema = source.input_schema(windows.partial_frame.columns_in)
         timers = _timers(source.has_watermark, windows)
-        check_fractions(spec, input_schema)
+        check_fractions(windows_of_frame, input_schema)
         job = ShardJob(
             input_schema=input_schema,
-            frame=spec,
+            frame=windows_of_frame,
             emit=windows.emit,
             late=windows.late,
             max_keys=max_keys,
             beyond=beyond,
-            dropped=dropped,
+            emits_dropped=dropped,
             shards=shard_count,
         )
-        check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
-    schema = job.result(states, flat)
+        check_having(windows.emit.having, job.result_schema(states=False, flat=False), query.timezone)
+    schema = job.result_schema(states, flat)
     check_distinct_names(schema.names, spark)
-    sharded = transform_shards(_messages(source, job, query, ahead), job, timers)
+    shard_output = transform_shards(_messages_to_shards(source, job, query, ahead), job, timers)
     totals = [
-        (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in names_of(job.levels)
+        (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in metric_names(job.levels)
     ]
-    return _read(sharded.observe(observed, *totals).select(OUT), job, schema=schema, states=states, flat=flat)
+    return _emitted_rows(
+        shard_output.observe(metrics_name, *totals).select(EMITTED_MESSAGE),
+        job,
+        schema=schema,
+        states=states,
+        flat=flat,
+    )
 
 
 def _next_name() -> str:
@@ -205,19 +223,19 @@ def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> Non
         )
 
 
-def _messages(
+def _messages_to_shards(
     source: StreamSource, job: ShardJob | OrderedJob, query: TiltFrame | OrderedQuery, ahead: str
 ) -> DataFrame:
 
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
-        yield from job.reduced(_not_ahead(batches, query, ahead), task)
+        yield from job.send_messages(_check_not_ahead(batches, query, ahead), task)
 
     keys = plain_keys(query.keyed_by)
-    return source.map(job.columns, keys, time=query.time, timezone=query.timezone, reduce=reduce, schema=IN)
+    return source.map(job.columns, keys, time=query.time, timezone=query.timezone, reduce=reduce, schema=SHARD_INPUT)
 
 
-def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
+def _check_not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
     """Yield the batches unchanged. Raise ``ValueError`` if the time of a row is later than the present time plus the
     duration ``ahead``.
     """
@@ -228,17 +246,19 @@ def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) ->
         yield batch
 
 
-def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
+def _emitted_rows(
+    messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool
+) -> DataFrame:
     """Return a DataFrame with the emitted rows in the messages of shards. Its schema is ``schema``."""
 
-    def read(batches: Batches) -> Batches:
+    def read_messages(batches: Batches) -> Batches:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                rows = job.read(message.as_buffer(), schema, states, flat)
+                rows = job.read_emitted(message.as_buffer(), schema, states, flat)
                 yield from unsliced_batches(rows, _ROWS_PER_BATCH)
 
-    return messages.mapInArrow(TaskFunction(read), spark_schema(schema))
+    return messages.mapInArrow(TaskFunction(read_messages), spark_schema(schema))
 
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:
@@ -258,7 +278,7 @@ def _timers(has_watermark: bool, windows: OpenWindows) -> str:
     return EVENT if has_watermark else NO_TIME
 
 
-def _prepare(spark: SparkSession) -> None:
+def _configure_state_store(spark: SparkSession) -> None:
     """Set RocksDB as the state store, which `transformWithState` needs. Set changelog checkpoints, which are smaller,
     unless the session has this setting. Raise `MissingExtra` if protobuf is not installed.
     """
@@ -274,7 +294,7 @@ def _prepare(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True)
-class StreamRows:
+class DataFrameStream:
     """A streaming DataFrame, as the source of rows."""
 
     df: DataFrame
@@ -296,9 +316,11 @@ class StreamRows:
         metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
         return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None
 
-    def input_schema(self, read: Read) -> pa.Schema:
-        """Return the schema of the rows. ``read`` selects the columns to read; other columns may have any type."""
-        return arrow_schema(self.df, read(self.df.columns))
+    def input_schema(self, names_to_read: Read) -> pa.Schema:
+        """Return the schema of the rows. ``names_to_read`` selects the columns to read. Other columns may have any
+        type.
+        """
+        return arrow_schema(self.df, names_to_read(self.df.columns))
 
     def map(
         self,
@@ -315,20 +337,20 @@ class StreamRows:
         ``reduce`` yields batches of messages.
         """
 
-        def reduce_here(batches: Batches) -> Batches:
+        def reduce_partition(batches: Batches) -> Batches:
             context = TaskContext.get()
             yield from reduce(batches, 0 if context is None else context.partitionId())
 
-        return map_columns(self.df, columns, reduce_here, schema)
+        return map_columns(self.df, columns, reduce_partition, schema)
 
 
-StreamSource: TypeAlias = StreamRows | ParquetStream
+StreamSource: TypeAlias = DataFrameStream | ParquetStream
 
 
-def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:
+def stream_source(rows: DataFrame | ParquetStream, remedy: str) -> StreamSource:
     """Return a streaming DataFrame or a stream of files as a source.
 
-    Raise ``TypeError`` for other values. For the message, ``instead`` says which function accepts an ordinary
+    Raise ``TypeError`` for other values. For the message, ``remedy`` says which function accepts an ordinary
     DataFrame.
     """
     if isinstance(rows, ParquetStream):
@@ -339,6 +361,6 @@ def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource
             f"got {shown(rows)}"
         )
     if not rows.isStreaming:
-        raise TypeError(f"this DataFrame is not a stream; {instead}")
+        raise TypeError(f"this DataFrame is not a stream; {remedy}")
     check_supports(rows.sparkSession, Feature.STREAMS, "a stream of windows", "use Spark, or tiltframe stream")
-    return StreamRows(rows)
+    return DataFrameStream(rows)

@@ -19,8 +19,8 @@ from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_batch_into
-from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
-from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
+from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, register_query, writer_of
+from spark_udaf.streaming.scan_stream import ArrivingFiles, ParquetStream
 from spark_udaf.streaming.shard_job import OBSERVED
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-ALL_THERE = "available_now"
-# The number of batches between compactions. If a batch has few tasks, a level has at most some hundred parts before a
+AVAILABLE_NOW = "available_now"
+# The number of batches between compactions. If a batch has few tasks, a level has at most a few hundred parts before a
 # compaction.
 COMPACT_EVERY = 50
 
@@ -105,7 +105,7 @@ def stream_into(
     check_writer(checked_name(name, "name, the name of the stream,"), 0)
     path = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
     folder = checked_name(path, "checkpoint, the folder of Spark's checkpoint,")
-    starts = _checked_trigger(trigger)
+    trigger_options = _trigger_options(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
@@ -114,28 +114,28 @@ def stream_into(
     input_schema = source.input_schema(store.frame.columns_in)
     store.check_states(store.frame.states_schema(input_schema))
     check_fractions(store.frame, input_schema)
-    former = recorded_ids(store, name)
-    arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
-    into = _Batches(
+    former_ids = recorded_ids(store, name)
+    files, batches = (df.files, df.paths()) if isinstance(df, ParquetStream) else (None, df)
+    commit_batch = _BatchWriter(
         store=store,
         stream=name,
         checkpoint=folder,
         compact_every=compact_every,
-        arriving=arriving,
+        files=files,
         delay_us=source.delay_of(store.frame.time),
     )
-    if arriving is None:
+    if files is None:
         batches = batches.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))
-    writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
-    query = writer.trigger(**starts).start()
-    remember(query, store, name)
-    if former and query.id not in former:
-        _warn_of_former(query, store, name, former[-1])
+    writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(commit_batch)
+    query = writer.trigger(**trigger_options).start()
+    register_query(query, store, name)
+    if former_ids and query.id not in former_ids:
+        _warn_of_other_checkpoint(query, store, name, former_ids[-1])
     return query
 
 
 @dataclass(frozen=True)
-class _Batches:
+class _BatchWriter:
     """The function that commits each micro-batch. It can be pickled, because Spark Connect runs it in
     another process.
     """
@@ -144,12 +144,12 @@ class _Batches:
     stream: str
     checkpoint: str
     compact_every: int | None
-    arriving: Arriving | None  # the files to read if batches consist of paths of files; None if they consist of rows
+    files: ArrivingFiles | None  # the files to read if batches consist of paths of files; None if they consist of rows
     delay_us: int | None  # the delay of the watermark in microseconds, or None without a watermark
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
-        rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
+        rows = batch if self.files is None else self.files.scan(spark, [path for path, _ in batch.collect()])
         self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
         own_id = query_id(spark, self.checkpoint)
         writer = writer_of(self.stream, own_id)
@@ -170,35 +170,35 @@ class _Batches:
             compact_or_warn(self.store)  # This also compacts open windows, because most parts belong to them.
 
 
-def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:
+def _missing_batches(batch_writer: _BatchWriter, writer: str, number: int, last: int | None) -> str:
     committed = f"only the batches up to {last}" if last is not None else "no batches"
     return (
-        f"the checkpoint {into.checkpoint} records that the batches before {number} are done, but the store "
-        f"{into.store.display_uri} has {committed} of the writer {writer!r}; rows would be missing. Use the store and "
-        "the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
+        f"the checkpoint {batch_writer.checkpoint} records that the batches before {number} are done, but the store "
+        f"{batch_writer.store.display_uri} has {committed} of the writer {writer!r}; rows would be missing. Use the "
+        "store and the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
     )
 
 
-def _checked_trigger(trigger: object) -> dict[str, Any]:
-    if trigger == ALL_THERE:
+def _trigger_options(trigger: object) -> dict[str, Any]:
+    if trigger == AVAILABLE_NOW:
         return {"availableNow": True}
     if trigger is None:
         return {"processingTime": "0 seconds"}
     try:
         length = read_duration(trigger, "trigger")  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{error}; to read the available data and stop, pass {ALL_THERE!r}") from None
+        raise ValueError(f"{error}; to read the available data and stop, pass {AVAILABLE_NOW!r}") from None
     return {"processingTime": f"{length} microseconds"}
 
 
-def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
+def _warn_of_other_checkpoint(query: StreamingQuery, store: FrameStore, stream: str, former_id: str) -> None:
     """Warn that a new query reads a stream from its beginning, although the store has rows of the stream from another
     query. If Python is configured to raise warnings as errors, stop the query and raise the warning.
     """
     try:
         warn_caller(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "
-            f"{writer_of(stream, former)!r}, but this is another checkpoint: the stream starts again "
+            f"{writer_of(stream, former_id)!r}, but this is another checkpoint: the stream starts again "
             f"as {writer_of(stream, query.id)!r}, and rows that it reads again are counted again. Use the former "
             "checkpoint to continue the stream, or another name for other rows"
         )

@@ -31,7 +31,9 @@ _SIMPLE_TYPES: list[tuple[type[T.DataType], pa.DataType]] = [
 if hasattr(T, "TimeType"):  # since PySpark 4.1
     _SIMPLE_TYPES.append((T.TimeType, pa.time64("ns")))
 
-_BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not pa.types.is_timestamp(dtype)} | {
+_BY_ARROW_ID = {
+    dtype.id: spark_type for spark_type, dtype in reversed(_SIMPLE_TYPES) if not pa.types.is_timestamp(dtype)
+} | {
     pa.large_string().id: T.StringType,
     pa.large_binary().id: T.BinaryType,
     pa.binary(1).id: T.BinaryType,
@@ -54,29 +56,29 @@ class UnsupportedType(TypeError):
     """A type of Spark that Arrow lacks, or a type of Arrow that Spark lacks."""
 
 
-def to_arrow_type(kind: T.DataType) -> pa.DataType:
+def to_arrow_type(spark_type: T.DataType) -> pa.DataType:
     """Return the Arrow type in which Spark sends values of a Spark type to Python. Raise `UnsupportedType` if Arrow
     does not have such a type.
     """
-    if isinstance(kind, T.DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, T.ArrayType):
-        return pa.list_(pa.field("element", to_arrow_type(kind.elementType), kind.containsNull))
-    if isinstance(kind, T.MapType):
-        key = pa.field("key", to_arrow_type(kind.keyType), nullable=False)
-        value = pa.field("value", to_arrow_type(kind.valueType), kind.valueContainsNull)
+    if isinstance(spark_type, T.DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, T.ArrayType):
+        return pa.list_(pa.field("element", to_arrow_type(spark_type.elementType), spark_type.containsNull))
+    if isinstance(spark_type, T.MapType):
+        key = pa.field("key", to_arrow_type(spark_type.keyType), nullable=False)
+        value = pa.field("value", to_arrow_type(spark_type.valueType), spark_type.valueContainsNull)
         return pa.map_(key, value)
-    if isinstance(kind, T.StructType):
-        return pa.struct([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in kind])
-    if isinstance(kind, T.UserDefinedType):
-        return to_arrow_type(kind.sqlType())
-    if hasattr(T, "VariantType") and isinstance(kind, T.VariantType):  # since PySpark 4.0
+    if isinstance(spark_type, T.StructType):
+        return pa.struct([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in spark_type])
+    if isinstance(spark_type, T.UserDefinedType):
+        return to_arrow_type(spark_type.sqlType())
+    if hasattr(T, "VariantType") and isinstance(spark_type, T.VariantType):  # since PySpark 4.0
         return _VARIANT
     for spark_class, dtype in _SIMPLE_TYPES:
-        if isinstance(kind, spark_class):
+        if isinstance(spark_type, spark_class):
             return dtype
     raise UnsupportedType(
-        f"Spark cannot send the type {kind.simpleString()} to Python; cast it to another type, such as string"
+        f"Spark cannot send the type {spark_type.simpleString()} to Python; cast it to another type, such as string"
     )
 
 
@@ -102,10 +104,10 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
         return T.StructType([T.StructField(f.name, from_arrow_type(f.type), f.nullable) for f in dtype])
     if pa.types.is_dictionary(dtype):
         return from_arrow_type(dtype.value_type)
-    kind = _BY_ARROW_ID.get(dtype.id)
-    if kind is None:
+    spark_type = _BY_ARROW_ID.get(dtype.id)
+    if spark_type is None:
         raise UnsupportedType(f"Spark has no type for {dtype}; cast it to another type")
-    return cast(T.DataType, kind())
+    return cast(T.DataType, spark_type())
 
 
 def _has_times_without_zone() -> bool:

@@ -19,7 +19,7 @@ from spark_udaf.versions.features import has_session_sources
 from spark_udaf.versions.same_version import TaskFunction
 
 
-class _SentSource(TaskFunction):
+class _VersionedSource(TaskFunction):
     """A wrapper of the class of a data source. Its pickle contains the version of the driver. Unpickling checks the
     version, and returns the class itself.
     """
@@ -33,14 +33,14 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
     """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session. A second registration
     has no effect.
     """
-    source = _SentSource(source)
+    source = _VersionedSource(source)
     if hasattr(spark, "_jsparkSession") and has_session_sources():
         try:
-            _put(spark, source)
+            _add_to_registry(spark, source)
             return
         except Exception as error:
-            # `_put` uses internal parts of Spark, which a release or a cluster may lack. The registration below uses
-            # only public parts of PySpark.
+            # `_add_to_registry` uses internal parts of Spark, which a release or a cluster may lack. The registration
+            # below uses only public parts of PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
     try:
@@ -51,7 +51,7 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
             raise
 
 
-def _put(spark: Any, source: Any) -> None:
+def _add_to_registry(spark: Any, source: Any) -> None:
     from pyspark.sql.udf import _wrap_function
 
     context = spark.sparkContext

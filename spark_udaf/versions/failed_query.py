@@ -43,9 +43,11 @@ def failed_dataframe() -> DataFrame | None:
         if owner is not None and not isinstance(owner, type):
             if hasattr(owner, "mapInArrow"):
                 return cast("DataFrame", owner)
-            written = vars(owner).get("_df") if hasattr(owner, "__dict__") else None  # a writer stores its DataFrame
-            if hasattr(written, "mapInArrow"):
-                return cast("DataFrame", written)
+            frame_of_writer = (
+                vars(owner).get("_df") if hasattr(owner, "__dict__") else None
+            )  # a writer stores its DataFrame
+            if hasattr(frame_of_writer, "mapInArrow"):
+                return cast("DataFrame", frame_of_writer)
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -59,13 +61,13 @@ def plan_text(df: DataFrame) -> str:
     return printed.getvalue()
 
 
-def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | None:
+def largest_group(df: DataFrame, marker: str, seconds: float) -> LargestGroup | None:
     """Return the group with the most values, if an aggregation of a DataFrame collects the values of groups into lists.
 
     Parameters
     ----------
     df : DataFrame
-    mark : str
+    marker : str
         A text in the expression of the list, which identifies the aggregation.
     seconds : float
         The time after which the count is cancelled.
@@ -76,7 +78,7 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
         None on Spark Connect, for an aggregation without keys, if the plan cannot be read, or if the count takes
         longer.
     """
-    counted: list[LargestGroup] = []
+    groups: list[LargestGroup] = []
     if query_execution(df) is None:
         return None
     context = df.sparkSession.sparkContext
@@ -87,17 +89,17 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
         try:
             context.addJobTag(tag)
             try:
-                group = _counted(df, mark, is_late)
+                group = _count_largest_group(df, marker, is_late)
             finally:
                 context.removeJobTag(tag)
         except Exception as error:
-            # `_counted` uses internal parts of Spark, which a release may lack. An error here must not replace the
-            # error of the query.
+            # `_count_largest_group` uses internal parts of Spark, which a release may lack. An error here must not
+            # replace the error of the query.
             log = logging.getLogger("spark_udaf")
             log.info("the values of each group cannot be counted: %s", str(error).partition("\n")[0])
             return
         if group is not None:
-            counted.append(group)
+            groups.append(group)
 
     thread = threading.Thread(target=count, name="tiltframe-count", daemon=True)
     thread.start()
@@ -105,32 +107,34 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
     if thread.is_alive():
         is_late.set()
         context.cancelJobsWithTag(tag)
-    return counted[0] if counted else None
+    return groups[0] if groups else None
 
 
-def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup | None:
-    """Return the largest group of the first aggregation with keys that has the text ``mark`` in a result expression.
+def _count_largest_group(df: DataFrame, marker: str, is_late: threading.Event) -> LargestGroup | None:
+    """Return the largest group of the first aggregation with keys that has the text ``marker`` in a result expression.
     Return None if the plan has no such aggregation, or if ``is_late`` is set before the count starts.
     """
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]
     for aggregate in _nodes(plan, "Aggregate"):
-        marked = [named for named in _sequence(aggregate.aggregateExpressions()) if mark in named.sql()]
+        marked_expressions = [
+            expression for expression in _sequence(aggregate.aggregateExpressions()) if marker in expression.sql()
+        ]
         keys = [key.sql() for key in _sequence(aggregate.groupingExpressions())]
-        if not marked or not keys:
+        if not marked_expressions or not keys:
             continue
-        texts = [call.sql() for call in _nodes(marked[0], "AggregateExpression")]
+        texts = [call.sql() for call in _nodes(marked_expressions[0], "AggregateExpression")]
         lists = [text for text in texts if text.startswith(_LIST)]
         child = aggregate.child()
         # The aggregated rows may come from a query of a WITH clause. The plan of the rows does not contain the
         # definition of that query, so it is added here.
-        for common in _nodes(plan, "WithCTE"):
-            child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, common.cteDefs())
+        for with_clause in _nodes(plan, "WithCTE"):
+            child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, with_clause.cteDefs())
         java_class = getattr(jvm, df._jdf.getClass().getName())
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
-        by = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
+        key_columns = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
         values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
-        counts = rows.groupBy(*by).agg(values.alias("values")).orderBy(F.desc("values")).limit(1)
+        counts = rows.groupBy(*key_columns).agg(values.alias("values")).orderBy(F.desc("values")).limit(1)
         if is_late.is_set():
             return None
         (first,) = counts.collect()

@@ -13,21 +13,21 @@ from typing import Any
 from aggr.measure import Measure
 
 _MODULES = ("pyspark.sql.group", "pyspark.sql.connect.group")
-_CHECKED = "_tiltframe_checks"
+_CHECK_MARK = "_tiltframe_checks"
 
 
 def refuse_measures() -> None:
     """From now on, raise ``TypeError`` with an alternative if a measure is passed to ``agg`` of PySpark's classes."""
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect is slow and needs further packages.
-        grouped = getattr(sys.modules.get(name), "GroupedData", None)
-        if grouped is not None and not hasattr(grouped.agg, _CHECKED):
-            grouped.agg = _checking(grouped.agg)
+        grouped_class = getattr(sys.modules.get(name), "GroupedData", None)
+        if grouped_class is not None and not hasattr(grouped_class.agg, _CHECK_MARK):
+            grouped_class.agg = _with_check(grouped_class.agg)
 
 
-def _checking(agg: Any) -> Any:
+def _with_check(agg: Any) -> Any:
     @functools.wraps(agg)
-    def checked(self: Any, *columns: Any) -> Any:
+    def agg_of_columns(self: Any, *columns: Any) -> Any:
         for column in columns:
             if isinstance(column, Measure):
                 raise TypeError(
@@ -36,5 +36,5 @@ def _checking(agg: Any) -> Any:
                 )
         return agg(self, *columns)
 
-    setattr(checked, _CHECKED, True)
-    return checked
+    setattr(agg_of_columns, _CHECK_MARK, True)
+    return agg_of_columns

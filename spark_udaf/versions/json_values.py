@@ -47,8 +47,8 @@ def from_json(text: Column, kind: DataType) -> Column:
 
 def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
     """Return an array of a type, with one value for each text that `to_json` has written."""
-    joined = ",".join("null" if text is None else text for text in texts)
-    rows = json.loads(f"[{joined}]", parse_float=str)
+    list_text = ",".join("null" if text is None else text for text in texts)
+    rows = json.loads(f"[{list_text}]", parse_float=str)
     return _read([None if row is None else row.get("v") for row in rows], dtype)
 
 
@@ -59,7 +59,7 @@ def write_values(values: pa.Array) -> list[str]:
     # before its first value, so `take` copies the values to new buffers.
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
-    return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain(values)]
+    return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain_values(values)]
 
 
 def _read(items: list[Any], dtype: pa.DataType) -> pa.Array:
@@ -114,7 +114,7 @@ def _interval_micros(text: str) -> int:
     return -micros if sign else micros
 
 
-def _plain(values: pa.Array) -> list[Any]:
+def _plain_values(values: pa.Array) -> list[Any]:
     """Return the values of an array as Python values. Times are text and intervals are whole microseconds, so that they
     are not rounded.
     """
@@ -124,8 +124,8 @@ def _plain(values: pa.Array) -> list[Any]:
 def _with_plain_leaves(values: pa.Array) -> pa.Array:
     dtype = values.type
     if pa.types.is_timestamp(dtype):
-        layout = "%Y-%m-%dT%H:%M:%S" + ("" if dtype.tz is None else "Z")
-        return pc.strftime(values.cast(pa.timestamp("us", dtype.tz and "UTC")), layout)
+        time_format = "%Y-%m-%dT%H:%M:%S" + ("" if dtype.tz is None else "Z")
+        return pc.strftime(values.cast(pa.timestamp("us", dtype.tz and "UTC")), time_format)
     if pa.types.is_duration(dtype):
         return values.cast(pa.duration("us")).cast(pa.int64())
     if pa.types.is_date(dtype):
@@ -140,7 +140,7 @@ def _with_plain_leaves(values: pa.Array) -> pa.Array:
 
 
 def _writer(dtype: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that converts a Python value from `_plain` to a JSON value."""
+    """Return the function that converts a Python value from `_plain_values` to a JSON value."""
     if pa.types.is_floating(dtype):
         return _write_float
     if pa.types.is_decimal(dtype):

@@ -26,8 +26,8 @@ from spark_udaf.versions.type_names import parse_type_name
 if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
-_EXACT = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary")
-_EXACT_LISTS = [f"array<{name}>" for name in _EXACT]
+_EXACT_TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary")
+_EXACT_LISTS = [f"array<{name}>" for name in _EXACT_TYPES]
 _COLUMNS_PER_LIST = 4
 
 
@@ -53,8 +53,8 @@ def window_function(
     """Return the function that `spark_udaf.versions.column_functions.window_function` describes."""
     compute = TaskFunction(function)
 
-    def aggregate(texts: pd.Series, kinds: pd.Series) -> str:
-        result = compute(_values(texts, kinds))
+    def aggregate(texts: pd.Series, type_names: pd.Series) -> str:
+        result = compute(_values(texts, type_names))
         return write_values(pa.repeat(result, 1))[0]
 
     aggregate.__name__ = function.__name__
@@ -123,22 +123,22 @@ def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column,
     return values, nulls, F.when(~is_exact, to_json(lists)), F.typeof(lists)
 
 
-def _values(texts: pd.Series, kinds: pd.Series) -> pa.Array:
-    dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.null()
+def _values(texts: pd.Series, type_names: pd.Series) -> pa.Array:
+    dtype = parse_type_name(type_names.iloc[0]) if len(type_names) else pa.null()
     return read_values(texts.tolist(), dtype)
 
 
-def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, kinds: pd.Series) -> pa.ListArray:
+def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, type_names: pd.Series) -> pa.ListArray:
     """Return an array of the lists that `_as_columns` has divided into four Columns. Null lists become empty lists."""
-    dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.list_(pa.null())
-    if not len(kinds) or kinds.iloc[0] not in _EXACT_LISTS:
+    dtype = parse_type_name(type_names.iloc[0]) if len(type_names) else pa.list_(pa.null())
+    if not len(type_names) or type_names.iloc[0] not in _EXACT_LISTS:
         return read_values(texts.tolist(), dtype)
-    present = _flat(values, dtype.value_type)
+    elements = _flat(values, dtype.value_type)
     if nulls.iloc[0] is None:
-        return pa.ListArray.from_arrays(_offsets(values), present)
+        return pa.ListArray.from_arrays(_offsets(values), elements)
     is_null = _flat(nulls, pa.bool_()).to_numpy(zero_copy_only=False)
-    places = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
-    return pa.ListArray.from_arrays(_offsets(nulls), present.take(places))
+    element_indices = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
+    return pa.ListArray.from_arrays(_offsets(nulls), elements.take(element_indices))
 
 
 def _offsets(lists: pd.Series) -> pa.Array:

@@ -25,7 +25,7 @@ from spark_udaf.versions.features import refusal
 from spark_udaf.versions.single_values import single_values
 from spark_udaf.versions.sql_function import SqlFunction
 
-_MARK = b"tiltframe state\x00"
+_STATE_PREFIX = b"tiltframe state\x00"
 _ZONE = "spark.sql.session.timeZone"
 
 
@@ -50,11 +50,11 @@ def aggregate_udf(sql: SqlFunction) -> Any:
 
     def aggregate(*positional: pd.Series, **named: pd.Series) -> object:
         if is_record:
-            instead = f"write {sql.name}_finish({sql.name}_state(…)), or su.group_by in Python"
-            raise ValueError(refusal(f"the SQL function {sql.name}, whose result is a record,", "4.1", instead))
+            alternative = f"write {sql.name}_finish({sql.name}_state(…)), or su.group_by in Python"
+            raise ValueError(refusal(f"the SQL function {sql.name}, whose result is a record,", "4.1", alternative))
         result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
         value = pa.repeat(result, 1)
-        return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
+        return pack_states(value)[0] if sql.returns_states else _python_value(sql, value.cast(sql.dtype))
 
     aggregate.__name__ = sql.name
     # A function whose result is a record always raises an error in the task. It is declared with a map type, from which
@@ -69,20 +69,20 @@ def aggregate_udf(sql: SqlFunction) -> Any:
 def pack_states(states: pa.Array) -> list[bytes | None]:
     """Return each state as a binary value, and null as None."""
     rows = [states.slice(row, 1) for row in range(len(states))]
-    return [None if row.null_count else _packed(row) for row in rows]
+    return [None if row.null_count else _pack_state(row) for row in rows]
 
 
-def _packed(state: pa.Array) -> bytes:
+def _pack_state(state: pa.Array) -> bytes:
     sink = pa.BufferOutputStream()
     batch = pa.record_batch([state], names=["state"])
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return _MARK + bytes(sink.getvalue())
+    return _STATE_PREFIX + bytes(sink.getvalue())
 
 
 def unpack_states(values: Sequence[bytes | None]) -> pa.Array:
     """Return an array of states from the binary values of `pack_states`. None becomes null."""
-    states = [None if value is None else _unpacked(value) for value in values]
+    states = [None if value is None else _unpack_state(value) for value in values]
     dtypes = {state.type for state in states if state is not None}
     if len(dtypes) > 1:
         raise ValueError(
@@ -93,13 +93,13 @@ def unpack_states(values: Sequence[bytes | None]) -> pa.Array:
     return pa.concat_arrays([pa.nulls(1, dtype) if state is None else state for state in states])
 
 
-def _unpacked(value: bytes) -> pa.Array:
-    batch = pa.ipc.open_stream(memoryview(value)[len(_MARK) :]).read_next_batch()
+def _unpack_state(value: bytes) -> pa.Array:
+    batch = pa.ipc.open_stream(memoryview(value)[len(_STATE_PREFIX) :]).read_next_batch()
     return batch.column(0)
 
 
 def _arrays(sql: SqlFunction, columns: Sequence[Any], zone: str) -> list[pa.Array]:
-    return [_array(sql, column, zone, place < sql.input_count) for place, column in enumerate(columns)]
+    return [_array(sql, column, zone, position < sql.input_count) for position, column in enumerate(columns)]
 
 
 def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> dict[str, pa.Array]:
@@ -109,13 +109,13 @@ def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> di
 def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
     """Return a column as an Arrow array. Raise ``ValueError`` if pandas may have changed a value."""
     if isinstance(column, pd.DataFrame):
-        instead = (
+        alternative = (
             "make states by the _state functions in SQL, or use su.merge, su.finish and su.states.quantile in Python"
         )
-        raise ValueError(refusal(f"{sql.name} of a struct", "4.1", instead))
+        raise ValueError(refusal(f"{sql.name} of a struct", "4.1", alternative))
     if column.dtype == object:
         first = next((value for value in column if value is not None), None)
-        if isinstance(first, bytes) and first.startswith(_MARK):
+        if isinstance(first, bytes) and first.startswith(_STATE_PREFIX):
             return unpack_states(column.tolist())
         if isinstance(first, np.ndarray):
             return single_values(_lists(column, zone)) if is_input else pa.array(column.tolist())
@@ -134,8 +134,8 @@ def _lists(column: Any, zone: str) -> pa.ListArray:
     """
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    present = np.concatenate([value for value in column if value is not None])
-    return pa.ListArray.from_arrays(pa.array(offsets), _with_zone(pa.array(present, from_pandas=False), zone))
+    elements = np.concatenate([value for value in column if value is not None])
+    return pa.ListArray.from_arrays(pa.array(offsets), _with_zone(pa.array(elements, from_pandas=False), zone))
 
 
 def _with_zone(values: pa.Array, registered_zone: str) -> pa.Array:
@@ -168,7 +168,7 @@ def _series(values: pa.Array) -> pd.Series:
     return pd.Series(pd.arrays.ArrowExtensionArray(values))
 
 
-def _plain_value(sql: SqlFunction, value: pa.Array) -> object:
+def _python_value(sql: SqlFunction, value: pa.Array) -> object:
     _check_no_nan(sql, value)
     return value[0].as_py()
 

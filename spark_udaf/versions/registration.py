@@ -93,18 +93,18 @@ def compile_ahead(spark: SparkSession) -> None:
     The first compilation in a JVM takes tenths of a second. Further calls have no effect. On Spark Connect, do nothing.
     """
     if hasattr(spark, "_jsparkSession"):
-        _compiling(spark)
+        _method_future(spark)
 
 
 def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) -> None:
     """Register functions for SQL in a session."""
-    first, *remaining = functions
-    registered = spark.udf.register(first.name, sql_udf(first))
+    first_function, *remaining = functions
+    registered_function = spark.udf.register(first_function.name, sql_udf(first_function))
     if not remaining:
         return
     if hasattr(spark, "_jsparkSession"):
         try:
-            _register_at_once(spark, registered, remaining)
+            _register_at_once(spark, registered_function, remaining)
             return
         except Exception as error:
             # `_register_at_once` uses internal parts of Spark, which a release or a cluster may lack. The registration
@@ -115,50 +115,50 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
         spark.udf.register(function.name, sql_udf(function))
 
 
-def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFunction]) -> None:
+def _register_at_once(spark: Any, registered_function: Any, functions: Sequence[SqlFunction]) -> None:
     """Register functions by one call to the JVM, as copies of a function that PySpark has registered."""
-    first = registered._judf
+    first_function = registered_function._judf
     message = _message(functions)
-    register = _compiling(spark).result()
+    register_method = _method_future(spark).result()
     arguments = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.java.lang.Object, 3)
     arguments[0] = spark._jsparkSession.udf()
-    arguments[1] = first
+    arguments[1] = first_function
     arguments[2] = message
-    register.invoke(None, arguments)
+    register_method.invoke(None, arguments)
 
 
-def _compiling(spark: Any) -> Future[Any]:
+def _method_future(spark: Any) -> Future[Any]:
     """Return a future of the compiled Java method for the context of a session. Another thread compiles the method
     once.
     """
-    compiling = _compiled_methods.get(spark.sparkContext)
-    if compiling is None or (compiling.done() and compiling.exception() is not None):
+    future = _compiled_methods.get(spark.sparkContext)
+    if future is None or (future.done() and future.exception() is not None):
         thread = ThreadPoolExecutor(1, "tiltframe-registration")
-        compiling = _compiled_methods[spark.sparkContext] = thread.submit(_compiled, spark)
+        future = _compiled_methods[spark.sparkContext] = thread.submit(_compile_method, spark)
         thread.shutdown(wait=False)
-    return compiling
+    return future
 
 
-def _compiled(spark: Any) -> Any:
+def _compile_method(spark: Any) -> Any:
     compiler = getattr(spark.sparkContext._jvm, "org.codehaus.janino.SimpleCompiler")()
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(_JAVA)
-    compiled = compiler.getClassLoader().loadClass("Registration")
-    (register,) = [method for method in compiled.getMethods() if method.getName() == "register"]
-    return register
+    java_class = compiler.getClassLoader().loadClass("Registration")
+    (register_method,) = [method for method in java_class.getMethods() if method.getName() == "register"]
+    return register_method
 
 
 def _message(functions: Sequence[SqlFunction]) -> bytes:
     """Return one binary message for the Java method. It contains all different result types and, for each function, its
     name, its pickled command, the index of its type, and PySpark's evaluation type.
     """
-    places: dict[str, int] = {}
+    type_indices: dict[str, int] = {}
     parts: list[bytes] = [_number(len(functions))]
     commands = _arrow_commands(functions) if has_arrow_udf() else _pandas_commands(functions)
     for name, command, dtype, eval_type in commands:
-        place = places.setdefault(dtype, len(places))
-        parts += [_text(name.encode()), _text(command), _number(place), _number(eval_type)]
-    types = [_number(len(places)), *(_text(dtype.encode()) for dtype in places)]
+        type_index = type_indices.setdefault(dtype, len(type_indices))
+        parts += [_text(name.encode()), _text(command), _number(type_index), _number(eval_type)]
+    types = [_number(len(type_indices)), *(_text(dtype.encode()) for dtype in type_indices)]
     return b"".join([*types, *parts])
 
 
@@ -175,14 +175,14 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
     These functions are pickled by the standard library, which is much faster than PySpark's pickler.
     """
     types: dict[pa.DataType, str] = {}
-    kinds: dict[bool, int] = {}
+    eval_types: dict[bool, int] = {}
     for function in functions:
-        if function.is_aggregate not in kinds:
-            kinds[function.is_aggregate] = sql_udf(function).evalType
+        if function.is_aggregate not in eval_types:
+            eval_types[function.is_aggregate] = sql_udf(function).evalType
         if function.dtype not in types:
             types[function.dtype] = from_arrow_type(function.dtype).json()
         command = pickle.dumps((ArrowFunction(function), _ResultType(function)))
-        yield function.name, command, types[function.dtype], kinds[function.is_aggregate]
+        yield function.name, command, types[function.dtype], eval_types[function.is_aggregate]
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,16 @@ def installed_version() -> str | None:
         return None
 
 
-def check_version(of_driver: str | None) -> None:
-    """Raise ``ValueError`` if the installed tiltframe has another version than ``of_driver``, the version of the
+def check_version(driver_version: str | None) -> None:
+    """Raise ``ValueError`` if the installed tiltframe has another version than ``driver_version``, the version of the
     driver. If a version is unknown, no error is raised.
 
     >>> check_version(installed_version())
     """
-    here = installed_version()
-    if None not in (here, of_driver) and here != of_driver:
+    own_version = installed_version()
+    if None not in (own_version, driver_version) and own_version != driver_version:
         raise ValueError(
-            f"the driver has tiltframe {of_driver}, and this worker has {here}; "
+            f"the driver has tiltframe {driver_version}, and this worker has {own_version}; "
             "install the same version on driver and workers"
         )
 
@@ -69,13 +69,14 @@ class SentWithVersion:
         return _load_object, (installed_version(), pickle_for_tasks((type(self), self.__dict__)))
 
 
-def _load(of_driver: str | None, pickled: bytes) -> Any:
-    check_version(of_driver)
-    return pickle.loads(pickled)
+# Workers with another version unpickle a reference to this function, so its name must stay the same.
+def _load(driver_version: str | None, pickle_bytes: bytes) -> Any:
+    check_version(driver_version)
+    return pickle.loads(pickle_bytes)
 
 
-def _load_object(of_driver: str | None, pickled: bytes) -> Any:
-    kind, attributes = _load(of_driver, pickled)
-    loaded = kind.__new__(kind)
+def _load_object(driver_version: str | None, pickle_bytes: bytes) -> Any:
+    loaded_class, attributes = _load(driver_version, pickle_bytes)
+    loaded = loaded_class.__new__(loaded_class)
     loaded.__dict__.update(attributes)
     return loaded

@@ -38,7 +38,7 @@ def parse_type_name(text: str) -> pa.DataType:
         return pa.list_(pa.field("element", parse_type_name(text[len("array<") : -1])))
     if text.startswith("struct<"):
         pairs = [part.partition(":") for part in _split(text[len("struct<") : -1])]
-        return pa.struct([(name, parse_type_name(kind)) for name, _, kind in pairs])
+        return pa.struct([(name, parse_type_name(type_name)) for name, _, type_name in pairs])
     raise TypeError(f"a function on this version of PySpark cannot read a column of type {text}; cast it to string")
 
 
@@ -46,10 +46,10 @@ def _split(text: str) -> list[str]:
     """Return the parts of a text between the commas that are outside brackets."""
     parts = [""]
     depth = 0
-    for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
+    for character in text:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += letter
+            parts[-1] += character
     return parts if text else []

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
-from spark_udaf.streaming.scan_stream import Arriving, _located, share_of
+from spark_udaf.streaming.scan_stream import ArrivingFiles, _locate_folder, share_of
 from tiltframe import FrameStore, TiltFrame, rollup
 
 FRAME = TiltFrame(
@@ -219,12 +219,12 @@ def test_files_of_an_object_store_are_found_by_the_name_of_the_bucket(tmp_path):
     (tmp_path / "bucket" / "in").mkdir(parents=True)
     store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     for path in ("s3://bucket/in", "s3a://bucket/in/"):
-        folder, place, _ = _located(path, store)
-        arriving = Arriving(folder, place, store, pa.schema([]), None, "hive")
+        folder, folder_path, _ = _locate_folder(path, store)
+        arriving = ArrivingFiles(folder, folder_path, store, pa.schema([]), None, "hive")
         assert folder.rstrip("/") == "s3a://bucket/in"
-        assert arriving.place_of("s3a://bucket/in/shelf=1/a b%20.parquet") == "bucket/in/shelf=1/a b%20.parquet"
+        assert arriving.path_of("s3a://bucket/in/shelf=1/a b%20.parquet") == "bucket/in/shelf=1/a b%20.parquet"
     with pytest.raises(FileNotFoundError, match="the folder s3://bucket/nowhere does not exist"):
-        _located("s3://bucket/nowhere", store)
+        _locate_folder("s3://bucket/nowhere", store)
 
 
 @pytest.mark.spark

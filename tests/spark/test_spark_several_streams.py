@@ -64,14 +64,14 @@ def test_unnamed_streams_are_united(spark, tmp_path):
 
 
 def test_a_row_of_a_wrong_clock_fails_its_task():
-    from spark_udaf.streaming.stream import _not_ahead
+    from spark_udaf.streaming.stream import _check_not_ahead
 
     frame = TiltFrame(["10s"], "ts", {"n": aggr.count()})
     now = dt.datetime.now(dt.UTC)
     batches = [pa.record_batch({"ts": [now]}), pa.record_batch({"ts": [now, now + dt.timedelta(hours=2)]})]
-    assert list(_not_ahead(iter(batches), frame, "3h")) == batches
-    assert list(_not_ahead(iter(batches), frame, "none")) == batches
-    checked = _not_ahead(iter(batches), frame, "1h")
+    assert list(_check_not_ahead(iter(batches), frame, "3h")) == batches
+    assert list(_check_not_ahead(iter(batches), frame, "none")) == batches
+    checked = _check_not_ahead(iter(batches), frame, "1h")
     assert next(checked) == batches[0]
     with pytest.raises(ValueError, match="ahead of the clock by more than ahead='1h'"):
         next(checked)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_udaf.plan.conservation import NotConserved
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.streaming.shard_job import OUT, WATERMARK, ShardJob, read_counted
+from spark_udaf.streaming.shard_job import EMITTED_MESSAGE, WATERMARK, ShardJob, read_metrics
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, ShardWindows
 
 START = 10**12  # milliseconds, of a clock that reads 0
@@ -75,20 +75,27 @@ class Shards:
         for number, (start, end) in enumerate(itertools.pairwise(cuts)):
             part = rows.slice(start, end - start)
             batches = part.select(list(self.job.columns)).to_batches()
-            for message in self.job.reduced(iter(batches), number):
+            for message in self.job.send_messages(iter(batches), number):
                 for row in message.to_pylist():
                     by_shard.setdefault(row["shard"], []).append(Row(**row))
         for shard, messages in by_shard.items():
             emitted += self.tester.test(shard, messages)
         emitted += self.tester._handleExpiredTimers()
-        numbers = [row.asDict() for row in emitted if OUT not in row]
+        numbers = [row.asDict() for row in emitted if EMITTED_MESSAGE not in row]
         for name in numbers[0] if numbers else ():
             values = [metrics[name] for metrics in numbers if metrics[name] is not None]
             self.numbers[name] = max(values, default=None) if name == WATERMARK else sum(values)
         assert len(numbers) in (0, self.job.shards), "every shard is told the time once in a batch, or none is"
-        schema = self.job.result(states, flat=False)
+        schema = self.job.result_schema(states, flat=False)
         return pa.concat_tables(
-            [schema.empty_table(), *(self.job.read(r[OUT], schema, states, False) for r in emitted if OUT in r)]
+            [
+                schema.empty_table(),
+                *(
+                    self.job.read_emitted(r[EMITTED_MESSAGE], schema, states, False)
+                    for r in emitted
+                    if EMITTED_MESSAGE in r
+                ),
+            ]
         )
 
     def tell(self, watermark: int | None = None, now: int | None = None) -> None:
@@ -170,7 +177,7 @@ def test_stream_is_batch(levels, shards):
         if rng.random() < 0.3:
             stream.restart()
     assert_same(standing(frame, pa.concat_tables(emitted), stream.job.emit.mode), by_window(rollup(rows, frame)))
-    progress = read_counted(stream.numbers)
+    progress = read_metrics(stream.numbers)
     assert (progress.rows, progress.late_rows) == (len(rows), 0)
 
 
@@ -285,7 +292,10 @@ def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
     stream = Shards(table.schema, frame, "after_close", "drop", shards=1)
     batches = table.to_batches()
     sent = [
-        Row(**row) for number in range(2) for b in stream.job.reduced(iter(batches), number) for row in b.to_pylist()
+        Row(**row)
+        for number in range(2)
+        for b in stream.job.send_messages(iter(batches), number)
+        for row in b.to_pylist()
     ]
     messages = [row for row in sent if row.content == Content.STATES]
     receipts = [row for row in sent if row.content == Content.RECEIPT]
@@ -298,16 +308,16 @@ def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
         "a task twice": [*sent, messages[0], receipts[0]],
     }[lost]
     if lost == "nothing":
-        assert [row.content for row in stream.job.received(0, came)].count(Content.STATES) == 2
+        assert [row.content for row in stream.job.checked_messages(0, came)].count(Content.STATES) == 2
         return
     with pytest.raises(NotConserved):
-        stream.job.received(0, came)
+        stream.job.checked_messages(0, came)
 
 
 def test_keys_beyond_the_bound_of_a_shard():
     stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1, max_keys=2, beyond="drop")
     assert stream.batch(rows_of_keys("a", "b", "c")).num_rows == 2
-    assert read_counted(stream.numbers).refused_rows == 1
+    assert read_metrics(stream.numbers).refused_rows == 1
     stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1, max_keys=2)
     with pytest.raises(ValueError, match="3 keys in open windows, and the limit is max_keys=2"):
         stream.batch(rows_of_keys("a", "b", "c"))
