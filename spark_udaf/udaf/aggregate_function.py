@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 _TIME = pa.timestamp("us", "UTC")
-_MERGED_AT_ONCE = 64  # the number of states of a group that are collected before they are merged to one state
+_STATES_PER_MERGE = 64  # the number of states of a group that are collected before they are merged to one state
 # One type for each kind of input. If the results for two kinds have different types, the type of a result depends on
 # the type of the column.
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
@@ -61,64 +61,64 @@ class UdafSpec:
     function: Function
     label: str  # the call as the user wrote it, for messages
     dtype: pa.DataType | None  # the type of the column; None if the type of the result does not depend on it
-    states: bool = False  # whether states are returned instead of results
-    weighted: bool = False  # whether another column contains the weights of rows
-    # whether ``dtype`` is only a default, because the type of the column is unknown; numbers are then aggregated in
-    # their own type
-    assumed: bool = False
+    returns_states: bool = False  # whether states are returned instead of results
+    has_weights: bool = False  # whether another column contains the weights of rows
+    # Whether ``dtype`` is only a default, because the type of the column is unknown. Numbers are then aggregated in
+    # their own type.
+    is_type_assumed: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the function's inputs, and of the weights if there are any."""
-        return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
+        return (*self.function.inputs, *([WEIGHT] if self.has_weights else []))
 
     @property
-    def result(self) -> pa.DataType:
+    def result_type(self) -> pa.DataType:
         """The Arrow type of the result."""
         dtype = self.dtype or input_kinds(self.function)[0]
-        state = self.function.state_type(_input(self.function, dtype))
-        return state if self.states else self.function.result_type(state)
+        state = self.function.state_type(_input_type(self.function, dtype))
+        return state if self.returns_states else self.function.result_type(state)
 
-    def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
+    def results_of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
         """Return an array with one result per group. ``columns`` is the array of values or, if there are several inputs
         or weights, an array of structs with the fields `names`. By default, all rows are one group.
         """
         with error_label(self.label):
-            return self._read_states(self._reduced_columns(columns, groups))
+            return self._read_states(self._reduce_columns(columns, groups))
 
-    def _reduced_columns(self, columns: pa.Array, groups: Groups | None) -> pa.Array:
-        if not self.weighted:
-            return self._reduced(columns, None, groups)
+    def _reduce_columns(self, columns: pa.Array, groups: Groups | None) -> pa.Array:
+        if not self.has_weights:
+            return self._reduce(columns, None, groups)
         if groups is None:
             # the struct of a row is null if the row does not meet the condition ``where`` of the call
             columns = columns.drop_null()
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
-        return self._reduced(values, columns.field(WEIGHT), groups)
+        return self._reduce(values, columns.field(WEIGHT), groups)
 
-    def _reduced(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
+    def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
         if groups is None:  # not `groups or …`, because the length of groups without rows is 0
             groups = Groups.single(len(values))
-        return self.function.reduce(self._read(values), groups, weights)
+        return self.function.reduce(self._read_values(values), groups, weights)
 
     def _read_states(self, states: pa.Array) -> pa.Array:
-        """Return the states if the attribute ``states`` is true, and otherwise their results."""
-        if self.states:
+        """Return the states if `returns_states` is true, and otherwise their results."""
+        if self.returns_states:
             return states
         results = self.function.finish(states)
-        return self._exact(results) if self.assumed else results
+        return self._cast_exactly(results) if self.is_type_assumed else results
 
-    def of_batches(self, batches: Iterator[pa.Array]) -> pa.Array:
+    def result_of_batches(self, batches: Iterator[pa.Array]) -> pa.Array:
         """Return the result of one group, whose rows are aggregated batch by batch in bounded memory."""
         states: list[pa.Array] = []
         with error_label(self.label):
-            for columns in _joined(batches):
-                states.append(self._reduced_columns(columns, None))
-                if len(states) == _MERGED_AT_ONCE:
-                    states = [self._merged(states)]
-            return self._read_states(self._merged(states))
+            for columns in _join_batches(batches):
+                states.append(self._reduce_columns(columns, None))
+                if len(states) == _STATES_PER_MERGE:
+                    states = [self._merge(states)]
+            return self._read_states(self._merge(states))
 
-    def _merged(self, states: Sequence[pa.Array]) -> pa.Array:
+    def _merge(self, states: Sequence[pa.Array]) -> pa.Array:
         if len(states) == 1:
             return states[0]
         return self.function.merge(pa.concat_arrays(states), Groups.single(len(states)))
@@ -126,30 +126,32 @@ class UdafSpec:
     def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
         """Return one result per group, for values with optional weights. By default, all values are one group."""
         with error_label(self.label):
-            return self._read_states(self._reduced(values, weights, groups))
+            return self._read_states(self._reduce(values, weights, groups))
 
-    def _exact(self, results: pa.Array) -> pa.Array:
-        """Return the results, cast to the type `result`. Raise ``ValueError`` if the cast would change a value."""
+    def _cast_exactly(self, results: pa.Array) -> pa.Array:
+        """Return the results, cast to the type `result_type`. Raise ``ValueError`` if the cast would change a value."""
         try:
-            return exact_cast(results, self.result)
+            return exact_cast(results, self.result_type)
         except ValueError as error:
-            natural, assumed = (from_arrow_type(dtype).simpleString() for dtype in (results.type, self.result))
+            actual_type, assumed_type = (
+                from_arrow_type(dtype).simpleString() for dtype in (results.type, self.result_type)
+            )
             raise ValueError(
-                f"the result is {assumed} unless its type is known, and {error}; pass type={natural!r}, or "
+                f"the result is {assumed_type} unless its type is known, and {error}; pass type={actual_type!r}, or "
                 f"A.of(df).{self.function.name}(…), which knows the type (in SQL, use the function that su.register "
                 "creates for it)"
             ) from None
 
-    def of_each(self, lists: pa.ListArray) -> pa.Array:
+    def results_of_lists(self, lists: pa.ListArray) -> pa.Array:
         """Return the result of the values of each list. A null list has no values."""
-        return self.of_columns(*groups_of_lists(lists))
+        return self.results_of_columns(*groups_of_lists(lists))
 
-    def _read(self, values: pa.Array) -> pa.Array:
+    def _read_values(self, values: pa.Array) -> pa.Array:
         if self.dtype is None:
             return values
-        if not self.states and self._same_result(values):
+        if not self.returns_states and self._keeps_result_type(values):
             return values
-        input_type = _input(self.function, self.dtype)
+        input_type = _input_type(self.function, self.dtype)
         if len(self.function.inputs) == 1:
             return self._cast(values, input_type)
         names = self.function.inputs
@@ -158,35 +160,38 @@ class UdafSpec:
         # type of a result depends only on the first input.
         for name in names[1:]:
             part = values.field(name)
-            if self.states:
+            if self.returns_states:
                 part = _times(part) if name == EVENT_TIME else self._cast(part, input_type.field(name).type)
             parts.append(part)
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
-    def _same_result(self, values: pa.Array) -> bool:
-        """Return whether the result would have the type `result` even if ``values`` were not cast to ``dtype``.
+    def _keeps_result_type(self, values: pa.Array) -> bool:
+        """Return whether the result would have the type `result_type` even if ``values`` were not cast to ``dtype``.
 
-        If ``dtype`` is only a default, return True for every numeric type, because `_exact` casts the results later.
+        If ``dtype`` is only a default, return True for every numeric type, because `_cast_exactly` casts the results
+        later.
         """
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
-        if self.assumed:
+        if self.is_type_assumed:
             return is_number(dtype)
         return dtype == self.dtype or (
-            is_number(dtype) and is_number(self.dtype) and UdafSpec(self.function, "", dtype).result == self.result
+            is_number(dtype)
+            and is_number(self.dtype)
+            and UdafSpec(self.function, "", dtype).result_type == self.result_type
         )
 
     def _cast(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         dtype = normalized_type(values.type)
         if dtype == target or pa.types.is_null(values.type):
             return values.cast(target)
-        named = from_arrow_type(dtype).simpleString()
+        type_text = from_arrow_type(dtype).simpleString()
         remedy = (
-            f"; pass type={named!r}, use A.of(df) (in SQL, the function that su.register creates for this type), or "
-            "cast the column"
+            f"; pass type={type_text!r}, use A.of(df) (in SQL, the function that su.register creates for this type), "
+            "or cast the column"
         )
-        rounds = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
-        if rounds or (
+        would_round = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
+        if would_round or (
             not (is_number(dtype) and is_number(target))
             and not (pa.types.is_timestamp(dtype) and pa.types.is_timestamp(target))
         ):
@@ -211,14 +216,14 @@ def error_label(label: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
-        named = with_text(error, f"{label}: {error}")
-        raise named from named.__cause__
+        labelled_error = with_text(error, f"{label}: {error}")
+        raise labelled_error from labelled_error.__cause__
     except pa.ArrowNotImplementedError as error:
         raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
 
 
 def udaf_spec(
-    function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
+    function: Function, label: str, type: DataType | str | None, states: bool = False, has_weights: bool = False
 ) -> UdafSpec:
     """Return the `UdafSpec` of a function whose column has the type ``type``. Without ``type``, the column is read as
     doubles if the type of the result depends on the type of the column.
@@ -229,11 +234,11 @@ def udaf_spec(
     """
     if type is not None:
         dtype = arrow_type(type)
-        function.check_input(_input(function, dtype))
-        return UdafSpec(function, label, dtype, states=states, weighted=weighted)
+        function.check_input(_input_type(function, dtype))
+        return UdafSpec(function, label, dtype, returns_states=states, has_weights=has_weights)
     kinds = [] if has_fixed_result_type(function, states) else input_kinds(function)
     if not kinds:
-        return UdafSpec(function, label, dtype=None, states=states, weighted=weighted)
+        return UdafSpec(function, label, dtype=None, returns_states=states, has_weights=has_weights)
     numbers = [dtype for dtype in kinds if is_number(dtype)]
     if pa.float64() not in numbers:
         raise TypeError(
@@ -241,9 +246,14 @@ def udaf_spec(
             f"A.of(df).{function.name}(…), which reads the schema of the DataFrame, or pass type=, such as "
             "type='string'; su.group_by(df, …).agg(…) finds the type by itself"
         )
-    depends = len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1
+    depends_on_type = len({UdafSpec(function, label, dtype, states).result_type for dtype in numbers}) > 1
     return UdafSpec(
-        function, label, dtype=pa.float64(), states=states, weighted=weighted, assumed=depends and not states
+        function,
+        label,
+        dtype=pa.float64(),
+        returns_states=states,
+        has_weights=has_weights,
+        is_type_assumed=depends_on_type and not states,
     )
 
 
@@ -254,7 +264,7 @@ def has_fixed_result_type(function: Function, states: bool = False) -> bool:
     """
     if len(function.inputs) > 1:
         return False
-    return len({UdafSpec(function, "", dtype, states).result for dtype in input_kinds(function)}) == 1
+    return len({UdafSpec(function, "", dtype, states).result_type for dtype in input_kinds(function)}) == 1
 
 
 def arrow_type(type: DataType | str) -> pa.DataType:
@@ -273,7 +283,7 @@ def input_kinds(function: Function) -> list[pa.DataType]:
     kinds = []
     for dtype in _KINDS:
         try:
-            function.state_type(_input(function, dtype))
+            function.state_type(_input_type(function, dtype))
         except (TypeError, ValueError, pa.ArrowException):
             continue
         kinds.append(dtype)
@@ -287,13 +297,13 @@ def accepts_records(function: Function, dtype: pa.DataType) -> bool:
     if not input_rule(function, function.inputs[0]).takes_records or not pa.types.is_struct(dtype):
         return False
     try:
-        function.check_input(_input(function, dtype))
+        function.check_input(_input_type(function, dtype))
     except TypeError:
         return False
     return True
 
 
-def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
+def _input_type(function: Function, dtype: pa.DataType) -> pa.DataType:
     """Return the type of the array that a function with the input type ``dtype`` receives. With one input, this is
     ``dtype``. Otherwise, it is a struct, with ``dtype`` for the first input, and timestamps or doubles for further
     inputs.
@@ -312,45 +322,45 @@ def _times(column: pa.Array) -> pa.Array:
     return with_nulls(times, column.is_valid())
 
 
-def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function that receives a Column and a window, and returns a Column with the results of ``reading``.
+def grouped_udaf(spec: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
+    """Return a function that receives a Column and a window, and returns a Column with the results of ``spec``.
     Spark calls Python once per group, with all rows of the group.
     """
 
     def aggregate(values: pa.Array) -> pa.Scalar:
-        return reading.of_columns(values)[0]
+        return spec.results_of_columns(values)[0]
 
-    aggregate.__name__ = reading.function.name  # Spark uses this name in the name of the result column
-    return window_function(aggregate, from_arrow_type(reading.result))
+    aggregate.__name__ = spec.function.name  # Spark uses this name in the name of the result column
+    return window_function(aggregate, from_arrow_type(spec.result_type))
 
 
-def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function that receives a Column, and returns a Column with the results of ``reading``. Spark calls
+def iterating_udaf(spec: UdafSpec) -> Callable[[Column], Column]:
+    """Return a function that receives a Column, and returns a Column with the results of ``spec``. Spark calls
     Python once per group, with an iterator over batches of the group's rows.
     """
 
     def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
-        return reading.of_batches(batches)[0]
+        return spec.result_of_batches(batches)[0]
 
-    aggregate.__name__ = reading.function.name
-    return iterating_function(aggregate, from_arrow_type(reading.result))
+    aggregate.__name__ = spec.function.name
+    return iterating_function(aggregate, from_arrow_type(spec.result_type))
 
 
-def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function that receives a Column of values, and returns a Column with the results of ``reading``. Spark
+def list_udf(spec: UdafSpec) -> Callable[[Column], Column]:
+    """Return a function that receives a Column of values, and returns a Column with the results of ``spec``. Spark
     collects the values of each group into a list, and calls Python once for thousands of lists.
     """
 
     def aggregate(lists: pa.Array) -> pa.Array:
-        return reading.of_each(lists)
+        return spec.results_of_lists(lists)
 
-    aggregate.__name__ = reading.function.name
-    aggregate_lists = list_function(aggregate, from_arrow_type(reading.result), reading.names)
+    aggregate.__name__ = spec.function.name
+    aggregate_lists = list_function(aggregate, from_arrow_type(spec.result_type), spec.names)
 
-    return lambda values: aggregate_lists(bounded_list(values, reading.label))
+    return lambda values: aggregate_lists(bounded_list(values, spec.label))
 
 
-def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+def _join_batches(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
     """Yield arrays that are concatenated from the batches of Spark. Each array except the last one has at least
     `REDUCE_ROWS` values. Empty batches are included, because the type of the values is needed even without rows.
     """

@@ -22,7 +22,7 @@ from spark_udaf.udaf.list_errors import interval_of, number_of_call
 # an estimate of the bytes that each value of a list needs in the JVM: a boxed value, its place in a growing array, and
 # its serialized copy
 _BYTES_PER_VALUE = 128
-_LEAST_VALUES = 100_000
+_MIN_VALUES = 100_000
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")  # masters whose tasks run in the driver
 _DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -38,33 +38,33 @@ def bounded_list(values: Column, label: str) -> Column:
     label : str
         The call, for the message of the error.
     """
-    limit = most_values(SparkSession.getActiveSession())
-    bound = F.sum(F.when(values.isNotNull(), F.expr(interval_step(label, limit))))
-    return F.when(bound.isNotNull(), F.collect_list(values)).otherwise(F.array())
+    limit = max_list_values(SparkSession.getActiveSession())
+    overflow_check = F.sum(F.when(values.isNotNull(), F.expr(interval_step(label, limit))))
+    return F.when(overflow_check.isNotNull(), F.collect_list(values)).otherwise(F.array())
 
 
 def interval_step(label: str, limit: int) -> str:
     """Return the text of an interval in SQL. Its sum over about ``limit`` rows overflows, with and without ``ANSI``
     mode. The message of this error is then replaced by one that names the call ``label``.
     """
-    most_seconds = (2**63 - 1) // 1_000_000
+    max_seconds = (2**63 - 1) // 1_000_000
     # The interval also has microseconds, which contain the number of the call. They amount to less than a second;
     # subtracting one second therefore leaves room for them.
-    seconds = most_seconds // limit - 1
+    seconds = max_seconds // limit - 1
     return interval_of(seconds, number_of_call(label, limit))
 
 
-def most_values(spark: SparkSession | None) -> int:
+def max_list_values(spark: SparkSession | None) -> int:
     """Return the number of values per group that fit into the heap of a task, at least 100,000. Without a session, the
     heap is unknown, and the number is 100,000.
     """
     conf: Any = None if spark is None else spark.conf
     if conf is None:
-        return _LEAST_VALUES
+        return _MIN_VALUES
     local = _LOCAL.fullmatch(str(conf.get("spark.master", "") or ""))
     heap = conf.get("spark.driver.memory" if local else "spark.executor.memory", None) or _DEFAULT_HEAP
     cores = _threads(local) if local else int(conf.get("spark.executor.cores", None) or 1)
-    return max(_LEAST_VALUES, memory_bytes(str(heap)) // cores // _BYTES_PER_VALUE)
+    return max(_MIN_VALUES, memory_bytes(str(heap)) // cores // _BYTES_PER_VALUE)
 
 
 def memory_bytes(text: str) -> int:
@@ -73,8 +73,8 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("4g"), memory_bytes("512m")
     (4294967296, 536870912)
     """
-    parsed = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
-    return memory_bytes(_DEFAULT_HEAP) if parsed is None else int(parsed[1]) * _UNITS[parsed[2]]
+    match = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
+    return memory_bytes(_DEFAULT_HEAP) if match is None else int(match[1]) * _UNITS[match[2]]
 
 
 def _threads(local: re.Match[str]) -> int:

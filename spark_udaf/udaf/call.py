@@ -50,14 +50,14 @@ class Call:
         """
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
         if self.columns and has_collations() and compares_text(self.function):
-            columns = {role: self._checked(role, column) for role, column in columns.items()}
+            columns = {role: self._with_collation_check(role, column) for role, column in columns.items()}
         if self.weight is not None:
             columns[WEIGHT] = self.weight
         named = [column.alias(name) for name, column in columns.items()]
         values = F.struct(*named) if len(named) > 1 else next(iter(columns.values()))
         return values if self.where is None else F.when(self.where, values)
 
-    def _checked(self, role: str, column: Column) -> Column:
+    def _with_collation_check(self, role: str, column: Column) -> Column:
         """Return the Column of an input. If the function may read the input as strings, the query fails if Spark
         compares these strings by a collation.
         """
@@ -71,8 +71,8 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     name and returns a Column. If ``df`` is passed, the types of columns are read from its schema.
     """
     measure_of = aggr.caller(name)
-    words = column_keywords(aggr.get(name))
-    timed = EVENT_TIME in aggr.get(name).inputs
+    further_keywords = column_keywords(aggr.get(name))
+    needs_times = EVENT_TIME in aggr.get(name).inputs
 
     def call(
         column: Column | str | Sequence[Column | str] | None = None,
@@ -84,30 +84,30 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     ) -> Column:
         if groups not in (None, "large"):
             raise ValueError(f"groups must be None, or 'large' for groups that do not fit into a list; got {groups!r}")
-        plain = column if column is None or isinstance(column, Column | str) else _record_of(name, column)
-        label = f"{name}({'' if plain is None else text_of(plain)})"
-        plain = None if counts_rows(name, plain) else plain
-        positional: list[Any] = [None if plain is None else "value", *parameters]
+        first_column = column if column is None or isinstance(column, Column | str) else _record_of(name, column)
+        label = f"{name}({'' if first_column is None else text_of(first_column)})"
+        first_column = None if counts_rows(name, first_column) else first_column
+        positional: list[Any] = [None if first_column is None else "value", *parameters]
         call_signature = inspect.signature(measure_of)
         try:
             arguments = call_signature.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{name}: {error}; write {name}({', '.join(call_signature.parameters)})") from None
-        further_columns = {word: arguments[word] for word in words if arguments.get(word) is not None}
+        further_columns = {word: arguments[word] for word in further_keywords if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(further_columns, "other")}).function
         if function.further_columns:
             raise ValueError(
                 f"{name} cannot use Columns of DataFrames for its measures; write su.group_by(df, "
                 f"…).agg(m=aggr.{name}(…))"
             )
-        if timed and "by" not in further_columns:
+        if needs_times and "by" not in further_columns:
             raise ValueError(f"{name} needs event times; name their column as by='…'")
         columns_by_word = {word: column_named(value) for word, value in further_columns.items()}
         weight = columns_by_word.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if plain is None else (column_named(plain), *columns_by_word.values())
+        columns = () if first_column is None else (column_named(first_column), *columns_by_word.values())
         condition = None if where is None else _condition(where)
-        requested = Call(function, columns=columns, weight=weight, where=condition, label=label)
-        return _column(requested, _reading(requested, type, df), groups)
+        aggregate_call = Call(function, columns=columns, weight=weight, where=condition, label=label)
+        return _result_column(aggregate_call, _spec_of(aggregate_call, type, df), groups)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
@@ -146,10 +146,10 @@ def signature(name: str) -> inspect.Signature:
         _with_columns(parameter) if parameter.name in columns else parameter
         for parameter in inspect.signature(aggr.caller(name)).parameters.values()
     ]
-    own = {"type": "DataType | str | None", "groups": "str | None"}
+    additional_parameters = {"type": "DataType | str | None", "groups": "str | None"}
     parameters += [
-        inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for word, kind in own.items()
+        inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for word, annotation in additional_parameters.items()
     ]
     return inspect.Signature(parameters, return_annotation="Column")
 
@@ -158,7 +158,7 @@ def _with_columns(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=str(parameter.annotation).replace("str", "Column | str"))
 
 
-def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
+def _spec_of(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
     """Return the `UdafSpec` of a call. The type of its column is ``type``, or, by default, the type in the schema of
     ``df``.
     """
@@ -173,33 +173,33 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
             type = column_type
         elif call.function.name != "count":
             call.function.check_input(arrow_type(column_type))
-    return udaf_spec(call.function, call.label, type, weighted=call.weight is not None)
+    return udaf_spec(call.function, call.label, type, has_weights=call.weight is not None)
 
 
-def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
+def _result_column(call: Call, spec: UdafSpec, groups: Literal["large"] | None) -> Column:
     """Return the Column with the results of a call. Spark cannot collect lists over windows. The method ``over`` of the
     Column therefore uses `grouped_udaf`, which does not read lists.
     """
     explain_task_errors()
 
     def over(window: Any) -> Column:
-        return grouped_udaf(read)(call.input_column, window)
+        return grouped_udaf(spec)(call.input_column, window)
 
     if isinstance(call.function, aggr.Count) and call.weight is None:
-        counted = F.count(call.input_column)  # Spark's function returns the same count, and needs no Python
-        return _named(counted.alias(call.label), call, call.label, counted.over)
-    make = iterating_udaf if groups == "large" else list_udf
-    return _named(make(read)(call.input_column).alias(call.label), call, call.label, over)
+        count_column = F.count(call.input_column)  # Spark's function returns the same count, and needs no Python
+        return _with_call(count_column.alias(call.label), call, call.label, count_column.over)
+    create_udf = iterating_udaf if groups == "large" else list_udf
+    return _with_call(create_udf(spec)(call.input_column).alias(call.label), call, call.label, over)
 
 
-def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
+def _with_call(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
     """Return the Column, and attach its call and the name of its result to it, so that `su.group_by` can plan the call.
     Renamed copies of the Column keep the call.
     """
-    plain_alias = column.alias
+    original_alias = column.alias
 
     def alias(*names: str, **metadata: Any) -> Column:
-        return _named(plain_alias(*names, **metadata), call, names[0] if names else name, over)
+        return _with_call(original_alias(*names, **metadata), call, names[0] if names else name, over)
 
     attach(column, "call", (call, name), alias=alias, name=alias, over=over)
     return column

@@ -33,12 +33,12 @@ _NO_LITERAL = object()
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in a query. ``rows`` maps each input of the function to an expression. ``parameters`` and ``named``
-    contain the values of positional and named parameters.
+    """A call in a query. ``input_expressions`` maps each input of the function to an expression. ``parameters`` and
+    ``named`` contain the values of positional and named parameters.
     """
 
     name: str
-    rows: Mapping[str, Any]
+    input_expressions: Mapping[str, Any]
     parameters: Sequence[Any]
     named: Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def check_calls(
     query: str,
     arguments: Mapping[str, Any] | None,
     functions: Mapping[str, Function],
-    makers: Mapping[str, Family],
+    families: Mapping[str, Family],
 ) -> None:
     """Check the calls of this library's functions in a query. A call that aggregates rows is run over an empty list. A
     call of a function of states must have states as arguments.
@@ -60,7 +60,7 @@ def check_calls(
         In Spark's SQL.
     arguments : dict or None
         The values of the query's parameters, by their names.
-    functions, makers : dicts from the name of a SQL function to its `Function` and to its `Family`
+    functions, families : dicts from the name of a SQL function to its `Function` and to its `Family`
 
     Raises
     ------
@@ -73,7 +73,7 @@ def check_calls(
         return  # Spark raises the error for a query that it cannot parse
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
-        if name in makers and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
+        if name in families and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
             # For calls that aggregate, such as aggr_dds_merge, `with_lists` calls `check_columns` itself.
             if not name.endswith("_merge"):
                 check_columns(name, [argument.sql("spark") for argument in node.expressions])
@@ -81,15 +81,17 @@ def check_calls(
             _check_states(name, fields or [])
         if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
             continue
-        call = _read(name, node, functions[name], arguments or {})
-        fields = None if call is None else _fields(spark, _probe(call.rows, node, tree), arguments, functions)
+        call = _read_call(name, node, functions[name], arguments or {})
+        fields = (
+            None if call is None else _fields(spark, _probe(call.input_expressions, node, tree), arguments, functions)
+        )
         types = None if fields is None else _arrow_types(fields)
         if call is None or fields is None or types is None:
             continue
         if compares_text(functions[name]) and any(is_collated(field.dataType) for field in fields):
             raise TypeError(collation_message(name))
-        function = makers[name].udfs()[f"{name}{LIST}"].function
-        dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
+        function = families[name].udfs()[f"{name}{LIST}"].function
+        dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.input_expressions, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
         # The message contains the name of the function that reads lists, such as aggr_dds_list. It is replaced by the
@@ -98,7 +100,7 @@ def check_calls(
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
-def _read(name: str, node: exp.Anonymous, function: Function, arguments: Mapping[str, Any]) -> _Call | None:
+def _read_call(name: str, node: exp.Anonymous, function: Function, arguments: Mapping[str, Any]) -> _Call | None:
     """Return the call in a query as a `_Call`. Return None for a call without arguments or with ``*``, and for a
     parameter that is neither a literal nor in ``arguments``.
     """
@@ -113,15 +115,15 @@ def _read(name: str, node: exp.Anonymous, function: Function, arguments: Mapping
         return None
     weight = named.pop(WEIGHT, None) if function.takes_weights else None
     with error_label(name):
-        further, left, left_by_name = further_inputs(function.inputs, positional[1:], named)
-    rows = dict(zip(function.inputs, [positional[0], *further], strict=True))
+        further_columns, positional_parameters, unread_named = further_inputs(function.inputs, positional[1:], named)
+    input_expressions = dict(zip(function.inputs, [positional[0], *further_columns], strict=True))
     if weight is not None:
-        rows[WEIGHT] = weight
-    parameters = [_literal(value, arguments) for value in left]
-    named_parameters = {word: _literal(value, arguments) for word, value in left_by_name.items()}
+        input_expressions[WEIGHT] = weight
+    parameters = [_literal(value, arguments) for value in positional_parameters]
+    named_parameters = {word: _literal(value, arguments) for word, value in unread_named.items()}
     if any(value is _NO_LITERAL for value in (*parameters, *named_parameters.values())):
         return None
-    return _Call(name, rows, parameters, named_parameters)
+    return _Call(name, input_expressions, parameters, named_parameters)
 
 
 def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
     """
     arguments = [argument for argument in node.expressions if not isinstance(argument, exp.Kwarg)]
     is_operation = name.rpartition("_")[2] in OPERATIONS
-    return {str(place): argument for place, argument in enumerate(arguments[: 2 if is_operation else 1])}
+    return {str(position): argument for position, argument in enumerate(arguments[: 2 if is_operation else 1])}
 
 
 def _check_states(name: str, fields: Sequence[StructField]) -> None:
@@ -170,9 +172,11 @@ def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
 
     For a call within a query of the clause, these are the previous queries; for any other call, these are all queries.
     """
-    inside = (place for place, query in enumerate(clause.expressions) if any(part is node for part in query.walk()))
-    end = next(inside, len(clause.expressions))
-    return exp.With(expressions=[query.copy() for query in clause.expressions[:end]]) if end else None
+    positions = (
+        position for position, query in enumerate(clause.expressions) if any(part is node for part in query.walk())
+    )
+    count = next(positions, len(clause.expressions))
+    return exp.With(expressions=[query.copy() for query in clause.expressions[:count]]) if count else None
 
 
 def _fields(

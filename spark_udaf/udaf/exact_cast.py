@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 _DIGITS_OF_INT64 = 18  # Every integer with this number of decimal digits fits into int64.
-_EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
+_MAX_EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
 
 
 def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -53,7 +53,7 @@ def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _doubles_of_whole_numbers(values: pa.Array) -> pa.Array:
     is_null = values.is_null().to_numpy(zero_copy_only=False)
     numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero((numbers > _EXACT_WHOLE) | (numbers < -_EXACT_WHOLE)):
+    for row in np.flatnonzero((numbers > _MAX_EXACT_WHOLE) | (numbers < -_MAX_EXACT_WHOLE)):
         if int(float(numbers[row])) != int(numbers[row]):
             raise ValueError(f"a double cannot represent {numbers[row]} exactly")
     return pa.array(numbers.astype(np.float64), mask=is_null)
@@ -69,13 +69,13 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
     scale = dtype.scale
     if dtype.precision > _DIGITS_OF_INT64 or scale < 0:
         return pa.array([None if value is None else _double(value) for value in decimals.to_pylist()], pa.float64())
-    plain = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
+    filled = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
     # A decimal is stored as a 128-bit integer: two halves of 64 bits, the low half first. At this precision, the low
     # half alone is the value.
-    words = np.frombuffer(plain.buffers()[1], np.int64).reshape(-1, 2)
-    unscaled = words[plain.offset : plain.offset + len(plain), 0]
+    halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)
+    unscaled = halves[filled.offset : filled.offset + len(filled), 0]
     quotients, remainders = np.divmod(unscaled, 5**scale)
-    is_inexact = (remainders != 0) | (np.abs(quotients) > _EXACT_WHOLE)
+    is_inexact = (remainders != 0) | (np.abs(quotients) > _MAX_EXACT_WHOLE)
     for row in np.flatnonzero(is_inexact):
         _double(decimals[int(row)].as_py())
     return pa.array(np.ldexp(quotients.astype(np.float64), -scale), mask=is_null)

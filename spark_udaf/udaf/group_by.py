@@ -25,7 +25,7 @@ from spark_udaf.batch.aggregate import finish, merge, plan_results, plan_states
 from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_collation, check_distinct_names
 from spark_udaf.udaf.call import Call, call_of, counts_rows
-from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
+from spark_udaf.udaf.grouping_sets import cube_sets, repeat_per_set, rollup_sets
 from spark_udaf.versions.column_text import text_of
 
 _SET = "grouping set"
@@ -184,37 +184,37 @@ class Grouped:
 
             su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
         """
-        named = self._named(calls, measures)
-        ours = {name: call for name, call in named.items() if isinstance(call, Call | Measure)}
-        built_in = {name: column for name, column in named.items() if isinstance(column, Column)}
-        if not ours:
+        calls_by_name = self._calls_by_name(calls, measures)
+        library_calls = {name: call for name, call in calls_by_name.items() if isinstance(call, Call | Measure)}
+        built_in = {name: column for name, column in calls_by_name.items() if isinstance(column, Column)}
+        if not library_calls:
             columns = [column.alias(name) for name, column in built_in.items()]
             answers: DataFrame = self._spark_groups().agg(*columns)
         else:
-            answers = self._answers(ours, with_set=bool(built_in) and self.totals is not None)
-        if ours and built_in:
-            answers = self._joined(answers, built_in).select(
-                *(quoted_column(name) for name in answers.columns[: len(self.keys)]), *map(quoted_column, named)
+            answers = self._library_results(library_calls, has_set_column=bool(built_in) and self.totals is not None)
+        if library_calls and built_in:
+            answers = self._join_spark_results(answers, built_in).select(
+                *(quoted_column(name) for name in answers.columns[: len(self.keys)]), *map(quoted_column, calls_by_name)
             )
         if having is None:
             return answers
         return answers.where(F.expr(having) if isinstance(having, str) else having)
 
-    def _answers(self, calls: Mapping[str, Call | Measure], with_set: bool = False) -> DataFrame:
-        """Return a DataFrame with the keys and the results of calls. If ``with_set`` is true, its last column is the
-        number of the grouping set of each row.
+    def _library_results(self, calls: Mapping[str, Call | Measure], has_set_column: bool = False) -> DataFrame:
+        """Return a DataFrame with the keys and the results of calls. If ``has_set_column`` is true, its last column is
+        the number of the grouping set of each row.
         """
-        evaluated = _Columns(self.df, calls.values())
-        keys = evaluated.keys(self.keys)
+        columns_for_python = _EvaluatedColumns(self.df, calls.values())
+        keys = columns_for_python.keys(self.keys)
         check_distinct_names([*(key.name for key in keys), *calls], self.df.sparkSession)
         for name in calls:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
-        measures_read = {name: evaluated.measure(call) for name, call in calls.items()}
-        evaluated.check_inputs(self.keys)
-        by = [part for key in keys for part in key.parts]
-        states = plan_states(evaluated.rows(), by, measures_read)
-        set_column = _unlike(_SET, [*states.result.names, *calls])
+        measures_read = {name: columns_for_python.measure(call) for name, call in calls.items()}
+        columns_for_python.check_inputs(self.keys)
+        key_parts = [part for key in keys for part in key.parts]
+        states = plan_states(columns_for_python.rows(), key_parts, measures_read)
+        set_column = _unused_name(_SET, [*states.result.names, *calls])
         if self.excluded is not None:
             answers = finish(states.run(), measures_read, excluded=self.excluded)
         elif self.totals is None:
@@ -224,21 +224,21 @@ class Grouped:
                 return answers
         else:
             parts = [key.parts for key in keys]
-            spread = spread_states(states.run(), parts, self._sets, set_column)
-            answers = finish(merge(spread, [*by, set_column]), measures_read)
-        places = {name: quoted_column(name) for name in answers.columns}
-        columns = [*(key.read(places) for key in keys), *(places[name] for name in calls)]
-        return answers.select(*columns, *([places[set_column].alias(_SET)] if with_set else []))
+            states_of_sets = repeat_per_set(states.run(), parts, self._set_numbers, set_column)
+            answers = finish(merge(states_of_sets, [*key_parts, set_column]), measures_read)
+        columns_by_name = {name: quoted_column(name) for name in answers.columns}
+        columns = [*(key.read_column(columns_by_name) for key in keys), *(columns_by_name[name] for name in calls)]
+        return answers.select(*columns, *([columns_by_name[set_column].alias(_SET)] if has_set_column else []))
 
     @property
-    def _sets(self) -> list[int]:
+    def _set_numbers(self) -> list[int]:
         return rollup_sets(len(self.keys)) if self.totals == "rollup" else cube_sets(len(self.keys))
 
     def _spark_groups(self) -> Any:
         """Return the same groups as an object of Spark, whose method ``agg`` computes Spark's own aggregates."""
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
-    def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
+    def _join_spark_results(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
         """Return the results in ``answers``, joined with the results of Spark's own aggregates for the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
@@ -247,28 +247,34 @@ class Grouped:
         for name in built_in:
             if name in keys:
                 raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
-        join_keys = [f"key {place}" for place in range(len(keys) + len(sets))]
-        other_keys = [f"their {name}" for name in join_keys]
-        read = {f"result {place}": name for place, name in enumerate(results)}
-        built_in_columns = {f"built-in {place}": name for place, name in enumerate(built_in)}
-        left = answers.toDF(*join_keys[: len(keys)], *read, *join_keys[len(keys) :])
-        right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*other_keys, *built_in_columns)
-        pairs = zip(map(quoted_column, join_keys), map(quoted_column, other_keys), strict=True)
-        same = [key.eqNullSafe(other) for key, other in pairs]
-        both = left.join(right, functools.reduce(operator.and_, same)) if same else left.crossJoin(right)
-        places = {**dict(zip(join_keys, keys, strict=False)), **read, **built_in_columns}
-        return both.select(*(quoted_column(place).alias(name) for place, name in places.items()))
+        join_keys = [f"key {index}" for index in range(len(keys) + len(sets))]
+        spark_keys = [f"their {name}" for name in join_keys]
+        result_columns = {f"result {index}": name for index, name in enumerate(results)}
+        built_in_columns = {f"built-in {index}": name for index, name in enumerate(built_in)}
+        left = answers.toDF(*join_keys[: len(keys)], *result_columns, *join_keys[len(keys) :])
+        right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*spark_keys, *built_in_columns)
+        pairs = zip(map(quoted_column, join_keys), map(quoted_column, spark_keys), strict=True)
+        key_conditions = [key.eqNullSafe(other) for key, other in pairs]
+        joined = (
+            left.join(right, functools.reduce(operator.and_, key_conditions))
+            if key_conditions
+            else left.crossJoin(right)
+        )
+        final_names = {**dict(zip(join_keys, keys, strict=False)), **result_columns, **built_in_columns}
+        return joined.select(*(quoted_column(column).alias(name) for column, name in final_names.items()))
 
-    def _named(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
+    def _calls_by_name(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
         """Return the calls by name. Spark's own aggregates have the names that Spark gives them."""
-        named = _named(calls, measures)
-        built_in = [column for _, column in named if isinstance(column, Column)]
+        named_calls = _named_calls(calls, measures)
+        built_in = [column for _, column in named_calls if isinstance(column, Column)]
         if built_in:
             spark_names = iter(self._spark_groups().agg(*built_in).columns[len(self.keys) :])
-            own_names = [next(spark_names) if isinstance(call, Column) else None for _, call in named]
-            named = [(name or own, call) for (name, call), own in zip(named, own_names, strict=True)]
+            default_names = [next(spark_names) if isinstance(call, Column) else None for _, call in named_calls]
+            named_calls = [
+                (name or default, call) for (name, call), default in zip(named_calls, default_names, strict=True)
+            ]
         by_name: dict[str, Call | Measure | Column] = {}
-        for name, call in named:
+        for name, call in named_calls:
             if name in by_name:
                 raise ValueError(f"two results are called {name!r}; name one of them, such as p99={name}")
             by_name[str(name)] = call
@@ -357,27 +363,29 @@ class _Key:
     parts: tuple[str, ...]
     fields: tuple[str, ...] = ()
 
-    def read(self, places: Mapping[str, Column]) -> Column:
+    def read_column(self, columns_by_name: Mapping[str, Column]) -> Column:
         if not self.fields:
-            return places[self.parts[0]].alias(self.name)
-        missing, *parts = (places[part] for part in self.parts)
+            return columns_by_name[self.parts[0]].alias(self.name)
+        missing, *parts = (columns_by_name[part] for part in self.parts)
         struct = F.struct(*(part.alias(name) for part, name in zip(parts, self.fields, strict=True)))
         return F.when(~missing, struct).alias(self.name)
 
 
-class _Columns:
+class _EvaluatedColumns:
     """The columns that Spark evaluates before it sends rows to Python: keys, inputs and conditions of calls, and the
     columns that are named in the SQL conditions of `aggr` calls.
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._df = self._rows_in = df
+        self._df = self._input_rows = df
         self._evaluated: dict[str, Expression] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
-        read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
+        names_in_conditions = {
+            name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)
+        }
         # The columns that SQL conditions name. They are not renamed, because Python evaluates the conditions.
-        self._read = read.intersection(df.columns)
+        self._condition_columns = names_in_conditions.intersection(df.columns)
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Return the keys, and add their columns to those that Spark evaluates.
@@ -398,13 +406,13 @@ class _Columns:
         if all(isinstance(key, str) for key in keys):
             schema = self._df.schema
             return [schema[key] for key in keys if isinstance(key, str)]
-        return _grouped_by(self._df, keys).schema.fields[: len(keys)]
+        return _spark_group_by(self._df, keys).schema.fields[: len(keys)]
 
     def _evaluate_first(self, keys: Sequence[Expression]) -> list[Expression]:
         """Add each key that is a Column to the DataFrame as a column, and return the names of all keys."""
-        names = [key if isinstance(key, str) else self._free(f"key {place}") for place, key in enumerate(keys)]
-        added = [key.alias(name) for key, name in zip(keys, names, strict=True) if isinstance(key, Column)]
-        self._df = self._df.select("*", *added)
+        names = [key if isinstance(key, str) else self._unused_name(f"key {index}") for index, key in enumerate(keys)]
+        key_columns = [key.alias(name) for key, name in zip(keys, names, strict=True) if isinstance(key, Column)]
+        self._df = self._df.select("*", *key_columns)
         return list(names)
 
     def _key(self, field: StructField, key: Expression) -> _Key:
@@ -413,10 +421,10 @@ class _Columns:
                 key = quoted_column(key)
             return _Key(field.name, (self._add(field.name, key),))
         column = quoted_column(key) if isinstance(key, str) else key
-        inside = field.dataType.names
+        field_names = field.dataType.names
         parts = [(f"{field.name} is null", column.isNull())]
-        parts += [(f"{field.name}.{part}", column.getField(part)) for part in inside]
-        return _Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside))
+        parts += [(f"{field.name}.{part}", column.getField(part)) for part in field_names]
+        return _Key(field.name, tuple(self._add(*part) for part in parts), tuple(field_names))
 
     def measure(self, call: Call | Measure) -> Measure:
         """Return the measure of a call. Its inputs are the names of columns that Spark evaluates."""
@@ -424,7 +432,7 @@ class _Columns:
             column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
-            for name in self._read.intersection(_names_in_condition(call)):
+            for name in self._condition_columns.intersection(_names_in_condition(call)):
                 self._evaluated[name] = name
             return replace(call, column=column, others=tuple(further_columns), weight=weight)
         columns = [self._input(column) for column in call.columns]
@@ -444,7 +452,7 @@ class _Columns:
         inputs = [self._evaluated[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
         if counts:
-            _ = _grouped_by(self._rows_in, keys, *counts).schema
+            _ = _spark_group_by(self._input_rows, keys, *counts).schema
 
     def rows(self) -> DataFrame:
         columns = [
@@ -469,20 +477,20 @@ class _Columns:
         taken. A column of the DataFrame is added only once.
         """
         if isinstance(column, str):
-            if isinstance(self._evaluated.get(column), str) or _unlike(column, self._evaluated) == column:
+            if isinstance(self._evaluated.get(column), str) or _unused_name(column, self._evaluated) == column:
                 self._evaluated[column] = column
                 return column
             column = quoted_column(column)
-        name = _unlike(name, (*self._evaluated, *self._read))
+        name = _unused_name(name, (*self._evaluated, *self._condition_columns))
         self._evaluated[name] = column
         return name
 
-    def _free(self, name: str) -> str:
+    def _unused_name(self, name: str) -> str:
         """Return ``name``, or a similar name if the DataFrame has a column with this name."""
-        return _unlike(name, self._rows_in.columns)
+        return _unused_name(name, self._input_rows.columns)
 
 
-def _unlike(name: str, existing_names: Iterable[str]) -> str:
+def _unused_name(name: str, existing_names: Iterable[str]) -> str:
     """Return a name that differs from all existing names, also if case is ignored: ``name``, with as many primes (') at
     its end as are needed.
     """
@@ -511,39 +519,39 @@ def _check_key(field: StructField) -> None:
         )
 
 
-def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
+def _spark_group_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
     """Return the DataFrame of Spark's own ``groupBy`` for the keys. It never runs: it is used for its schema, and for
     Spark's errors for invalid keys.
     """
     return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
 
 
-def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
+def _named_calls(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
     """Return pairs of a name and a call. Spark's own aggregates that were passed without a name have the name None."""
-    named: list[tuple[str | None, Call | Measure | Column]] = []
+    named_calls: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)
         if attached_call is not None:
-            named.append((name or attached_call[1], attached_call[0]))
+            named_calls.append((name or attached_call[1], attached_call[0]))
         elif isinstance(call, Measure):
-            named.append((name or _own_name(call), _rows_counted(call)))
+            named_calls.append((name or _default_name(call), _counting_rows(call)))
         elif isinstance(call, Column):
-            named.append((name, call))
+            named_calls.append((name, call))
         else:
             raise TypeError(
                 "agg accepts calls of aggr, of spark_udaf.functions and Spark's own aggregates, such as "
                 f"aggr.dds('x', [0.99]); got {shown(call)}"
             )
-    if not named:
+    if not named_calls:
         raise ValueError("agg needs at least one call, such as p=aggr.dds('latency_ms', [0.99])")
-    return named
+    return named_calls
 
 
-def _own_name(measure: Measure) -> str:
+def _default_name(measure: Measure) -> str:
     return f"{measure.function.name}({measure.column or ''})"
 
 
-def _rows_counted(measure: Measure) -> Measure:
+def _counting_rows(measure: Measure) -> Measure:
     """Return ``count("*")`` as a measure that counts rows, as in SQL. Other measures are returned unchanged."""
     return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 

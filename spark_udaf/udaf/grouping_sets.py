@@ -38,7 +38,7 @@ def cube_sets(keys: int) -> list[int]:
     return list(range(1 << keys))
 
 
-def spread_states(
+def repeat_per_set(
     states: DataFrame, parts_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
 ) -> DataFrame:
     """Return each row of states once per grouping set. Keys that the set leaves out are null.
@@ -51,13 +51,13 @@ def spread_states(
     sets : numbers from `rollup_sets` or `cube_sets`
     set_column : the name of the column that receives the number of the set
     """
-    key_of = {part: place for place, parts in enumerate(parts_of_keys) for part in parts}
-    repeated = states.withColumn(set_column, F.explode(F.array(*map(F.lit, sets))))
+    key_indices = {part: index for index, parts in enumerate(parts_of_keys) for part in parts}
+    repeated_states = states.withColumn(set_column, F.explode(F.array(*map(F.lit, sets))))
     number = quoted_column(set_column)
     columns: Mapping[str, Column] = {name: quoted_column(name) for name in states.columns}
     last = len(parts_of_keys) - 1
     key_values = {
-        name: F.when(number.bitwiseAND(1 << (last - key_of[name])) == 0, column) if name in key_of else column
+        name: F.when(number.bitwiseAND(1 << (last - key_indices[name])) == 0, column) if name in key_indices else column
         for name, column in columns.items()
     }
-    return repeated.select(*(column.alias(name) for name, column in key_values.items()), number)
+    return repeated_states.select(*(column.alias(name) for name, column in key_values.items()), number)

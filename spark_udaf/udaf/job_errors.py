@@ -18,8 +18,8 @@ from spark_udaf.versions.grouped_data import refuse_measures
 Explanation: TypeAlias = Callable[[str], str | None]
 
 # Texts in the traceback of a task. They show that the error was raised by a function whose messages are for the user.
-_FRAMES = ("in error_label", "in check_version")
-_WRAPPED = "_tiltframe_explains"
+_TRACEBACK_TEXTS = ("in error_label", "in check_version")
+_WRAPPER_MARK = "_tiltframe_explains"
 _explanations: list[Explanation] = []
 
 
@@ -27,7 +27,7 @@ def explain_errors(explanation: Explanation) -> None:
     """Register a function that receives the text of Spark's error, and returns an explanation or None."""
     if explanation not in _explanations:
         _explanations.append(explanation)
-    replace_converters(_explaining)
+    replace_converters(_with_explanation)
     refuse_measures()  # again, because the classes of Spark Connect may have been imported since the last call
 
 
@@ -39,16 +39,16 @@ def explain_task_errors() -> None:
 
 
 def _sentence_of_task(text: str) -> str | None:
-    sentence = task_sentence(text) if any(frame in text for frame in _FRAMES) else None
+    sentence = task_sentence(text) if any(frame in text for frame in _TRACEBACK_TEXTS) else None
     return None if sentence is None else sentence[1]
 
 
-def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
-    if hasattr(convert, _WRAPPED):
+def _with_explanation(convert: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(convert, _WRAPPER_MARK):
         return convert
 
     @functools.wraps(convert)
-    def explained(*arguments: Any, **named: Any) -> Any:
+    def convert_and_explain(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)
         with suppress(Exception):  # an error in an explanation must not replace Spark's error
             text = str(error)
@@ -58,17 +58,19 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
                 _begin_with(error, sentence)
         return error
 
-    setattr(explained, _WRAPPED, True)
-    return explained
+    setattr(convert_and_explain, _WRAPPER_MARK, True)
+    return convert_and_explain
 
 
 def _begin_with(error: Exception, sentence: str) -> None:
     """Change an error so that its text begins with a sentence. PySpark computes the text of some errors only when the
     text is read. The class of the error is therefore replaced by a subclass, which adds the sentence at that time.
     """
-    kind = type(error)
+    error_class = type(error)
 
     def text_of(self: Exception) -> str:
-        return f"{sentence}\n{kind.__str__(self)}"
+        return f"{sentence}\n{error_class.__str__(self)}"
 
-    error.__class__ = type(kind.__name__, (kind,), {"__str__": text_of, "__module__": kind.__module__})
+    error.__class__ = type(
+        error_class.__name__, (error_class,), {"__str__": text_of, "__module__": error_class.__module__}
+    )

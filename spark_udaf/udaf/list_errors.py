@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
-_NUMBERED = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
-_MOST_NUMBERS = 100_000
-_MOST_LABELS = 3
+_CALL_INTERVAL = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
+_NUMBER_COUNT = 100_000
+_MAX_LABELS = 3
 _LATEST_QUERIES = 5
 # The time limit for counting the values of each group, so that the error appears within ten seconds.
 _COUNT_SECONDS = 6.0
@@ -41,7 +41,7 @@ def number_of_call(label: str, limit: int) -> int:
     if label in _labels:
         _, number = _labels.pop(label)
     else:
-        number = next(_numbers) % _MOST_NUMBERS
+        number = next(_numbers) % _NUMBER_COUNT
     _labels[label] = (limit, number)
     explain_errors(_sentence_of_overflow)
     return number
@@ -64,7 +64,9 @@ def _digits(number: int) -> str:
     return f"{number:05}1"
 
 
-def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None] = lambda mark: None) -> str:
+def long_list_message(
+    plans: Iterator[str], group_of: Callable[[str], LargestGroup | None] = lambda marker: None
+) -> str:
     """Return a message that names the call whose list is too long, and functions that avoid such lists.
 
     Parameters
@@ -77,19 +79,19 @@ def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None
         if it is unknown.
     """
     label = next((label for plan in plans for label in _labels_in(plan)), None)
-    labels = [label] if label is not None else list(reversed(_labels))[:_MOST_LABELS]
+    labels = [label] if label is not None else list(reversed(_labels))[:_MAX_LABELS]
     limit, number = _labels[labels[0]]
     group = None if label is None else group_of(f".{_digits(number)}'")
-    largest = "" if group is None else f" (the group {group.keys} has {group.values:,})"
+    group_text = "" if group is None else f" (the group {group.keys} has {group.values:,})"
     return (
-        f"{' or '.join(labels)}: a group has more than {limit:,} values{largest}, which do not fit into a list in "
+        f"{' or '.join(labels)}: a group has more than {limit:,} values{group_text}, which do not fit into a list in "
         "the memory of a task; use su.group_by(df, …).agg(…), which does not collect rows into lists, or groups='large'"
     )
 
 
 def _labels_in(plan: str) -> list[str]:
     labels = {number: label for label, (_, number) in _labels.items()}
-    numbers = (int(digits[:-1]) for digits in _NUMBERED.findall(plan))
+    numbers = (int(digits[:-1]) for digits in _CALL_INTERVAL.findall(plan))
     return [labels[number] for number in numbers if number in labels]
 
 
@@ -98,10 +100,10 @@ def _sentence_of_overflow(text: str) -> str | None:
         return None
     df = failed_dataframe()
 
-    def group_of(mark: str) -> LargestGroup | None:
-        return None if df is None else largest_group(df, mark, _COUNT_SECONDS)
+    def group_of(marker: str) -> LargestGroup | None:
+        return None if df is None else largest_group(df, marker, _COUNT_SECONDS)
 
-    return sentence(_latest_plans(df), group_of)
+    return long_list_message(_latest_plans(df), group_of)
 
 
 def _latest_plans(df: DataFrame | None) -> Iterator[str]:
@@ -109,14 +111,14 @@ def _latest_plans(df: DataFrame | None) -> Iterator[str]:
     plan of the failed DataFrame.
     """
     try:
-        shared = shared_state()
-        if shared is None:
+        spark_state = shared_state()
+        if spark_state is None:
             if df is not None:
                 yield plan_text(df)
             return
-        queries = shared.statusStore().executionsList()
+        queries = spark_state.statusStore().executionsList()
         last = queries.size() - 1
-        for place in range(last, max(last - _LATEST_QUERIES, -1), -1):
-            yield str(queries.apply(place).physicalPlanDescription())
+        for index in range(last, max(last - _LATEST_QUERIES, -1), -1):
+            yield str(queries.apply(index).physicalPlanDescription())
     except Exception:  # an error here must not replace the error of the query
         return

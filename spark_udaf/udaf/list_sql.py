@@ -23,8 +23,8 @@ from spark_udaf.udaf.bounded_lists import interval_step
 from spark_udaf.udaf.sql import LIST
 from spark_udaf.versions.features import has_collations
 
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_OPENING_TOKENS = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING_TOKENS = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 # The tokens that may stand between SELECT and its first result.
 _BEFORE_RESULTS = (TokenType.HINT, TokenType.DISTINCT, TokenType.ALL)
 # The tokens that end the results of a SELECT clause.
@@ -47,7 +47,7 @@ _AFTER_RESULTS = (
     TokenType.INTERSECT,
     TokenType.SEMICOLON,
 )
-_NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
+_NAMED_ARGUMENT = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Call:
     is_distinct: bool
 
 
-def with_lists(query: str, functions: Mapping[str, Function], most_values: int) -> tuple[str, set[str]]:
+def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -> tuple[str, set[str]]:
     """Return a query whose calls read lists, and the names of the functions that it calls.
 
     Parameters
@@ -74,7 +74,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
         In Spark's SQL.
     functions : dict from the name of each SQL function that aggregates rows, such as ``aggr_dds`` and
         ``aggr_dds_state``, to its `Function`
-    most_values : int
+    max_values : int
         The maximum number of values of a list.
 
     Raises
@@ -84,28 +84,28 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
         column.
     """
     tokens = read_tokens(query)
-    called: set[str] = set()
+    called_names: set[str] = set()
     calls: list[_Edit] = []
-    after = 0
-    for place, token in enumerate(tokens):
+    last_end = 0
+    for position, token in enumerate(tokens):
         name = token.text.lower()
-        is_call = place + 1 < len(tokens) and tokens[place + 1].token_type == TokenType.L_PAREN
-        if token.start < after or not is_call or not name.startswith("aggr_"):
+        is_call = position + 1 < len(tokens) and tokens[position + 1].token_type == TokenType.L_PAREN
+        if token.start < last_end or not is_call or not name.startswith("aggr_"):
             continue
         if name not in functions:
-            called.add(name)
+            called_names.add(name)
             continue
-        call = _read_call(query, tokens, place, functions[name])
+        call = _read_call(query, tokens, position, functions[name])
         if call is None:  # a call with OVER is not rewritten, because Spark cannot collect lists over windows
-            called.add(name)
+            called_names.add(name)
             continue
-        inner = [with_lists(argument, functions, most_values) for argument in call.arguments]
-        called.update(*(names for _, names in inner))
-        text, function_name = _list_call(call, [argument for argument, _ in inner], most_values)
-        called.add(function_name)
+        rewritten_arguments = [with_lists(argument, functions, max_values) for argument in call.arguments]
+        called_names.update(*(names for _, names in rewritten_arguments))
+        text, function_name = _list_call(call, [argument for argument, _ in rewritten_arguments], max_values)
+        called_names.add(function_name)
         calls.append(_Edit(call.start, call.end, text))
-        after = call.end
-    return _edited(query, [*calls, *_names_of_results(query, tokens, calls)]), called
+        last_end = call.end
+    return _apply_edits(query, [*calls, *_names_of_results(query, tokens, calls)]), called_names
 
 
 def read_tokens(query: str) -> Sequence[Token]:
@@ -125,14 +125,14 @@ class _Edit:
     text: str
 
 
-def _edited(query: str, edits: Sequence[_Edit]) -> str:
+def _apply_edits(query: str, edits: Sequence[_Edit]) -> str:
     """Return the query in which all ``edits`` have been made. They must not overlap."""
     parts: list[str] = []
-    after = 0
+    last_end = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [query[after : edit.start], edit.text]
-        after = edit.end
-    return "".join([*parts, query[after:]])
+        parts += [query[last_end : edit.start], edit.text]
+        last_end = edit.end
+    return "".join([*parts, query[last_end:]])
 
 
 def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit]) -> Iterator[_Edit]:
@@ -166,53 +166,53 @@ def _results(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     # For the text outside of brackets and for each open bracket: the position at which the current result of a SELECT
     # clause begins, or None outside of such a clause.
     starts: list[int | None] = [None]
-    for place, token in enumerate([*tokens, None]):
-        kind = None if token is None else token.token_type
+    for position, token in enumerate([*tokens, None]):
+        token_kind = None if token is None else token.token_type
         start = starts[-1]
-        if start is not None and _ends_result(tokens, place):
-            if start < place:
-                yield start, place - 1
-            starts[-1] = place + 1 if kind == TokenType.COMMA else None
-        if kind in _OPENING:
+        if start is not None and _ends_result(tokens, position):
+            if start < position:
+                yield start, position - 1
+            starts[-1] = position + 1 if token_kind == TokenType.COMMA else None
+        if token_kind in _OPENING_TOKENS:
             starts.append(None)
-        elif kind in _CLOSING:
+        elif token_kind in _CLOSING_TOKENS:
             starts = starts[:-1] or [None]
-        elif kind == TokenType.SELECT or (kind in _BEFORE_RESULTS and start == place):
-            starts[-1] = place + 1
+        elif token_kind == TokenType.SELECT or (token_kind in _BEFORE_RESULTS and start == position):
+            starts[-1] = position + 1
 
 
-def _ends_result(tokens: Sequence[Token], place: int) -> bool:
+def _ends_result(tokens: Sequence[Token], position: int) -> bool:
     """Return whether the token at a position, or the end of the query, ends a result of a SELECT clause."""
-    if place == len(tokens):
+    if position == len(tokens):
         return True
-    kind, previous = tokens[place].token_type, tokens[place - 1].token_type
-    following = tokens[place + 1].token_type if place + 1 < len(tokens) else None
-    if (kind, previous) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
+    token_kind, previous_kind = tokens[position].token_type, tokens[position - 1].token_type
+    next_kind = tokens[position + 1].token_type if position + 1 < len(tokens) else None
+    if (token_kind, previous_kind) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
         return False  # FROM in ``x IS DISTINCT FROM y``, and EXCEPT in ``* EXCEPT (y)``
-    if kind == TokenType.WINDOW and following == TokenType.L_PAREN:
+    if token_kind == TokenType.WINDOW and next_kind == TokenType.L_PAREN:
         return False  # the function ``window(ts, '1 hour')``, not the clause WINDOW
-    return kind in (*_CLOSING, TokenType.COMMA, *_AFTER_RESULTS)
+    return token_kind in (*_CLOSING_TOKENS, TokenType.COMMA, *_AFTER_RESULTS)
 
 
-def _read_call(query: str, tokens: Sequence[Token], place: int, function: Function) -> _Call | None:
-    first = place + 2
-    last = _closing(tokens, place + 1)
+def _read_call(query: str, tokens: Sequence[Token], position: int, function: Function) -> _Call | None:
+    first = position + 2
+    last = _closing_position(tokens, position + 1)
     is_distinct = tokens[first].token_type == TokenType.DISTINCT
-    cuts = [first + is_distinct, *_commas(tokens, first, last)]
-    end_places = [*cuts[1:], last]
-    starts = [cuts[0], *(cut + 1 for cut in cuts[1:])]
-    pieces = zip(starts, end_places, strict=True)
-    arguments = [query[tokens[start].start : tokens[end - 1].end + 1] for start, end in pieces if start < end]
+    separators = [first + is_distinct, *_comma_positions(tokens, first, last)]
+    ends = [*separators[1:], last]
+    starts = [separators[0], *(cut + 1 for cut in separators[1:])]
+    spans = zip(starts, ends, strict=True)
+    arguments = [query[tokens[start].start : tokens[end - 1].end + 1] for start, end in spans if start < end]
     condition, end = "", last
     if last + 1 < len(tokens) and tokens[last + 1].text.upper() == "FILTER":
-        end = _closing(tokens, last + 2)
+        end = _closing_position(tokens, last + 2)
         condition = query[tokens[last + 1].start : tokens[end].end + 1]
     if end + 1 < len(tokens) and tokens[end + 1].text.upper() == "OVER":
         return None
     return _Call(
-        name=tokens[place].text.lower(),
+        name=tokens[position].text.lower(),
         function=function,
-        start=tokens[place].start,
+        start=tokens[position].start,
         end=tokens[end].end + 1,
         arguments=arguments,
         condition=condition,
@@ -220,41 +220,46 @@ def _read_call(query: str, tokens: Sequence[Token], place: int, function: Functi
     )
 
 
-def _closing(tokens: Sequence[Token], opening: int) -> int:
+def _closing_position(tokens: Sequence[Token], opening: int) -> int:
     """Return the position of the closing bracket for an opening bracket."""
     depth = 0
-    for place in range(opening, len(tokens)):
-        depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
+    for position in range(opening, len(tokens)):
+        depth += (tokens[position].token_type in _OPENING_TOKENS) - (tokens[position].token_type in _CLOSING_TOKENS)
         if not depth:
-            return place
+            return position
     raise ValueError(f"the call of {tokens[opening - 1].text} has no closing parenthesis; add it")
 
 
-def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
-    depth, places = 0, []
-    for place in range(first, last):
-        depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
-        if not depth and tokens[place].token_type == TokenType.COMMA:
-            places.append(place)
-    return places
+def _comma_positions(tokens: Sequence[Token], first: int, last: int) -> list[int]:
+    depth, positions = 0, []
+    for position in range(first, last):
+        depth += (tokens[position].token_type in _OPENING_TOKENS) - (tokens[position].token_type in _CLOSING_TOKENS)
+        if not depth and tokens[position].token_type == TokenType.COMMA:
+            positions.append(position)
+    return positions
 
 
-def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
+def _list_call(call: _Call, arguments: Sequence[str], max_values: int) -> tuple[str, str]:
     """Return the text of the rewritten call, which reads a list, and the name of the function that it calls. A call of
     ``aggr_count`` without weights is replaced by Spark's own ``count``.
     """
     distinct = "DISTINCT " if call.is_distinct else ""
     weights = [argument for argument in arguments if argument.split("=>")[0].strip().lower() == WEIGHT]
-    plain = [argument for argument in arguments if argument not in weights]
+    other_arguments = [argument for argument in arguments if argument not in weights]
     counts_rows = isinstance(call.function, aggr.Count) and not call.name.endswith("_merge")
-    if call.name == f"aggr_{aggr.Count.name}" and plain and not weights and (call.is_distinct or len(plain) == 1):
-        return " ".join(filter(None, [f"count({distinct}{', '.join(plain)})", call.condition])), "count"
-    if counts_rows and plain in ([], ["*"]):
-        plain = ["1"]
-    check_columns(call.name, plain)
+    if (
+        call.name == f"aggr_{aggr.Count.name}"
+        and other_arguments
+        and not weights
+        and (call.is_distinct or len(other_arguments) == 1)
+    ):
+        return " ".join(filter(None, [f"count({distinct}{', '.join(other_arguments)})", call.condition])), "count"
+    if counts_rows and other_arguments in ([], ["*"]):
+        other_arguments = ["1"]
+    check_columns(call.name, other_arguments)
     is_merge = call.name.endswith("_merge")
     inputs = 1 if is_merge else len(call.function.inputs)
-    values, parameters = _split_inputs(plain, () if is_merge else call.function.inputs)
+    values, parameters = _split_inputs(other_arguments, () if is_merge else call.function.inputs)
     if call.is_distinct and (inputs > 1 or weights):
         raise ValueError(
             f"{call.name} takes several columns, but DISTINCT works only with one; use a subquery with DISTINCT"
@@ -266,13 +271,13 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
         row = "named_struct(" + ", ".join(f"'{name}', {field}" for name, field in zip(names, fields, strict=True)) + ")"
     if has_collations() and not is_merge and compares_text(call.function):
         row = f"IF(typeof({row}) RLIKE '{COLLATED}', raise_error('{collation_message(call.name)}'), {row})"
-    collected = f"collect_{'set' if call.is_distinct else 'list'}({row})"
-    listed = " ".join(filter(None, [collected, call.condition]))
+    collect_call = f"collect_{'set' if call.is_distinct else 'list'}({row})"
+    list_expression = " ".join(filter(None, [collect_call, call.condition]))
     if not call.is_distinct:
-        bound = " ".join(filter(None, [_bound(call.name, row, most_values), call.condition]))
+        overflow_check = " ".join(filter(None, [_overflow_check(call.name, row, max_values), call.condition]))
         # the bound is null if there are no values, and IF then returns the empty array
-        listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"
-    return f"{call.name}{LIST}({', '.join([listed, *parameters])})", f"{call.name}{LIST}"
+        list_expression = f"IF({overflow_check} >= INTERVAL '0' SECOND, {list_expression}, array())"
+    return f"{call.name}{LIST}({', '.join([list_expression, *parameters])})", f"{call.name}{LIST}"
 
 
 def check_columns(name: str, arguments: Sequence[str]) -> None:
@@ -297,23 +302,23 @@ def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list
     """
     keywords = {keyword(role) for role in inputs[1:]}
     named: dict[str, str] = {}
-    left: list[str] = []
+    remaining: list[str] = []
     for argument in arguments:
-        named_argument = _NAMED.fullmatch(argument)
-        word = named_argument[1].lower() if named_argument else None
-        if named_argument and word in keywords and word not in named:
-            named[word] = named_argument[2].strip()
+        named_argument = _NAMED_ARGUMENT.fullmatch(argument)
+        keyword_name = named_argument[1].lower() if named_argument else None
+        if named_argument and keyword_name in keywords and keyword_name not in named:
+            named[keyword_name] = named_argument[2].strip()
         else:
-            left.append(argument)
-    values = [left.pop(0)] if left else []
+            remaining.append(argument)
+    values = [remaining.pop(0)] if remaining else []
     for role in inputs[1:]:
         if keyword(role) in named:
             values.append(named[keyword(role)])
-        elif left and not _NAMED.fullmatch(left[0]):
-            values.append(left.pop(0))
-    return values, left
+        elif remaining and not _NAMED_ARGUMENT.fullmatch(remaining[0]):
+            values.append(remaining.pop(0))
+    return values, remaining
 
 
-def _bound(name: str, row: str, most_values: int) -> str:
-    """Return an aggregate in SQL that fails if a group has more than about ``most_values`` values."""
-    return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, most_values)}, INTERVAL '0' SECOND))"
+def _overflow_check(name: str, row: str, max_values: int) -> str:
+    """Return an aggregate in SQL that fails if a group has more than about ``max_values`` values."""
+    return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, max_values)}, INTERVAL '0' SECOND))"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aggr import Function
 from aggr.arguments import checked_truth, is_name, shown
 from aggr.registry import functions as registered_functions
-from spark_udaf.udaf.bounded_lists import most_values
+from spark_udaf.udaf.bounded_lists import max_list_values
 from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.sql import Family, families, registered_families
 from spark_udaf.versions.sql_udfs import sql_udf
@@ -101,11 +101,12 @@ def sql(
     if spark is not None:
         raise TypeError(f"write su.sql(spark, query), with parameters as args=…; got {shown(spark)} as third argument")
     explain_task_errors()
-    functions, makers = _functions(registered_functions(), registered_families())
+    functions, families_by_function = _functions(registered_functions(), registered_families())
     query, arguments = name_arguments(str(second), args)
-    check_calls(first, query, arguments, functions=functions, makers=makers)
-    text, called = with_lists(query, functions, most_values(first))
-    for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():
+    check_calls(first, query, arguments, functions=functions, families=families_by_function)
+    text, called = with_lists(query, functions, max_list_values(first))
+    called_families = [families_by_function[name] for name in called if name in families_by_function]
+    for family in {id(family): family for family in called_families}.values():
         for name, udf in family.udfs().items():
             if name in called:
                 first.udf.register(name, sql_udf(udf))
@@ -113,13 +114,13 @@ def sql(
         answer = first.sql(text, arguments)
     except AnalysisException as error:
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
-        if f"aggr_{name}" not in makers:
+        if f"aggr_{name}" not in families_by_function:
             raise
         raise ValueError(f"{name} is not a function of Spark; in SQL, this library's is called aggr_{name}") from None
-    in_python = called.intersection(makers)
-    if in_python and answer.isStreaming:
+    library_functions = called.intersection(families_by_function)
+    if library_functions and answer.isStreaming:
         raise ValueError(
-            f"the query calls {min(in_python)} over a stream, whose groups never end; use su.stream(df, frame) "
+            f"the query calls {min(library_functions)} over a stream, whose groups never end; use su.stream(df, frame) "
             "to emit windows, or su.stream_into(df, store, …) to write them to a store that can be queried"
         )
     return answer
@@ -127,19 +128,19 @@ def sql(
 
 @lru_cache(maxsize=1)
 def _functions(
-    classes: tuple[type[Function], ...], added: tuple[Family, ...]
+    classes: tuple[type[Function], ...], registered: tuple[Family, ...]
 ) -> tuple[dict[str, Function], dict[str, Family]]:
     """Return two dicts whose keys are names of SQL functions. The first maps the functions that aggregate rows or merge
     states to functions of `aggr`. The second maps all functions to their families.
 
     A family consists of the SQL functions that are made from one aggr function. The dicts contain the families of all
-    functions with the default types. ``added`` are the families that `register` has registered. The dicts also contain
-    those of them whose function is an instance of one of ``classes``.
+    functions with the default types. They also contain those families in ``registered``, the families that `register`
+    has registered, whose function is an instance of one of ``classes``.
     """
     functions: dict[str, Function] = {}
-    makers: dict[str, Family] = {}
-    families_of_types = [family for family in added if type(family.function) in classes]
+    families_by_function: dict[str, Family] = {}
+    families_of_types = [family for family in registered if type(family.function) in classes]
     for family in [*families_of_types, *families()]:
         functions |= dict.fromkeys(family.aggregates, family.function)
-        makers |= dict.fromkeys(family.names, family)
-    return functions, makers
+        families_by_function |= dict.fromkeys(family.names, family)
+    return functions, families_by_function

@@ -48,15 +48,15 @@ def name_arguments(
             "args must be a dict of the parameters' names, or a list of values for the markers ?; got "
             f"{shown(arguments)}"
         )
-    places = [token.start for token in read_tokens(query) if token.token_type == TokenType.PLACEHOLDER]
-    if len(arguments) < len(places):
-        raise ValueError(f"args must have a value for each of the {len(places)} markers ?; got {len(arguments)} values")
+    starts = [token.start for token in read_tokens(query) if token.token_type == TokenType.PLACEHOLDER]
+    if len(arguments) < len(starts):
+        raise ValueError(f"args must have a value for each of the {len(starts)} markers ?; got {len(arguments)} values")
     named: dict[str, Any] = {}
     parts: list[str] = []
-    after = 0
-    for number, (place, value) in enumerate(zip(places, arguments, strict=False), start=1):
+    last_end = 0
+    for number, (start, value) in enumerate(zip(starts, arguments, strict=False), start=1):
         name = f"_{number}"
         named[name] = value
-        parts += [query[after:place], f":{name}"]
-        after = place + 1
-    return "".join([*parts, query[after:]]), named
+        parts += [query[last_end:start], f":{name}"]
+        last_end = start + 1
+    return "".join([*parts, query[last_end:]]), named

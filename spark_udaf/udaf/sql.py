@@ -51,7 +51,7 @@ from spark_udaf.versions.sql_function import SqlFunction
 T = TypeVar("T")
 LIST = "_list"  # the suffix of the names of functions that read lists
 _TYPES = ("bigint", "string", "timestamp")
-_PLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
+_MISPLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
 # The families that `register` has registered in any session, by name. All sessions share this dict, because a name
 # stands for the same family in each of them.
 _registered: dict[str, Family] = {}
@@ -101,9 +101,11 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     for name in names:
         if not is_name(name):
             raise ValueError(f"names must be names of functions, such as 'dds'; got {shown(name)}")
-    kinds = {name: arrow_type(name) for name in types}
+    types_by_name = {name: arrow_type(name) for name in types}
     compile_ahead(spark)
-    families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
+    families = [
+        family for name in names or _all_names() for family in _families(name, types_by_name, is_requested=bool(names))
+    ]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
     explain_task_errors()
     explain_errors(_sentence_of_placement)
@@ -114,7 +116,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
 
 
 def _sentence_of_placement(text: str) -> str | None:
-    names = _PLACED.search(text)
+    names = _MISPLACED.search(text)
     if names is None:
         return None
     return f"{names[1]} cannot be called next to Spark's own aggregates by spark.sql; use su.sql(spark, query)"
@@ -158,7 +160,7 @@ class Family:
         return _udfs_of(self)
 
     def _make_udfs(self) -> dict[str, SqlFunction]:
-        udfs = _family(self.name, self.function, self.dtype)
+        udfs = _create_functions(self.name, self.function, self.dtype)
         if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
             return udfs
         for operation in OPERATIONS:
@@ -195,59 +197,62 @@ def _pickled(family: Family) -> bytes:
 
 
 @cache
-def _family_of(pickled: bytes) -> Family:
-    family: Family = pickle.loads(pickled)
+def _family_of(family_pickle: bytes) -> Family:
+    family: Family = pickle.loads(family_pickle)
     return family
 
 
-def _function_of(of_driver: str | None, pickled: bytes, name: str) -> SqlFunction:
-    check_version(of_driver)
-    return _udfs_of(_family_of(pickled))[name]
+def _function_of(driver_version: str | None, family_pickle: bytes, name: str) -> SqlFunction:
+    check_version(driver_version)
+    return _udfs_of(_family_of(family_pickle))[name]
 
 
 def families(types: Sequence[str] = _TYPES) -> list[Family]:
     """Return the families of SQL functions for all registered functions. ``types`` is the same as in `register`."""
-    kinds = {name: arrow_type(name) for name in types}
-    return [family for name in _all_names() for family in _families(name, kinds, is_chosen=False)]
+    types_by_name = {name: arrow_type(name) for name in types}
+    return [family for name in _all_names() for family in _families(name, types_by_name, is_requested=False)]
 
 
 def _all_names() -> list[str]:
     return [*aggr.names(), *aliases()]
 
 
-def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> list[Family]:
+def _families(name: str, types_by_name: Mapping[str, pa.DataType], is_requested: bool) -> list[Family]:
     """Return the families of a function. There is one family if the type of its results does not depend on the type of
-    the column. Otherwise, there is one for doubles, and one for each type in ``kinds`` that the function accepts.
+    the column. Otherwise, there is one for doubles, and one for each type in ``types_by_name`` that the function
+    accepts.
 
     A function whose result type depends on its parameters, such as funnel, has no families. For such a function, raise
-    ``ValueError`` if ``is_chosen`` is true, and otherwise return an empty list.
+    ``ValueError`` if ``is_requested`` is true, and otherwise return an empty list.
     """
     try:
         function = aggr.get(name)()
         input_types = input_kinds(function)
-        _ = UdafSpec(function, name, input_types[0]).result
-        is_free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
+        _ = UdafSpec(function, name, input_types[0]).result_type
+        has_fixed_type = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
     except aggr.UnknownFunction as error:
         raise ValueError(str(error)) from None
     except TypeError:
-        if is_chosen:
+        if is_requested:
             raise ValueError(
                 f"{name} cannot be used in SQL, because its result depends on its parameters; use su.group_by"
             ) from None
         return []
-    families_of_types = [Family(f"aggr_{name}", function, None if is_free else pa.float64())]
-    for word, dtype in kinds.items():
-        if not is_free and (any(dtype.id == kind.id for kind in input_types) or accepts_records(function, dtype)):
+    families_of_types = [Family(f"aggr_{name}", function, None if has_fixed_type else pa.float64())]
+    for type_name, dtype in types_by_name.items():
+        if not has_fixed_type and (
+            any(dtype.id == input_type.id for input_type in input_types) or accepts_records(function, dtype)
+        ):
             families_of_types.append(
-                Family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
+                Family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', type_name).strip('_')}", function, dtype)
             )
     return families_of_types
 
 
-def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
-    plain = UdafSpec(function, name, dtype, assumed=dtype == pa.float64())
-    states = UdafSpec(function, f"{name}_state", dtype, states=True)
-    result, state = sql_type(plain.result), states.result
+def _create_functions(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
+    result_spec = UdafSpec(function, name, dtype, is_type_assumed=dtype == pa.float64())
+    state_spec = UdafSpec(function, f"{name}_state", dtype, returns_states=True)
+    result, state = sql_type(result_spec.result_type), state_spec.result_type
     inputs = len(function.inputs)
     # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
@@ -255,32 +260,32 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     state_parameters = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     result_parameters = [parameter for parameter in parameters if parameter not in state_parameters]
 
-    def aggregated(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
-        applied, values, weights = _apply_parameters(plain, parameters, positional, named)
-        return sql_column(applied.results(values, weights), result)[0]
+    def result_of_rows(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+        called_spec, values, weights = _read_arguments(result_spec, parameters, positional, named)
+        return sql_column(called_spec.results(values, weights), result)[0]
 
-    def reduced(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
-        applied, values, weights = _apply_parameters(states, state_parameters, positional, named)
-        return applied.results(values, weights)[0]
+    def state_of_rows(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+        called_spec, values, weights = _read_arguments(state_spec, state_parameters, positional, named)
+        return called_spec.results(values, weights)[0]
 
-    def aggregated_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
-        applied, values, groups = _of_lists(plain, parameters, positional, named)
-        return sql_column(applied.of_columns(values, groups), result)
+    def results_of_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        called_spec, values, groups = _read_list_arguments(result_spec, parameters, positional, named)
+        return sql_column(called_spec.results_of_columns(values, groups), result)
 
-    def reduced_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
-        applied, values, groups = _of_lists(states, state_parameters, positional, named)
-        return applied.of_columns(values, groups)
+    def states_of_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        called_spec, values, groups = _read_list_arguments(state_spec, state_parameters, positional, named)
+        return called_spec.results_of_columns(values, groups)
 
-    def merged_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+    def merge_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(f"{name}_merge{LIST}"):
             lists, parameters = _column(positional)
             _constants([], parameters, named)
             column, groups = groups_of_lists(lists)
-            merged_states = _own(function, column).merge(column, groups)
+            merged_states = _with_state_parameters(function, column).merge(column, groups)
             has_state = np.bincount(groups.ids[_is_valid(column)], minlength=groups.n) > 0
             return merged_states.take(pa.array(np.arange(groups.n), mask=~has_state))
 
-    def merged(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+    def merge_states(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
@@ -288,30 +293,31 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
             # parameters of the merged state are unknown, so it is null.
             if column.null_count == len(column):
                 return pa.scalar(None, column.type)
-            return _own(function, column).merge(column, Groups.single(len(column)))[0]
+            return _with_state_parameters(function, column).merge(column, Groups.single(len(column)))[0]
 
-    def finished(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+    def finish_states(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(f"{name}_finish"):
             column, parameters = _column(positional)
-            applied = replace(_own(function, column), **_constants(result_parameters, parameters, named))
-            return sql_column(applied.finish(column), result)
+            constants = _constants(result_parameters, parameters, named)
+            called_function = replace(_with_state_parameters(function, column), **constants)
+            return sql_column(called_function.finish(column), result)
 
     family = {
-        name: SqlFunction(name, aggregated, result, is_aggregate=True, input_count=inputs),
+        name: SqlFunction(name, result_of_rows, result, is_aggregate=True, input_count=inputs),
         f"{name}_state": SqlFunction(
-            f"{name}_state", reduced, state, is_aggregate=True, returns_states=True, input_count=inputs
+            f"{name}_state", state_of_rows, state, is_aggregate=True, returns_states=True, input_count=inputs
         ),
-        f"{name}_merge": SqlFunction(f"{name}_merge", merged, state, is_aggregate=True, returns_states=True),
-        f"{name}_finish": SqlFunction(f"{name}_finish", finished, result, is_aggregate=False),
+        f"{name}_merge": SqlFunction(f"{name}_merge", merge_states, state, is_aggregate=True, returns_states=True),
+        f"{name}_finish": SqlFunction(f"{name}_finish", finish_states, result, is_aggregate=False),
     }
-    of_lists = [
-        SqlFunction(f"{name}{LIST}", aggregated_lists, result, is_aggregate=False, input_count=0),
+    list_functions = [
+        SqlFunction(f"{name}{LIST}", results_of_lists, result, is_aggregate=False, input_count=0),
         SqlFunction(
-            f"{name}_state{LIST}", reduced_lists, state, is_aggregate=False, returns_states=True, input_count=0
+            f"{name}_state{LIST}", states_of_lists, state, is_aggregate=False, returns_states=True, input_count=0
         ),
-        SqlFunction(f"{name}_merge{LIST}", merged_lists, state, is_aggregate=False, returns_states=True, input_count=0),
+        SqlFunction(f"{name}_merge{LIST}", merge_lists, state, is_aggregate=False, returns_states=True, input_count=0),
     ]
-    family |= {function_of_lists.name: function_of_lists for function_of_lists in of_lists}
+    family |= {function_of_lists.name: function_of_lists for function_of_lists in list_functions}
     accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
     return family | {
         full_name: SqlFunction(
@@ -324,7 +330,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     }
 
 
-def _of_lists(
+def _read_list_arguments(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
     """Return three values: ``spec`` with the parameters that SQL passes as columns, an array with the elements of all
@@ -339,18 +345,18 @@ def _of_lists(
         constants = _constants(names, parameters, named)
         inputs = spec.function.inputs
         fields_of_rows = values.type.num_fields if pa.types.is_struct(values.type) else 1
-        is_weighted = spec.function.takes_weights and fields_of_rows == len(inputs) + 1
-        applied = replace(spec, function=replace(spec.function, **constants), weighted=is_weighted)
-        if len(applied.names) == 1:
-            return applied, values, groups
-        if fields_of_rows != len(applied.names):
+        has_weights = spec.function.takes_weights and fields_of_rows == len(inputs) + 1
+        called_spec = replace(spec, function=replace(spec.function, **constants), has_weights=has_weights)
+        if len(called_spec.names) == 1:
+            return called_spec, values, groups
+        if fields_of_rows != len(called_spec.names):
             raise TypeError(
                 f"it needs lists of structs, such as {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); "
                 "got "
                 f"{lists.type}"
             )
-        rows = pa.StructArray.from_arrays(values.flatten(), names=list(applied.names), mask=values.is_null())
-        return applied, rows, groups
+        rows = pa.StructArray.from_arrays(values.flatten(), names=list(called_spec.names), mask=values.is_null())
+        return called_spec, rows, groups
 
 
 def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
@@ -358,13 +364,17 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
     return is_valid
 
 
-def _own(function: Function, states: pa.Array) -> Function:
+def _with_state_parameters(function: Function, states: pa.Array) -> Function:
     """Return ``function`` with the parameters that the states contain. Its methods raise an error for states of other
     functions.
     """
-    shaped_by = function_of(states)
-    shaped = {name: getattr(shaped_by, name) for name in function.own_state.parameters if hasattr(shaped_by, name)}
-    return replace(function, **shaped)
+    function_of_states = function_of(states)
+    state_parameters = {
+        name: getattr(function_of_states, name)
+        for name in function.own_state.parameters
+        if hasattr(function_of_states, name)
+    }
+    return replace(function, **state_parameters)
 
 
 def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
@@ -386,14 +396,16 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
             results = pa.nulls(len(states), result_type(name, function))
             for value in distinct_values:  # usually one iteration, because the parameter has the same value in all rows
                 rows = pc.fill_null(pc.equal(values, value), False)
-                its = with_nulls(read_accessor(states.filter(rows), name, _number(value.as_py())), rows)
-                results = pc.if_else(rows, its, results)
+                results_of_value = with_nulls(
+                    read_accessor(states.filter(rows), name, _parameter_value(value.as_py())), rows
+                )
+                results = pc.if_else(rows, results_of_value, results)
             return results
 
     return accessor
 
 
-def _apply_parameters(
+def _read_arguments(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
     """Return three values: ``spec`` with the parameters that SQL passes as columns after the inputs, the array of
@@ -406,11 +418,11 @@ def _apply_parameters(
         if weights is not None:
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
-            further, positional, named = further_inputs(inputs, positional, named)
-            values = pa.StructArray.from_arrays([values, *further], names=list(inputs))
+            further_columns, positional, named = further_inputs(inputs, positional, named)
+            values = pa.StructArray.from_arrays([values, *further_columns], names=list(inputs))
         constants = _constants(names, positional, named)
-        applied = replace(spec, function=replace(spec.function, **constants)) if constants else spec
-        return applied, values, weights
+        called_spec = replace(spec, function=replace(spec.function, **constants)) if constants else spec
+        return called_spec, values, weights
 
 
 def further_inputs(
@@ -419,20 +431,20 @@ def further_inputs(
     """Return the inputs after the first, and the remaining positional and named arguments, which are parameters. An
     input is passed by keyword or by position. Raise ``ValueError`` if an input is missing.
     """
-    left, left_by_name = list(positional), dict(named)
-    further: list[T] = []
+    remaining, remaining_named = list(positional), dict(named)
+    further_columns: list[T] = []
     missing: list[str] = []
     for role in inputs[1:]:
-        if keyword(role) in left_by_name:
-            further.append(left_by_name.pop(keyword(role)))
-        elif left:
-            further.append(left.pop(0))
+        if keyword(role) in remaining_named:
+            further_columns.append(remaining_named.pop(keyword(role)))
+        elif remaining:
+            further_columns.append(remaining.pop(0))
         else:
             missing.append("event times" if role == EVENT_TIME else f"a column for {role}")
     if missing:
         by_name = ", ".join(f"{keyword(role)} => column" for role in inputs[1:])
         raise ValueError(f"it needs {' and '.join(missing)}, after its first column or by name: {by_name}")
-    return further, left, left_by_name
+    return further_columns, remaining, remaining_named
 
 
 def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:
@@ -445,15 +457,15 @@ def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[
     """Return a dict from names of parameters to positional and named arguments. ``names`` are the parameters in the
     order of positional arguments.
     """
-    takes = f"it takes {', '.join(names) or 'no parameters'} after its column"
+    expectation = f"it takes {', '.join(names) or 'no parameters'} after its column"
     if len(positional) > len(names):
         raise ValueError(
-            f"{takes}; got {len(positional)} (* stands for all columns; rows are counted by aggr_count(1))"
+            f"{expectation}; got {len(positional)} (* stands for all columns; rows are counted by aggr_count(1))"
         )
     arguments = dict(zip(names, positional, strict=False))
     for name, column in named.items():
         if name not in names or name in arguments:
-            raise ValueError(f"{takes}; got {name!r}{' twice' if name in arguments else ''}")
+            raise ValueError(f"{expectation}; got {name!r}{' twice' if name in arguments else ''}")
         arguments[name] = column
     return arguments
 
@@ -464,21 +476,21 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
     for name, column in _arguments(names, positional, named).items():
         if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
             values = column.to_pylist()
-            other = next((value for value in values if value != values[0]), None)
-            received = "null" if column.null_count else f"{shown(values[0])} and {shown(other)}"
+            other_value = next((value for value in values if value != values[0]), None)
+            received = "null" if column.null_count else f"{shown(values[0])} and {shown(other_value)}"
             raise ValueError(f"{name} must be the same in all rows, and not null; got {received}; pass a constant")
         if len(column):
-            constants[name] = _number(column[0].as_py())
+            constants[name] = _parameter_value(column[0].as_py())
     return constants
 
 
-def _number(sql_value: Any) -> Any:
+def _parameter_value(value: Any) -> Any:
     """Convert a value of SQL to the value of a parameter. Decimals, such as 0.99, become floats, and lists become
     tuples.
     """
-    if isinstance(sql_value, list):
-        return tuple(_number(value) for value in sql_value)
-    return float(sql_value) if isinstance(sql_value, Decimal) else sql_value
+    if isinstance(value, list):
+        return tuple(_parameter_value(element) for element in value)
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def sql_type(dtype: pa.DataType) -> pa.DataType:
@@ -515,8 +527,8 @@ def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
 def _map(record: pa.StructArray) -> pa.MapArray:
     """Return records of quantiles as maps from the names of fields to their values."""
     names = [f.name for f in record.type]
-    n, width = len(record), len(names)
-    order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())
+    count, width = len(record), len(names)
+    order = pa.array(np.arange(count * width).reshape(width, count).T.ravel())
     items = pa.concat_arrays([child.cast(pa.float64(), safe=False) for child in record.flatten()]).take(order)
-    offsets = pa.array(np.arange(0, (n + 1) * width, width, dtype=np.int32))
-    return pa.MapArray.from_arrays(offsets, pa.array(names * n, pa.string()), items)
+    offsets = pa.array(np.arange(0, (count + 1) * width, width, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, pa.array(names * count, pa.string()), items)

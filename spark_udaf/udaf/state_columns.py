@@ -21,9 +21,11 @@ from spark_udaf.udaf.job_errors import explain_errors, explain_task_errors
 from spark_udaf.versions.column_functions import scalar_function
 from spark_udaf.versions.column_text import text_of
 
-_MARK = "su.states."
-_VALUES = re.compile(rf'"CASE WHEN \({re.escape(_MARK)}(\w+) IS NOT NULL\) THEN (.*?) END(?:\[{FUNCTION}\])?"')
-_STRUCT = re.compile(rf"No such struct field `{FUNCTION}` in (.*?)\. ")
+_CALL_PREFIX = "su.states."
+_OTHER_COLUMN = re.compile(
+    rf'"CASE WHEN \({re.escape(_CALL_PREFIX)}(\w+) IS NOT NULL\) THEN (.*?) END(?:\[{FUNCTION}\])?"'
+)
+_OTHER_STRUCT = re.compile(rf"No such struct field `{FUNCTION}` in (.*?)\. ")
 _USE = "states come from su.aggregate and su.rollup; to aggregate values, use spark_udaf.functions, such as A.dds('x')"
 
 
@@ -41,29 +43,29 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
     """
     name = function.__name__
 
-    def labelled(*states: pa.Array) -> pa.Array:
+    def call_with_label(*states: pa.Array) -> pa.Array:
         with error_label(name):
             return function(*states)
 
-    labelled.__name__ = name
+    call_with_label.__name__ = name
     explain_task_errors()
     explain_errors(_sentence_of_other_column)
     states = list(map(column, columns))
-    result = scalar_function(labelled, dtype)(*(_checked(argument, name) for argument in states))
+    result = scalar_function(call_with_label, dtype)(*(_requiring_states(argument, name) for argument in states))
     names = ", ".join(map(text_of, states)).replace("`", "")  # Spark leaves out backticks in names of results
     return result.alias(f"{name}({names})")
 
 
-def _checked(states: Column, name: str) -> Column:
+def _requiring_states(states: Column, name: str) -> Column:
     """Return a Column with the same values, whose expression Spark cannot analyze if they are not states."""
-    first_field = F.when(F.lit(f"{_MARK}{name}").isNotNull(), states)[FUNCTION]
+    first_field = F.when(F.lit(f"{_CALL_PREFIX}{name}").isNotNull(), states)[FUNCTION]
     return F.when(first_field.isNotNull() | F.lit(True), states)
 
 
 def _sentence_of_other_column(text: str) -> str | None:
-    values, struct = _VALUES.search(text), _STRUCT.search(text)
+    values, struct = _OTHER_COLUMN.search(text), _OTHER_STRUCT.search(text)
     if values is not None:
-        return f"{_MARK}{values[1]}: the column {values[2]} does not contain states; {_USE}"
+        return f"{_CALL_PREFIX}{values[1]}: the column {values[2]} does not contain states; {_USE}"
     if struct is not None:
         return f"su.states: a struct with the fields {struct[1]} is not a state; {_USE}"
     return None

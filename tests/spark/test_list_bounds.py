@@ -27,8 +27,8 @@ class Session:
 
 @pytest.mark.parametrize("master", MASTERS)
 def test_the_heap_is_shared_by_the_tasks_of_a_jvm(master):
-    from spark_udaf.udaf.bounded_lists import most_values
+    from spark_udaf.udaf.bounded_lists import max_list_values
 
     settings, heap, tasks = MASTERS[master]
     expected = heap / tasks / 128  # bytes per value
-    assert abs(most_values(Session({"spark.master": master, **settings})) - expected) <= 1
+    assert abs(max_list_values(Session({"spark.master": master, **settings})) - expected) <= 1

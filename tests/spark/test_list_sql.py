@@ -202,8 +202,8 @@ def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch
     from spark_udaf.udaf import bounded_lists, list_errors, query
 
     spark = spark_with_rows
-    monkeypatch.setattr(bounded_lists, "most_values", lambda session: 10)
-    monkeypatch.setattr(query, "most_values", lambda session: 10)
+    monkeypatch.setattr(bounded_lists, "max_list_values", lambda session: 10)
+    monkeypatch.setattr(query, "max_list_values", lambda session: 10)
     rows = spark.table("rows_of_lists")
     assert rows.where("n < 10").agg(A.dds("x")).first()[0]["count"] == 10
     assert rows.groupBy("k").agg(A.sum("i").alias("s"), F.sum("i").alias("t")).where("s != t").count() == 0

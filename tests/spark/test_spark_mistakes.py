@@ -411,9 +411,9 @@ def test_moments_travel_as_they_are_given(spark, names):
 
 @pytest.mark.spark
 def test_a_source_that_spark_does_not_contain_is_refused_in_one_sentence(spark):
-    from spark_udaf.stream_command import _loaded
+    from spark_udaf.stream_command import _open_source
 
     for source in ("kafka", "no_such_source"):
         with pytest.raises(ValueError, match=f"Spark cannot open the source {source}: .* needs its package") as refused:
-            _loaded(spark, source, {"subscribe": "topic", "kafka.bootstrap.servers": "127.0.0.1:9"}, None)
+            _open_source(spark, source, {"subscribe": "topic", "kafka.bootstrap.servers": "127.0.0.1:9"}, None)
         assert len(str(refused.value).splitlines()) == 1

@@ -503,9 +503,9 @@ def test_states_keep_event_times_as_frames_do(times, micros):
     from spark_udaf.udaf.aggregate_function import UdafSpec
 
     values = pa.array([10, 20, 30, 40])
-    reading = UdafSpec(aggr.First(), "first(v)", pa.int64(), states=True)
+    reading = UdafSpec(aggr.First(), "first(v)", pa.int64(), returns_states=True)
     result = reading.results(pa.StructArray.from_arrays([values, times], names=["value", "time"]))
-    assert result.type == reading.result
+    assert result.type == reading.result_type
     event_times = pa.array(micros).cast(pa.timestamp("us", "UTC"))
     expected_values = aggr.First().reduce([values, event_times], Groups.single(4))
     assert result.to_pylist() == expected_values.to_pylist()
