@@ -20,7 +20,7 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
 @click.option(
     "--quick",
     is_flag=True,
-    help="Smaller data and fewer rounds, which takes some minutes; figures are not compared with their limits.",
+    help="Smaller data and fewer rounds, which takes some minutes. Figures are not compared with their limits.",
 )
 @click.option(
     "--results",

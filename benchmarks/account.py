@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.shapes import Shape
 
 RUNS = 3  # only the last run is reported, because earlier runs start workers and compile loops
-PYTHON = "data sent to Python workers", "data returned from Python workers"
+PYTHON_METRICS = "data sent to Python workers", "data returned from Python workers"
 
 
 @click.command()
@@ -33,18 +33,18 @@ def main(rows: int, out: Path | None) -> None:
     """
     from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
-    stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
+    stages = {shape.name: costs_of_stages(logged_events(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
     for name, stages_of_shape in stages.items():
         click.echo(name)
         for stage in stages_of_shape:
             seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
-            more = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
-            click.echo(f"  {stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {more}")
+            byte_texts = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
+            click.echo(f"  {stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {byte_texts}")
     if out is not None:
         out.write_text(json.dumps({**circumstances(("pyspark", "pyarrow")), "rows": rows, "stages": stages}, indent=1))
 
 
-def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
+def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
     """Run the job `RUNS` times in a new Spark session, and return the events in Spark's event log as dicts."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
@@ -71,7 +71,7 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
         return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def costs_of_stages(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one dict for each stage of the last query in an event log, in the order of the stages. The dict
     contains the name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from
     kinds of bytes, such as "shuffle read", to their number.
@@ -81,7 +81,7 @@ def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     queries: dict[str, list[int]] = defaultdict(list)
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)
-    moved: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    bytes_of_stages: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for event in events:
         if event["Event"] == "SparkListenerJobStart":
             queries[event["Properties"]["spark.sql.execution.id"]] += event["Stage IDs"]
@@ -90,19 +90,19 @@ def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         elif event["Event"] == "SparkListenerTaskEnd":
             info, metrics, stage = event["Task Info"], event.get("Task Metrics") or {}, event["Stage ID"]
             tasks[stage].append((info["Finish Time"] - info["Launch Time"]) / 1000)
-            moved[stage]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
-            moved[stage]["shuffle read"] += sum(
-                metrics["Shuffle Read Metrics"][f"{where} Bytes Read"] for where in ("Remote", "Local")
+            bytes_of_stages[stage]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+            bytes_of_stages[stage]["shuffle read"] += sum(
+                metrics["Shuffle Read Metrics"][f"{source} Bytes Read"] for source in ("Remote", "Local")
             )
             for accumulable in info["Accumulables"]:
-                if accumulable.get("Name") in PYTHON:
-                    moved[stage][accumulable["Name"]] += int(accumulable["Update"])
+                if accumulable.get("Name") in PYTHON_METRICS:
+                    bytes_of_stages[stage][accumulable["Name"]] += int(accumulable["Update"])
     return [
         {
             "name": f"stage {number}",
             "seconds": (stages[stage]["Completion Time"] - stages[stage]["Submission Time"]) / 1000,
             "task seconds": sorted(tasks[stage]),
-            "bytes": dict(moved[stage]),
+            "bytes": dict(bytes_of_stages[stage]),
         }
         for number, stage in enumerate(sorted({stage for stage in list(queries.values())[-1] if stage in stages}))
     ]

@@ -24,7 +24,7 @@ import aggr
 import spark_udaf as su
 from aggr.bench.timing import circumstances
 from benchmarks.jobs import session, throw_away
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.quantiles import QUANTILES
 from benchmarks.spark import PACKAGES, measure, show
 from spark_udaf import functions as A
@@ -47,7 +47,15 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
     df = spark.read.parquet(folder)
     df.createOrReplaceTempView("bench_rows")
     built_in = [F.count("x"), F.min("x"), F.max("x"), F.sum("x"), F.avg("x"), F.stddev("x"), F.variance("x")]
-    own = [aggr.count("x"), aggr.min("x"), aggr.max("x"), aggr.sum("x"), aggr.avg("x"), aggr.stdev("x"), aggr.var("x")]
+    library_measures = [
+        aggr.count("x"),
+        aggr.min("x"),
+        aggr.max("x"),
+        aggr.sum("x"),
+        aggr.avg("x"),
+        aggr.stdev("x"),
+        aggr.var("x"),
+    ]
     quantiles = ", ".join(map(str, QUANTILES))
     query = "SELECT k, {} FROM bench_rows GROUP BY k"
     return {
@@ -62,7 +70,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
         "SQL: avg": lambda: throw_away(spark.sql(query.format("avg(x)"))),
         "SQL: aggr_avg": lambda: throw_away(su.sql(spark, query.format("aggr_avg(x)"))),
         "count … variance": lambda: throw_away(df.groupBy("host").agg(*built_in)),
-        "su.group_by of count … variance": lambda: throw_away(su.group_by(df, "host").agg(*own)),
+        "su.group_by of count … variance": lambda: throw_away(su.group_by(df, "host").agg(*library_measures)),
         "su.group_by of dds": lambda: throw_away(su.group_by(df, "host").agg(aggr.dds("x", QUANTILES))),
         "two stages of Python that compute nothing": lambda: throw_away(two_empty_stages(df.select("host", "x"))),
     }
@@ -84,19 +92,19 @@ def two_empty_stages(df: DataFrame) -> DataFrame:
     return df.mapInArrow(drop, df.schema).repartition(1).mapInArrow(keep, df.schema)
 
 
-def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
+def limited_figures(seconds: Mapping[str, float]) -> list[LimitedFigure]:
     """Return the ratios of the median seconds of tiltframe's jobs to those of Spark's jobs, with their limits."""
 
-    def line(own: str, built_in: str, limit: float) -> MustHold:
-        return MustHold(f"{own} / {built_in}", limit, seconds[own] / seconds[built_in])
+    def ratio(own: str, built_in: str, limit: float) -> LimitedFigure:
+        return LimitedFigure(f"{own} / {built_in}", limit, seconds[own] / seconds[built_in])
 
     avg = seconds["SQL: avg"]
     return [
-        line("one group: A.dds", "one group: percentile_approx", 5),
-        line("SQL: aggr_dds", "SQL: percentile_approx", 3),
-        MustHold("SQL: aggr_avg / (avg + 0.1 s)", 3, seconds["SQL: aggr_avg"] / (avg + AVG_SECONDS / 3)),
-        line("su.group_by of count … variance", "count … variance", 1.3),
-        line("su.group_by of dds", "count … variance", 1.3),
+        ratio("one group: A.dds", "one group: percentile_approx", 5),
+        ratio("SQL: aggr_dds", "SQL: percentile_approx", 3),
+        LimitedFigure("SQL: aggr_avg / (avg + 0.1 s)", 3, seconds["SQL: aggr_avg"] / (avg + AVG_SECONDS / 3)),
+        ratio("su.group_by of count … variance", "count … variance", 1.3),
+        ratio("su.group_by of dds", "count … variance", 1.3),
     ]
 
 
@@ -106,9 +114,9 @@ def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
     """
     seconds = []
     for _ in range(rounds + 1):
-        other = spark.newSession()
+        new_session = spark.newSession()
         began = time.perf_counter()
-        su.register(other)
+        su.register(new_session)
         seconds.append(time.perf_counter() - began)
     return seconds
 
@@ -126,8 +134,11 @@ def main(rounds: int, out: Path | None) -> None:
     show(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
     for name, seconds in registration.items():
         click.echo(f"{name}: {seconds:.2f} s")
-    lines = [*must_hold(medians), MustHold("su.register of all functions, s", 0.5, registration["su.register, later"])]
-    show_must_hold(lines)
+    lines = [
+        *limited_figures(medians),
+        LimitedFigure("su.register of all functions, s", 0.5, registration["su.register, later"]),
+    ]
+    show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         figures = {"rows": ROWS, "rounds": rounds, "seconds": medians | registration, "all": times, "must_hold": limits}

@@ -29,7 +29,7 @@ from aggr.bench import circumstances, one_core
 from aggr.bench.report import OURS
 from benchmarks import kernels, peer_reports
 from benchmarks.costs import REDUCE, heading, show
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 
 ROOT = Path(__file__).parent.parent
 REVISION = "26bc741"  # the last revision whose results the old harness wrote
@@ -86,22 +86,22 @@ def stored_ratios() -> dict[str, float]:
     figures: dict[str, Any] = {}
     for name in ("kernels", "peers"):
         command = ["git", "show", f"{REVISION}:benchmarks/results/{name}.json"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        figures |= json.loads(done.stdout)
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        figures |= json.loads(process.stdout)
     return old_ratios(figures)
 
 
-def measured_by_old_harness(folder: Path) -> dict[str, float]:
+def run_old_harness(folder: Path) -> dict[str, float]:
     """Return the ratios that the old harness, unpacked in a folder, measures now."""
     out = folder / "figures.json"
     subprocess.run([sys.executable, "-c", OLD_HARNESS, str(out)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return old_ratios(json.loads(out.read_text()))
 
 
-def measured_by_bench() -> dict[str, float]:
+def run_bench() -> dict[str, float]:
     """Return the same ratios as measured by `aggr.bench`, by the names of the old harness."""
-    ratios = reduce_ratios({kernel.what: kernel.ns for kernel in kernels.reducing(9)})
-    for report in peer_reports.sketches(PEER_ROWS, 5):
+    ratios = reduce_ratios({kernel.what: kernel.ns for kernel in kernels.reduce_costs(9)})
+    for report in peer_reports.sketch_reports(PEER_ROWS, 5):
         costs = peer_reports.reduce_and_answers(report, PEER_ROWS)
         duckdb = {cost.case: cost.ns for cost in costs if cost.who == "duckdb"}
         for cost in costs:
@@ -131,8 +131,8 @@ def main(repeats: int, out: Path | None) -> None:
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(folder, filter="data")
         for _ in range(repeats):
-            old.append(measured_by_old_harness(Path(folder)))
-            new.append(measured_by_bench())
+            old.append(run_old_harness(Path(folder)))
+            new.append(run_bench())
     stored, by_old, by_bench = stored_ratios(), medians(old), medians(new)
     common = [name for name in by_old if name in by_bench]
     table = heading(
@@ -142,8 +142,8 @@ def main(repeats: int, out: Path | None) -> None:
         table.add_row(name, *(f"{ratios[name]:,.2f}" for ratios in (stored, by_old, by_bench)))
     show(table)
     quotients = {name: by_bench[name] / by_old[name] for name in common}
-    lines = [MustHold(f"aggr.bench / old harness, {name}", NOISE, max(q, 1 / q)) for name, q in quotients.items()]
-    show_must_hold(lines)
+    lines = [LimitedFigure(f"aggr.bench / old harness, {name}", NOISE, max(q, 1 / q)) for name, q in quotients.items()]
+    show_limits(lines)
     if out is not None:
         rows = [{"what": name, "stored": stored[name], "old": by_old[name], "bench": by_bench[name]} for name in common]
         figures = {

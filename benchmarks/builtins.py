@@ -24,7 +24,7 @@ import aggr
 from aggr.bench.report import Report
 from aggr.bench.timing import circumstances
 from benchmarks.jobs import session
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from spark_udaf.bench import bench
 
 if TYPE_CHECKING:
@@ -35,18 +35,18 @@ FROM_FILES = "su.aggregate of files"
 
 
 @dataclass(frozen=True)
-class Rival:
-    """A measure of tiltframe (``ours``) and a function of Spark with the same result, which has a ``name`` and an
+class FunctionPair:
+    """A measure of tiltframe (``measure``) and a function of Spark with the same result, which has a ``name`` and an
     ``expression`` in SQL. ``limit`` is the largest allowed ratio of tiltframe's time to Spark's.
     """
 
-    ours: aggr.Measure
+    measure: aggr.Measure
     name: str
     expression: str
     limit: float
 
 
-def rivals() -> list[Rival]:
+def function_pairs() -> list[FunctionPair]:
     """List the pairs of functions that are compared."""
     candle = (
         "struct(min_by(x, ts), max_by(x, ts), min(x), max(x), min_by(ts, x), max_by(ts, x), min(ts), max(ts), sum(y), "
@@ -54,10 +54,10 @@ def rivals() -> list[Rival]:
     )
     distinct = aggr.approx_count_distinct("id")
     return [
-        Rival(distinct, "theta_sketch_agg", "theta_sketch_estimate(theta_sketch_agg(id))", 0.5),
-        Rival(distinct, "approx_count_distinct", "approx_count_distinct(id)", 1.0),
-        Rival(aggr.candlestick("x", "y", by="ts"), "min_by, max_by, min, max, sum", candle, 1.0),
-        Rival(aggr.corr("x", "y"), "corr", "corr(x, y)", 1.0),
+        FunctionPair(distinct, "theta_sketch_agg", "theta_sketch_estimate(theta_sketch_agg(id))", 0.5),
+        FunctionPair(distinct, "approx_count_distinct", "approx_count_distinct(id)", 1.0),
+        FunctionPair(aggr.candlestick("x", "y", by="ts"), "min_by, max_by, min, max, sum", candle, 1.0),
+        FunctionPair(aggr.corr("x", "y"), "corr", "corr(x, y)", 1.0),
     ]
 
 
@@ -65,25 +65,25 @@ def write_rows(folder: Path, rows: int) -> None:
     """Write `FILES` Parquet files of rows in the order of time. Each row has a random key, a random integer and two
     doubles. Most integers occur only once.
     """
-    draws = np.random.default_rng(11)
-    per = rows // FILES
+    rng = np.random.default_rng(11)
+    rows_per_file = rows // FILES
     for number in range(FILES):
         table = {
-            "ts": pa.array(number * per + np.arange(per)).cast(pa.timestamp("us", "UTC")),
-            "g": draws.integers(0, GROUPS, per),
-            "id": draws.integers(0, 1 << 40, per),
-            "x": draws.lognormal(3, 1, per),
-            "y": draws.lognormal(1, 1, per),
+            "ts": pa.array(number * rows_per_file + np.arange(rows_per_file)).cast(pa.timestamp("us", "UTC")),
+            "g": rng.integers(0, GROUPS, rows_per_file),
+            "id": rng.integers(0, 1 << 40, rows_per_file),
+            "x": rng.lognormal(3, 1, rows_per_file),
+            "y": rng.lognormal(1, 1, rows_per_file),
         }
         pq.write_table(pa.table(table), folder / f"{number}.parquet")
 
 
-def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dict[str, float]:
+def median_seconds(spark: SparkSession, folder: str, pair: FunctionPair, rounds: int) -> dict[str, float]:
     """Return a dict from the names of jobs to their median seconds. There is one job for each interface of tiltframe,
     such as `FROM_FILES`, and one for the expression of Spark.
     """
     report: Report = bench(
-        spark, rival.ours, against=f"spark:{rival.expression}", data=folder, keys=["g"], rounds=rounds
+        spark, pair.measure, against=f"spark:{pair.expression}", data=folder, keys=["g"], rounds=rounds
     )
     return {timing.by: timing.ns * timing.rows / 1e9 for timing in report.timings}
 
@@ -97,15 +97,18 @@ def main(quick: bool, out: Path | None) -> None:
     lines, figures = [], []
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         write_rows(Path(folder), rows)
-        for rival in rivals():
-            seconds = measured(spark, folder, rival, rounds)
-            label = f"{rival.ours.function.name} / {rival.name}, {GROUPS:,} groups"
-            line = MustHold(label, rival.limit, seconds[FROM_FILES] / seconds[f"spark:{rival.expression}"])
+        for pair in function_pairs():
+            seconds = median_seconds(spark, folder, pair, rounds)
+            label = f"{pair.measure.function.name} / {pair.name}, {GROUPS:,} groups"
+            line = LimitedFigure(label, pair.limit, seconds[FROM_FILES] / seconds[f"spark:{pair.expression}"])
             lines.append(line)
             figures.append({**asdict(line), "seconds": seconds})
-    show_must_hold(lines)
+    show_limits(lines)
     for figure in figures:
-        click.echo(f"{figure['what']}: " + ", ".join(f"{who} {took:.2f} s" for who, took in figure["seconds"].items()))
+        click.echo(
+            f"{figure['what']}: "
+            + ", ".join(f"{job} {job_seconds:.2f} s" for job, job_seconds in figure["seconds"].items())
+        )
     if out is not None:
         about = {**circumstances(("pyspark", "pyarrow", "numba")), "rows": rows, "must hold": figures}
         out.write_text(json.dumps(about, indent=1) + "\n")

@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 
-def rounded(x: Fraction) -> float:
+def nearest_double(x: Fraction) -> float:
     """Return the double nearest to a fraction, or an infinity if the fraction is larger than all doubles."""
     try:
         return x.numerator / x.denominator
@@ -16,7 +16,7 @@ def rounded(x: Fraction) -> float:
         return math.inf if x > 0 else -math.inf
 
 
-def root(x: Fraction, sign: Fraction) -> float:
+def signed_root(x: Fraction, sign: Fraction) -> float:
     """Return the square root of ``x``, computed to 400 decimal digits and rounded to a double, with the sign of
     ``sign``.
     """
@@ -30,41 +30,41 @@ def mean_of(values: Sequence[float]) -> Fraction:
     return sum(map(Fraction, values), Fraction()) / len(values)
 
 
-def centred(values: Sequence[float]) -> list[Fraction]:
+def deviations(values: Sequence[float]) -> list[Fraction]:
     """Return the exact difference of each value from the mean of all values."""
     mean = mean_of(values)
     return [value - mean for value in map(Fraction, values)]
 
 
-def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
+def exact_pair_statistic(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
     """Return an exact statistic of pairs of numbers, rounded once, or None if it is undefined. ``name`` is "covar"
     or "corr", or one of "slope", "intercept" and "r2" for the regression of y on x.
     """
     n = len(ys)
-    y, x = centred(ys), centred(xs)
+    y, x = deviations(ys), deviations(xs)
     yx = sum((a * b for a, b in zip(y, x, strict=True)), Fraction())
     yy, xx = sum((a * a for a in y), Fraction()), sum((b * b for b in x), Fraction())
     if name == "covar":
-        return rounded(yx / (n - ddof)) if n > ddof else None
+        return nearest_double(yx / (n - ddof)) if n > ddof else None
     if name == "corr":
-        return root(yx * yx / (yy * xx), yx) if yy and xx else None
+        return signed_root(yx * yx / (yy * xx), yx) if yy and xx else None
     if not xx:
         return None
     if name == "r2":
-        return rounded(yx * yx / (yy * xx)) if yy else 1.0
-    return rounded(yx / xx if name == "slope" else mean_of(ys) - yx / xx * mean_of(xs))
+        return nearest_double(yx * yx / (yy * xx)) if yy else 1.0
+    return nearest_double(yx / xx if name == "slope" else mean_of(ys) - yx / xx * mean_of(xs))
 
 
-def of_one(name: str, xs: Sequence[float], sample: bool) -> float | None:
+def exact_statistic(name: str, xs: Sequence[float], sample: bool) -> float | None:
     """Return the exact "skewness" or excess "kurtosis" of numbers, rounded once, or None if it is undefined. If
     ``sample`` is true, return the estimate for the population from which the numbers are a sample.
     """
-    n, x = len(xs), centred(xs)
+    n, x = len(xs), deviations(xs)
     second, third, fourth = (sum((v**power for v in x), Fraction()) / n for power in (2, 3, 4))
     if not second or (sample and n < (3 if name == "skewness" else 4)):
         return None
     if name == "skewness":
         square = third**2 / second**3 * (Fraction(n * (n - 1), (n - 2) ** 2) if sample else 1)
-        return root(square, third)
+        return signed_root(square, third)
     excess = fourth / second**2 - 3
-    return rounded(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * excess + 6) if sample else excess)
+    return nearest_double(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * excess + 6) if sample else excess)

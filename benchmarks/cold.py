@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ALL = "count min max sum avg var stdev dds hdr"
-CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL}
+ALL_NINE = "count min max sum avg var stdev dds hdr"
+CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL_NINE}
 _FOLDER = tempfile.TemporaryDirectory(prefix="bytecode")
 BYTECODE = _FOLDER.name
-MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # limits of cold runs in seconds, on two idle cores
-WARM_MAY_TAKE = {"import aggr": 0.25, "rollup": 0.3}
-ANSWER = """
+COLD_LIMITS = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # limits of cold runs in seconds, on two idle cores
+WARM_LIMITS = {"import aggr": 0.25, "rollup": 0.3}
+SCRIPT = """
 import time
 begun = time.perf_counter()
 import aggr
@@ -40,13 +40,13 @@ else:
 """
 
 
-def ask(names: str | None, cache: str) -> tuple[float, float, float]:
+def run_process(names: str | None, cache: str) -> tuple[float, float, float]:
     """Run a new process that imports aggr, and that rolls up 1,000 rows with the functions in ``names``, unless
     ``names`` is None. Compiled code is stored in the folder ``cache``. Return three numbers of seconds: for the import,
     for the rollup with its results, and for the complete process.
     """
     begun = os.times().elapsed
-    script = ANSWER.format(names=names)
+    script = SCRIPT.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     command = [sys.executable, "-c", script]
@@ -59,7 +59,7 @@ def main(rounds: int) -> None:
     """Run each case once, so that Python's bytecode is stored, and then measure all cases."""
     for names in CASES.values():
         with tempfile.TemporaryDirectory() as cache:
-            ask(names, cache)
+            run_process(names, cache)
     measure(rounds)
 
 
@@ -73,17 +73,18 @@ def measure(rounds: int) -> None:
         cold, warm, imports, rollups = [], [], [], []
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as cache:
-                cold.append(ask(names, cache)[2])
-                imported, answered, total = ask(names, cache)
+                cold.append(run_process(names, cache)[2])
+                imported, answered, total = run_process(names, cache)
             warm.append(total)
             imports.append(imported)
             rollups.append(answered)
-        first, again = statistics.median(cold), statistics.median(warm)
-        limit = f", at most {MAY_TAKE[case]}" if case in MAY_TAKE else ""
+        cold_median, warm_median = statistics.median(cold), statistics.median(warm)
+        limit = f", at most {COLD_LIMITS[case]}" if case in COLD_LIMITS else ""
         print(
-            f"{case:12} cold {first:5.2f} s{limit}; warm {again:5.2f} s ({first / again:.1f} ×): "
-            f"import {statistics.median(imports):.2f} (at most {WARM_MAY_TAKE['import aggr']}) and rollup with results "
-            f"{statistics.median(rollups):.2f} (at most {WARM_MAY_TAKE['rollup']})"
+            f"{case:12} cold {cold_median:5.2f} s{limit}; "
+            f"warm {warm_median:5.2f} s ({cold_median / warm_median:.1f} ×): "
+            f"import {statistics.median(imports):.2f} (at most {WARM_LIMITS['import aggr']}) and rollup with results "
+            f"{statistics.median(rollups):.2f} (at most {WARM_LIMITS['rollup']})"
         )
 
 

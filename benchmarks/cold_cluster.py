@@ -50,7 +50,7 @@ spark.stop()
 """
 
 
-def run(home: Path, package: Path) -> list[float]:
+def run_cluster(home: Path, package: Path) -> list[float]:
     """Return the seconds of three equal jobs in a new cluster. ``home`` is the home folder of the cluster's user, and
     ``package`` is the folder from which the cluster imports the code.
     """
@@ -69,16 +69,16 @@ def run(home: Path, package: Path) -> list[float]:
         "TMPDIR": str(home.parent / "tmp"),
     }
     command = [sys.executable, "-c", JOB]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False, timeout=600
     )
-    seconds = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("took ")]
-    if done.returncode or len(seconds) != 3:
-        raise RuntimeError(f"the job ended with status {done.returncode}: {done.stderr[-2000:]}")
+    seconds = [float(line.split()[1]) for line in process.stdout.splitlines() if line.startswith("took ")]
+    if process.returncode or len(seconds) != 3:
+        raise RuntimeError(f"the job ended with status {process.returncode}: {process.stderr[-2000:]}")
     return seconds
 
 
-def prepare(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
+def create_folders(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
     """Return two paths in ``folder``: a home folder, and a copy of the packages without compiled code. If
     ``is_read_only`` is true, neither of them can store compiled code.
     """
@@ -100,10 +100,10 @@ def prepare(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
 def measure(case: str) -> list[float]:
     """Return the seconds of the three jobs of a new cluster in the case ``case``."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        home, package = prepare(Path(name), is_read_only=case == "read-only")
+        home, package = create_folders(Path(name), is_read_only=case == "read-only")
         if case == "compiled":
-            run(home, package)
-        return run(home, package)
+            run_cluster(home, package)
+        return run_cluster(home, package)
 
 
 @click.command()

@@ -36,21 +36,21 @@ def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
     store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
     times = []
     for number, table in enumerate(tables):
-        begun = time.process_time(), time.perf_counter()
+        start = time.process_time(), time.perf_counter()
         assert store.append(table, "benchmark", number)
-        times.append((time.process_time() - begun[0], time.perf_counter() - begun[1]))
+        times.append((time.process_time() - start[0], time.perf_counter() - start[1]))
     processor, clock = (1e3 * statistics.median(column) for column in zip(*times[WARM:], strict=True))
     return processor, clock
 
 
-def measured_in(checkout: str) -> tuple[float, float]:
+def measure_checkout(checkout: str) -> tuple[float, float]:
     """Run `measure` in a new process with the code in the folder ``checkout``, which may be another release, and return
     its results.
     """
     environment = {**os.environ, "PYTHONPATH": checkout}
     command = [sys.executable, os.path.abspath(__file__), "--json"]
-    done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE)
-    processor, clock = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE)
+    processor, clock = json.loads(process.stdout.splitlines()[-1])
     return processor, clock
 
 
@@ -65,12 +65,17 @@ def main() -> None:
             else f"a commit at four levels: {processor:.1f} ms of CPU time, {clock:.1f} ms elapsed"
         )
         return
-    places = [os.getcwd(), os.path.abspath(sys.argv[1])]
-    rounds = [[measured_in(place) for place in places] for _ in range(ROUNDS)]
-    for at, what in enumerate(("of CPU time", "elapsed")):
-        here, elsewhere = (statistics.median(one_round[place][at] for one_round in rounds) for place in (0, 1))
-        ratio = f"this checkout is {elsewhere / here:.2f} times as fast"
-        print(f"a commit at four levels: {here:.1f} ms {what}, {elsewhere:.1f} ms in the other checkout: {ratio}")
+    checkouts = [os.getcwd(), os.path.abspath(sys.argv[1])]
+    rounds = [[measure_checkout(checkout) for checkout in checkouts] for _ in range(ROUNDS)]
+    for column, time_name in enumerate(("of CPU time", "elapsed")):
+        own_median, other_median = (
+            statistics.median(one_round[index][column] for one_round in rounds) for index in (0, 1)
+        )
+        ratio = f"this checkout is {other_median / own_median:.2f} times as fast"
+        print(
+            f"a commit at four levels: {own_median:.1f} ms {time_name}, {other_median:.1f} ms in the other checkout: "
+            f"{ratio}"
+        )
 
 
 if __name__ == "__main__":

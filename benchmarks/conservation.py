@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from pyspark import cloudpickle
 
-import benchmarks.conservation as this
+import benchmarks.conservation as this_module
 from aggr.bench.timing import circumstances
 from benchmarks import growth
 from benchmarks.jobs import LEVELS, frame, many_keys, session, throw_away, write_rows
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.shapes import TEXTS
 from spark_udaf.plan import conservation, two_phase
 from spark_udaf.plan.scan import scan_parquet
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 CORES, HIGHEST_SHARE = 2, 0.02
 
 
-def spent(folder: str, seconds: float) -> None:
+def write_seconds(folder: str, seconds: float) -> None:
     """Write the seconds that a task has spent on receipts or comparisons to a new file in ``folder``."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
 
-def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) -> Iterator[pa.RecordBatch]:
+def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *arguments: Any) -> Iterator[pa.RecordBatch]:
     """Yield the messages and receipts that `conservation.with_receipts` yields, and write the seconds that this takes
     to a file in ``folder``. The time in which ``messages`` produces its batches does not count.
     """
-    upstream = 0.0
+    message_seconds = 0.0
 
-    def before() -> Iterator[pa.RecordBatch]:
-        nonlocal upstream
+    def timed_messages() -> Iterator[pa.RecordBatch]:
+        nonlocal message_seconds
         while True:
             begun = time.perf_counter()
             batch = next(messages, None)
-            upstream += time.perf_counter() - begun
+            message_seconds += time.perf_counter() - begun
             if batch is None:
                 return
             yield batch
 
-    all_of_it, batches = 0.0, conservation.with_receipts(before(), *more)
+    total_seconds, batches = 0.0, conservation.with_receipts(timed_messages(), *arguments)
     while True:
         begun = time.perf_counter()
         batch = next(batches, None)
-        all_of_it += time.perf_counter() - begun
+        total_seconds += time.perf_counter() - begun
         if batch is None:
-            return spent(folder, all_of_it - upstream)
+            return write_seconds(folder, total_seconds - message_seconds)
         yield batch
 
 
@@ -79,12 +79,12 @@ class TimedPartitionCheck(conservation.PartitionCheck):
     def check(self, messages: Sequence[conservation.Message]) -> None:
         begun = time.perf_counter()
         super().check(messages)
-        spent(self.folder, time.perf_counter() - begun)
+        write_seconds(self.folder, time.perf_counter() - begun)
 
 
-def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
+def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
     """Run each job ``rounds + 1`` times. Return, by the name of the job, the largest share of its core time that
-    receipts and comparisons took. ``folder`` is the folder to which `spent` writes the seconds.
+    receipts and comparisons took. ``folder`` is the folder to which `write_seconds` writes the seconds.
     """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
@@ -109,33 +109,33 @@ def main(quick: bool, out: Path | None) -> None:
     """Measure the cost for each kind of files. Exit with status 1 if a share exceeds the limit."""
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
-        place, notes = Path(folder_name), Path(folder_name) / "notes"
+        data_folder, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
         # Both modules are pickled by value, with the timed functions that are put into `two_phase` below. Otherwise,
         # the tasks would import the modules, and use the original functions.
-        for module in (two_phase, this):
+        for module in (two_phase, this_module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        received = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(notes)})
-        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), PartitionCheck=received)
+        check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(notes)})
+        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), PartitionCheck=check_class)
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
-            write_rows(place / name, rows, groups=36_000, data=TEXTS, in_order=in_order)
-            jobs[name] = partial(rolled_up, scan_parquet(spark, place / name))
-        files = growth.files(place, rows // 2, rows // 20)
+            write_rows(data_folder / name, rows, groups=36_000, data=TEXTS, in_order=in_order)
+            jobs[name] = partial(roll_up, scan_parquet(spark, data_folder / name))
+        files = growth.files(data_folder, rows // 2, rows // 20)
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
-        share_of_job = shares(jobs, notes, rounds)
+        share_of_job = shares_of_receipts(jobs, notes, rounds)
     lines = [
-        MustHold(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
+        LimitedFigure(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
         for name, share in share_of_job.items()
     ]
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         figures = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "must_hold": [asdict(line) for line in lines]}
         out.write_text(json.dumps(figures, indent=1) + "\n")
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 
 
-def rolled_up(scan: Any) -> None:
+def roll_up(scan: Any) -> None:
     """Roll up the files of ``scan`` to results at four levels, and discard the results."""
     import spark_udaf as su
 
@@ -144,4 +144,4 @@ def rolled_up(scan: Any) -> None:
 
 
 if __name__ == "__main__":
-    this.main()
+    this_module.main()

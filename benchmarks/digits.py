@@ -23,7 +23,7 @@ import pyarrow as pa
 import aggr
 from aggr import Groups
 from aggr.bench.timing import circumstances
-from benchmarks.by_fractions import of_one, of_two
+from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
 from benchmarks.costs import heading, show
 from benchmarks.nist import SETS
 
@@ -46,9 +46,9 @@ Digits = dict[str, float | str | None]  # correct digits by function; "all" if e
 
 def pairs() -> list[Pair]:
     """Return all pairs of columns of each data set: those of NIST, and one of random numbers near 1e9."""
-    draws = np.random.default_rng(5)
-    far = [[*map(str, (1e9 + draws.normal(size=1000)).tolist())] for _ in range(4)]
-    sets = {**SETS, "1e9 + normal": far}
+    rng = np.random.default_rng(5)
+    columns_near_1e9 = [[*map(str, (1e9 + rng.normal(size=1000)).tolist())] for _ in range(4)]
+    sets = {**SETS, "1e9 + normal": columns_near_1e9}
     return [
         (name, [*map(float, y)], [*map(float, x)])
         for name, columns in sets.items()
@@ -63,13 +63,13 @@ def table_of(rows: Sequence[Pair]) -> pa.Table:
     return pa.table({"pair": numbers, "y": y, "x": x})
 
 
-def expected(rows: Sequence[Pair]) -> Results:
+def exact_results(rows: Sequence[Pair]) -> Results:
     """Return the exact statistics of each pair, rounded once."""
-    two: Results = {name: [of_two(name, y, x) for _, y, x in rows] for name in OF_TWO}
-    return two | {name: [of_one(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
+    two: Results = {name: [exact_pair_statistic(name, y, x) for _, y, x in rows] for name in OF_TWO}
+    return two | {name: [exact_statistic(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
 
 
-def tiltframe(rows: Sequence[Pair]) -> Results:
+def results_of_tiltframe(rows: Sequence[Pair]) -> Results:
     """Return the statistics that tiltframe computes for each pair."""
     table = table_of(rows)
     groups = Groups.of(table["pair"].to_numpy(), len(rows))
@@ -81,7 +81,7 @@ def tiltframe(rows: Sequence[Pair]) -> Results:
     return results
 
 
-def scipy(rows: Sequence[Pair]) -> Results:
+def results_of_scipy(rows: Sequence[Pair]) -> Results:
     """Return the statistics that SciPy computes for each pair, and the covariance of NumPy."""
     from scipy import stats
 
@@ -96,19 +96,19 @@ def scipy(rows: Sequence[Pair]) -> Results:
     return results
 
 
-def spark(rows: Sequence[Pair]) -> Results:
+def results_of_spark(rows: Sequence[Pair]) -> Results:
     """Return the statistics that Spark computes for each pair."""
     from benchmarks.jobs import session
 
-    with session() as running:
-        running.createDataFrame(table_of(rows).to_pandas()).createOrReplaceTempView("pairs")
-        rows_of_spark = running.sql(
+    with session() as spark_session:
+        spark_session.createDataFrame(table_of(rows).to_pandas()).createOrReplaceTempView("pairs")
+        rows_of_spark = spark_session.sql(
             f"SELECT {', '.join(SQL.values())} FROM pairs GROUP BY pair ORDER BY pair"
         ).collect()
     return {name: list(column) for name, column in zip(SQL, zip(*rows_of_spark, strict=True), strict=True)}
 
 
-def duckdb(rows: Sequence[Pair]) -> Results:
+def results_of_duckdb(rows: Sequence[Pair]) -> Results:
     """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB computes the
     skewness of a sample, and the other engines compute that of a population.
     """
@@ -123,31 +123,31 @@ def duckdb(rows: Sequence[Pair]) -> Results:
     return {name: list(column) for name, column in zip(expressions, zip(*rows_of_duckdb, strict=True), strict=True)}
 
 
-def digits(value: float | None, right: float | None) -> float:
-    """Return the number of correct decimal digits of ``value``. ``right`` is the exact result. Return infinity if both
-    are equal. Otherwise, return 0 for None, for a ``value`` that is not finite, and for a ``right`` of 0.
+def digits(value: float | None, exact: float | None) -> float:
+    """Return the number of correct decimal digits of ``value``. ``exact`` is the exact result. Return infinity if both
+    are equal. Otherwise, return 0 for None, for a ``value`` that is not finite, and if ``exact`` is 0.
     """
-    if value == right:
+    if value == exact:
         return math.inf
-    if value is None or right is None or not math.isfinite(value):
+    if value is None or exact is None or not math.isfinite(value):
         return 0.0
-    return max(0.0, -math.log10(abs(value - right) / abs(right))) if right else 0.0
+    return max(0.0, -math.log10(abs(value - exact) / abs(exact))) if exact else 0.0
 
 
-def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, Digits]:
+def fewest_correct_digits(rows: Sequence[Pair], results: Results, exact: Results) -> dict[str, Digits]:
     """Return, by data set and function, the smallest number of correct digits over all pairs of columns. Instead of a
     number, the value is "all" if every result is the nearest double, and None if the engine does not have the function.
     """
-    worst_digits: dict[str, Digits] = {}
+    digits_of_sets: dict[str, Digits] = {}
     for name in SQL:
         for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in rows):
-            at = [index for index, (set_of_pair, *_) in enumerate(rows) if set_of_pair == set_name]
-            fewest_digits = min(digits(results[name][index], right[name][index]) for index in at)
-            missing = all(results[name][index] is None for index in at)
-            worst_digits.setdefault(set_name, {})[name] = (
+            indices = [index for index, (set_of_pair, *_) in enumerate(rows) if set_of_pair == set_name]
+            fewest_digits = min(digits(results[name][index], exact[name][index]) for index in indices)
+            missing = all(results[name][index] is None for index in indices)
+            digits_of_sets.setdefault(set_name, {})[name] = (
                 None if missing else "all" if fewest_digits == math.inf else round(fewest_digits, 1)
             )
-    return worst_digits
+    return digits_of_sets
 
 
 def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
@@ -166,15 +166,20 @@ def main(out: Path | None) -> None:
     """Compare results with exact ones. Exit with status 1 unless all results of tiltframe are the nearest doubles."""
     warnings.simplefilter("ignore")
     rows = pairs()
-    right = expected(rows)
-    engines = {"tiltframe": tiltframe, "Spark": spark, "DuckDB": duckdb, "SciPy": scipy}
-    worst_of_engine = {name: worst(rows, ask(rows), right) for name, ask in engines.items()}
-    show_digits(worst_of_engine)
+    exact = exact_results(rows)
+    engines = {
+        "tiltframe": results_of_tiltframe,
+        "Spark": results_of_spark,
+        "DuckDB": results_of_duckdb,
+        "SciPy": results_of_scipy,
+    }
+    digits_of_engines = {name: fewest_correct_digits(rows, compute(rows), exact) for name, compute in engines.items()}
+    show_digits(digits_of_engines)
     if out is not None:
         out.write_text(
-            json.dumps({**circumstances(("pyspark", "duckdb", "scipy")), "digits": worst_of_engine}, indent=1) + "\n"
+            json.dumps({**circumstances(("pyspark", "duckdb", "scipy")), "digits": digits_of_engines}, indent=1) + "\n"
         )
-    raise SystemExit(any(cell != "all" for cells in worst_of_engine["tiltframe"].values() for cell in cells.values()))
+    raise SystemExit(any(cell != "all" for cells in digits_of_engines["tiltframe"].values() for cell in cells.values()))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pyarrow as pa
 import aggr
 from aggr.bench import as_text, bench, one_core
 from aggr.bench.report import OURS
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 
 GROUPS = (1, 36_000)
 LIMIT = 1.0  # the largest allowed ratio of the time of ``reduce`` to DuckDB's time
@@ -45,14 +45,14 @@ def command(quick: bool) -> None:
     click.echo(as_text(report))
     ns = {(timing.by, timing.stage, timing.groups): timing.ns for timing in report.timings}
     lines = [
-        MustHold(
+        LimitedFigure(
             f"approx_count_distinct, reduce / DuckDB, {groups:,} groups",
             LIMIT,
             ns[OURS, "reduce", groups] / ns[DUCKDB, "answers", groups],
         )
         for groups in GROUPS
     ]
-    show_must_hold(lines)
+    show_limits(lines)
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 
 

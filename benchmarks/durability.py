@@ -26,11 +26,11 @@ def measure(folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
     )
     states = rollup(rows, FRAME)
     stores = [FrameStore(folder / str(durable), FRAME, durable=durable) for durable in (False, True)]
-    numbers = [0, 0]
+    next_commits = [0, 0]
 
     def commit(i: int) -> None:
-        assert stores[i].append(states, "benchmark", numbers[i])
-        numbers[i] += 1
+        assert stores[i].append(states, "benchmark", next_commits[i])
+        next_commits[i] += 1
 
     for i in (0, 1):
         commit(i)

@@ -45,21 +45,21 @@ def files(rows: int, rounds: int) -> list[Cost]:
 def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "latencies.parquet"
-        write(path, rows, shape)
+        write_rows(path, rows, shape)
         check(path, shape)
         calls: dict[tuple[str, str], Call] = {
             (NINE, STATES): partial(states, path, shape),
             (NINE, ANSWERS): partial(answers, path, shape),
-            (READ, "pyarrow"): partial(read, path),
-            (EIGHT, "DuckDB"): partial(ask, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
-            (SEVEN, "DuckDB"): partial(ask, path, _SEVEN_SQL),
-            (SKETCH, "DuckDB"): partial(ask, path, _SKETCH_SQL),
+            (READ, "pyarrow"): partial(read_columns, path),
+            (EIGHT, "DuckDB"): partial(query_duckdb, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
+            (SEVEN, "DuckDB"): partial(query_duckdb, path, _SEVEN_SQL),
+            (SKETCH, "DuckDB"): partial(query_duckdb, path, _SKETCH_SQL),
         }
         seconds = alternate(list(calls.values()), rounds, clock=time.process_time)
     return [Cost(what, who, shape.name, s / rows * 1e9) for (what, who), s in zip(calls, seconds, strict=True)]
 
 
-def write(path: Path, rows: int, shape: Shape) -> None:
+def write_rows(path: Path, rows: int, shape: Shape) -> None:
     """Write a Parquet file of rows with ascending event times, a host and a lognormal latency. There are about
     `ROWS_A_GROUP` rows per window and host.
     """
@@ -87,16 +87,16 @@ def states(path: Path, shape: Shape) -> pa.Table:
 
 def answers(path: Path, shape: Shape) -> pa.Table:
     """Read a file, and return the results of the nine measures by window and host."""
-    measured = frame(shape)
-    return finish(rollup(path, measured), measured)
+    frame_of_shape = frame(shape)
+    return finish(rollup(path, frame_of_shape), frame_of_shape)
 
 
-def read(path: Path) -> int:
+def read_columns(path: Path) -> int:
     """Read the three columns without aggregating them, and return the number of rows."""
     return sum(batch.num_rows for batch in ds.dataset(path).to_batches())
 
 
-def ask(path: Path, aggregates: str) -> pa.Table:
+def query_duckdb(path: Path, aggregates: str) -> pa.Table:
     """Return the results that DuckDB computes by window and host with one thread. ``aggregates`` are calls in SQL."""
     connection = importlib.import_module("duckdb").connect(config={"threads": 1})
     return connection.sql(
@@ -109,7 +109,9 @@ def check(path: Path, shape: Shape) -> None:
     the first group are wrong.
     """
     answer = answers(path, shape)
-    duckdb_answer = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
+    duckdb_answer = query_duckdb(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by(
+        [("w", "ascending"), ("host", "ascending")]
+    )
     if (
         len(answer) != len(duckdb_answer)
         or answer.column("host").to_pylist() != duckdb_answer.column("host").to_pylist()
@@ -139,8 +141,10 @@ def _check_quantiles(path: Path, answer: pa.Table) -> None:
     for name, accuracy in (("dds", 0.01), ("hdr", 0.01)):
         for q, estimate in row[name]["quantiles"].items():
             rank = math.floor(float(q) * (len(ordered) - 1))
-            near = ordered[rank : rank + 1] if name == "dds" else ordered[max(0, rank - 1) : rank + 2]
-            if (np.abs(estimate - near) > accuracy * near * (1 + 1e-9) + 0.005 * (name == "hdr")).all():
+            allowed_values = ordered[rank : rank + 1] if name == "dds" else ordered[max(0, rank - 1) : rank + 2]
+            if (
+                np.abs(estimate - allowed_values) > accuracy * allowed_values * (1 + 1e-9) + 0.005 * (name == "hdr")
+            ).all():
                 raise AssertionError(
-                    f"{name}: quantile {q} is {estimate}, and must be within its accuracy of one of {near}"
+                    f"{name}: quantile {q} is {estimate}, and must be within its accuracy of one of {allowed_values}"
                 )

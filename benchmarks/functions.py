@@ -42,7 +42,7 @@ ARGUMENTS = {  # the arguments of each function; functions that are missing here
 }
 
 
-def call(name: str) -> str:
+def call_text(name: str) -> str:
     """Return the measured call of a function as text, such as ``aggr.sum("x")``."""
     arguments = ARGUMENTS.get(name, '"x"')
     return f"aggr.{name}({arguments})"
@@ -71,7 +71,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     -------
     Figures, and the report that they come from
     """
-    measure = eval(call(name), {"aggr": aggr})
+    measure = eval(call_text(name), {"aggr": aggr})
     report = bench(
         measure, against=(), data=random_rows(rows), groups=(GROUPS,), rounds=rounds, memory=False, cpu_time=True
     )
@@ -79,7 +79,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     errors = [error.worst_relative for error in report.errors if error.by == OURS]
     return (
         Figures(
-            call=call(name),
+            call=call_text(name),
             reduce_ns_per_row=ns["reduce"],
             merge_ns_per_state=ns["merge"],
             finish_ns_per_state=ns["finish"],
@@ -104,7 +104,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
 def main(names: tuple[str, ...], quick: bool, rows: int, out: Path) -> None:
     """Measure every built-in function, or those with NAMES, and write the figures for the catalogue."""
     one_core()
-    measured: dict[str, Any] = {}
+    figures_of_functions: dict[str, Any] = {}
     about: Mapping[str, Any] = {}
     for name in names or aggr.names():
         if not aggr.get(name).__module__.startswith("aggr."):
@@ -114,12 +114,12 @@ def main(names: tuple[str, ...], quick: bool, rows: int, out: Path) -> None:
         except (ValueError, TypeError) as error:
             click.echo(f"{name}: {error}", err=True)
             continue
-        measured[name], about = asdict(figures), report.about
+        figures_of_functions[name], about = asdict(figures), report.about
         click.echo(f"{name}: {figures.reduce_ns_per_row} ns/row")
     if names and out.exists():
-        measured = json.loads(out.read_text())["functions"] | measured
-    measured = dict(sorted(measured.items()))
-    out.write_text(json.dumps({"about": about, "functions": measured}, indent=1, default=str) + "\n")
+        figures_of_functions = json.loads(out.read_text())["functions"] | figures_of_functions
+    figures_of_functions = dict(sorted(figures_of_functions.items()))
+    out.write_text(json.dumps({"about": about, "functions": figures_of_functions}, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 @dataclass(frozen=True)
 class Extent:
     """The sizes of data that are measured. Each number in ``rows`` is measured with `GROUPS` groups, and each number in
-    ``groups`` with ``of_rows`` rows.
+    ``groups`` with ``rows_of_groups`` rows.
     """
 
     rows: Sequence[int]
     groups: Sequence[int]
-    of_rows: int
+    rows_of_groups: int
 
 
 FULL = Extent((1_000_000, 10_000_000, 100_000_000), (100, 10_000, 1_000_000), 10_000_000)
@@ -54,7 +54,7 @@ class SizeCost:
 
 def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
     """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
-    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.of_rows, groups) for groups in extent.groups]
+    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.rows_of_groups, groups) for groups in extent.groups]
     return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
@@ -77,9 +77,9 @@ def show(grown: Sequence[SizeCost]) -> None:
     table = heading(
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )
-    for g in grown:
-        ns_per_row, mebibytes = g.seconds / g.rows * 1e9, g.worker_bytes / 2**20
-        cells = [f"{g.rows:,}", f"{g.groups:,}", f"{g.seconds:.2f}", f"{ns_per_row:,.0f}", f"{mebibytes:,.0f}"]
+    for cost in grown:
+        ns_per_row, mebibytes = cost.seconds / cost.rows * 1e9, cost.worker_bytes / 2**20
+        cells = [f"{cost.rows:,}", f"{cost.groups:,}", f"{cost.seconds:.2f}", f"{ns_per_row:,.0f}", f"{mebibytes:,.0f}"]
         table.add_row(*cells)
     print_table(table)
 

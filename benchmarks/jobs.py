@@ -45,15 +45,15 @@ def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
-    per, span = rows // FILES, groups * 10_000_000 // len(data.keys)
+    rows_per_file, span = rows // FILES, groups * 10_000_000 // len(data.keys)
     for number in range(FILES):
-        ordered = (number * per + np.arange(per)) * span // rows
-        times = START + (ordered if in_order else rng.integers(0, span, per))
+        times_in_order = (number * rows_per_file + np.arange(rows_per_file)) * span // rows
+        times = START + (times_in_order if in_order else rng.integers(0, span, rows_per_file))
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-                "host": data.keys.take(pa.array(rng.integers(0, len(data.keys), per))),
-                X: rng.lognormal(3, 1, per),
+                "host": data.keys.take(pa.array(rng.integers(0, len(data.keys), rows_per_file))),
+                X: rng.lognormal(3, 1, rows_per_file),
             }
         )
         pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=1_000_000)
@@ -72,51 +72,51 @@ def session() -> Iterator[SparkSession]:
 def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[], None]]:
     """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of the shape ``data``."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
-    by = df.groupBy(F.window("ts", "10 seconds"), "host")
+    groups = df.groupBy(F.window("ts", "10 seconds"), "host")
     finest = (F.window("ts", "10 seconds"), "host")
     one_host = df.where(F.col("host") == data.keys[0].as_py())
-    part = one_host.groupBy(*finest)
+    groups_of_host = one_host.groupBy(*finest)
     builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
 
-    def counting(bytes_: str) -> Callable[[], None]:
+    def count_job(bytes_: str) -> Callable[[], None]:
         def run() -> None:
-            before = spark.conf.get(BATCH_BYTES, None)
+            previous_setting = spark.conf.get(BATCH_BYTES, None)
             spark.conf.set(BATCH_BYTES, bytes_)
             throw_away(df.mapInArrow(_count, "n long"))
-            spark.conf.unset(BATCH_BYTES) if before is None else spark.conf.set(BATCH_BYTES, before)
+            spark.conf.unset(BATCH_BYTES) if previous_setting is None else spark.conf.set(BATCH_BYTES, previous_setting)
 
         return run
 
-    def rolling(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
+    def rollup_job(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
         def run() -> None:
             for levels in chains:
                 throw_away(su.rollup(source, frame(levels, data)))
 
         return run
 
-    def answering(source: DataFrame | ParquetScan) -> Callable[[], None]:
+    def results_job(source: DataFrame | ParquetScan) -> Callable[[], None]:
         return lambda: throw_away(su.finish(su.rollup(source, frame(LEVELS, data)), frame(LEVELS, data)))
 
-    a, b = "rollup of a DataFrame", "rollup of files"
-    alone = [[level] for level in LEVELS]
+    on_dataframe, on_files = "rollup of a DataFrame", "rollup of files"
+    single_levels = [[level] for level in LEVELS]
     return {
-        "percentile_approx": lambda: throw_away(by.agg(F.percentile_approx(X, QUANTILES))),
-        "kll_sketch_agg_double": lambda: throw_away(by.agg(F.kll_sketch_agg_double(X))),
-        "count … variance": lambda: throw_away(by.agg(*builtin)),
-        "mapInArrow that counts": counting(str(2**31 - 1)),
-        "mapInArrow that counts, Spark's own settings": counting("64m"),
-        "pandas UDAF of a mean, a tenth of the rows": lambda: throw_away(part.agg(_mean(X))),
-        "Arrow UDAF that counts": lambda: throw_away(by.agg(_size(X))),
-        "A.dds": lambda: throw_away(by.agg(A.dds(X, QUANTILES))),
+        "percentile_approx": lambda: throw_away(groups.agg(F.percentile_approx(X, QUANTILES))),
+        "kll_sketch_agg_double": lambda: throw_away(groups.agg(F.kll_sketch_agg_double(X))),
+        "count … variance": lambda: throw_away(groups.agg(*builtin)),
+        "mapInArrow that counts": count_job(str(2**31 - 1)),
+        "mapInArrow that counts, Spark's own settings": count_job("64m"),
+        "pandas UDAF of a mean, a tenth of the rows": lambda: throw_away(groups_of_host.agg(_mean(X))),
+        "Arrow UDAF that counts": lambda: throw_away(groups.agg(_size(X))),
+        "A.dds": lambda: throw_away(groups.agg(A.dds(X, QUANTILES))),
         "su.group_by of dds": lambda: throw_away(su.group_by(df, *finest).agg(aggr.dds(X, QUANTILES))),
-        f"{a}, to answers": answering(df),
-        f"{b}, to answers": answering(scan),
-        a: rolling(df, LEVELS),
-        f"{a}, {FINEST} alone": rolling(df, [FINEST]),
-        f"{a}, four queries": rolling(df, *alone),
-        b: rolling(scan, LEVELS),
-        f"{b}, {FINEST} alone": rolling(scan, [FINEST]),
-        f"{b}, four queries": rolling(scan, *alone),
+        f"{on_dataframe}, to answers": results_job(df),
+        f"{on_files}, to answers": results_job(scan),
+        on_dataframe: rollup_job(df, LEVELS),
+        f"{on_dataframe}, {FINEST} alone": rollup_job(df, [FINEST]),
+        f"{on_dataframe}, four queries": rollup_job(df, *single_levels),
+        on_files: rollup_job(scan, LEVELS),
+        f"{on_files}, {FINEST} alone": rollup_job(scan, [FINEST]),
+        f"{on_files}, four queries": rollup_job(scan, *single_levels),
     }
 
 
@@ -142,22 +142,22 @@ def check(spark: SparkSession, folder: str) -> None:
     first ten minutes differ from those of Spark and from true quantiles.
     """
     chain, df = frame(LEVELS, TEXTS), spark.read.parquet(folder)
-    a, b = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
+    on_dataframe, on_files = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
-    hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (a, b)]
-    if hour[0] != hour[1]:
+    states_of_hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (on_dataframe, on_files)]
+    if states_of_hour[0] != states_of_hour[1]:
         raise AssertionError("the rollups of the DataFrame and of the files have different states")
-    first = f"window_start = timestamp_micros({START})"
-    finished = su.finish(b, chain).where(f"level = '10m' AND {first}").toArrow().sort_by(order)
-    exact = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
-    expected = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact)
-    expected = expected.where(first.replace("window_start", "at")).toArrow()
+    first_window = f"window_start = timestamp_micros({START})"
+    finished = su.finish(on_files, chain).where(f"level = '10m' AND {first_window}").toArrow().sort_by(order)
+    exact_aggregates = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
+    expected = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact_aggregates)
+    expected = expected.where(first_window.replace("window_start", "at")).toArrow()
     expected = expected.sort_by([("at", "ascending"), ("host", "ascending")])
     for name, column in zip(("count", "min", "max", "sum"), expected.columns[2:6], strict=True):
         np.testing.assert_allclose(finished[name].to_numpy(), column.to_numpy(), rtol=1e-12)
     for row, values in zip(finished["dds"].to_pylist(), expected.columns[6].to_pylist(), strict=True):
-        true = [values[int(q * (len(values) - 1))] for q in QUANTILES]
-        np.testing.assert_allclose(list(row["quantiles"].values()), true, rtol=0.0101)
+        true_quantiles = [values[int(q * (len(values) - 1))] for q in QUANTILES]
+        np.testing.assert_allclose(list(row["quantiles"].values()), true_quantiles, rtol=0.0101)
 
 
 def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.bench.timing import circumstances, one_round
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
 BEGIN = 1_704_067_200_000  # 2024-01-01 in milliseconds since 1970
@@ -50,7 +50,7 @@ def store_of_a_year(folder: Path, rows: int) -> FrameStore:
     return store
 
 
-def days_or_seconds(count: int) -> pa.Table:
+def year_or_hour_events(count: int) -> pa.Table:
     """Return a table of ``count`` events. About nine of ten ask for a year of daily windows, and the others for an hour
     of one-second windows.
     """
@@ -66,7 +66,7 @@ def days_or_seconds(count: int) -> pa.Table:
     )
 
 
-def any_minute(count: int) -> pa.Table:
+def minute_events(count: int) -> pa.Table:
     """Return a table of ``count`` events. Each asks for a minute of one-second windows that begins at a random second
     of the hour.
     """
@@ -77,12 +77,12 @@ def any_minute(count: int) -> pa.Table:
     )
 
 
-def joined(store: FrameStore, events: pa.Table) -> pa.Table:
+def join_events(store: FrameStore, events: pa.Table) -> pa.Table:
     """Return the events joined with the results of the store for their host and their range."""
     return store.join(events, "host", within=RANGE_COLUMNS, per="size")
 
 
-def queried(store: FrameStore, events: pa.Table) -> list[pa.Table]:
+def query_distinct_ranges(store: FrameStore, events: pa.Table) -> list[pa.Table]:
     """Return the results of one plain query for each distinct combination of a range and a window size."""
     distinct = events.select([*RANGE_COLUMNS, "size"]).group_by([*RANGE_COLUMNS, "size"]).aggregate([]).to_pylist()
     return [store.query(event["size"], (event["start"], event["end"])) for event in distinct]
@@ -95,30 +95,32 @@ def check(store: FrameStore, events: pa.Table) -> None:
     for event in sample.to_pylist():
         results = store.query(event["size"], (event["start"], event["end"]), where=f"host = {event['host']}")
         expected += [event | result for result in results.to_pylist()] or [event]
-    results_of_join = joined(store, sample).to_pylist()
+    results_of_join = join_events(store, sample).to_pylist()
     assert [row["total"] for row in results_of_join] == [row.get("total") for row in expected]
     assert [row["window_start"] for row in results_of_join] == [row.get("window_start") for row in expected]
 
 
-def main(events: int, rows: int, out: Path | None) -> list[MustHold]:
+def main(events: int, rows: int, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, write them to ``out`` if it is passed, and return the ratios with their limits."""
     lines, seconds = [], {}
     with tempfile.TemporaryDirectory() as folder:
         store = store_of_a_year(Path(folder), rows)
         for name, data in (
-            ("a year of days or an hour of seconds", days_or_seconds(events)),
-            ("any minute", any_minute(events // 20)),
+            ("a year of days or an hour of seconds", year_or_hour_events(events)),
+            ("any minute", minute_events(events // 20)),
         ):
             check(store, data)
             calls: dict[str, Callable[[], object]] = {
-                "join": partial(joined, store, data),
-                "queries": partial(queried, store, data),
+                "join": partial(join_events, store, data),
+                "queries": partial(query_distinct_ranges, store, data),
             }
             rounds = [one_round(calls, number) for number in range(ROUNDS)]
             seconds[name] = {call: [times[call] for times in rounds] for call in calls}
             ratio = median(seconds[name]["join"]) / median(seconds[name]["queries"])
-            lines.append(MustHold(f"{data.num_rows:,} events, {name}: join / queries of distinct ranges", 5, ratio))
-    show_must_hold(lines)
+            lines.append(
+                LimitedFigure(f"{data.num_rows:,} events, {name}: join / queries of distinct ranges", 5, ratio)
+            )
+    show_limits(lines)
     if out is not None:
         about = circumstances(("deltalake", "pyarrow", "numpy"))
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]

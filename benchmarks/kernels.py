@@ -37,10 +37,10 @@ SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 
 # The limit of each function in nanoseconds per row. It is for a machine on which NumPy's plain sum takes about 1.5
 # nanoseconds per row.
-MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
-MERGE_MAY_COST = 3_000
-FINISH_MAY_COST = {"dds": 2_000, "hdr": 4_000}
-SEVEN_MAY_COST = 1_000  # the limit for the results of the seven exact functions together, in nanoseconds per state
+REDUCE_LIMITS = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
+MERGE_LIMIT = 3_000
+FINISH_LIMITS = {"dds": 2_000, "hdr": 4_000}
+SEVEN_LIMIT = 1_000  # the limit for the results of the seven exact functions together, in nanoseconds per state
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def sample(rows: int, sigma: float = 1.0) -> pa.Table:
     )
 
 
-def measured(
+def nanoseconds_of_stages(
     measure: aggr.Measure, rows: pa.Table, groups: int, rounds: int, checked_states: bool = False
 ) -> dict[str, float]:
     """Return the nanoseconds of each stage of a measure, and those of the plain sum as `PLAIN_SUM`. Raise
@@ -86,7 +86,7 @@ def measured(
     return {timing.stage if timing.by == OURS else timing.by: timing.ns for timing in report.timings}
 
 
-def reducing(rounds: int) -> list[Kernel]:
+def reduce_costs(rounds: int) -> list[Kernel]:
     """Return the nanoseconds per row to reduce `ROWS` rows to `GROUPS` states, for each function."""
     rows = sample(ROWS)
     cases = {
@@ -100,18 +100,18 @@ def reducing(rounds: int) -> list[Kernel]:
     }
     kernels = []
     for name, measure in track(cases.items(), "reduce", console=Console(stderr=True), transient=True):
-        ns = measured(measure, rows, GROUPS, rounds)
-        kernels.append(Kernel(name, ns["reduce"], ns[PLAIN_SUM], MAY_COST.get(measure.function.name)))
+        ns = nanoseconds_of_stages(measure, rows, GROUPS, rounds)
+        kernels.append(Kernel(name, ns["reduce"], ns[PLAIN_SUM], REDUCE_LIMITS.get(measure.function.name)))
     return kernels
 
 
-def merging(rounds: int) -> list[Kernel]:
+def merge_costs(rounds: int) -> list[Kernel]:
     """Return the nanoseconds per state to merge dds states of `ROWS_A_PART` rows."""
-    ns = measured(aggr.dds("x"), sample(MERGED * PARTS * ROWS_A_PART, sigma=1.2), MERGED, rounds)
-    return [Kernel("dds", ns["merge"], ns[PLAIN_SUM], MERGE_MAY_COST)]
+    ns = nanoseconds_of_stages(aggr.dds("x"), sample(MERGED * PARTS * ROWS_A_PART, sigma=1.2), MERGED, rounds)
+    return [Kernel("dds", ns["merge"], ns[PLAIN_SUM], MERGE_LIMIT)]
 
 
-def finishing(rounds: int) -> list[Kernel]:
+def finish_costs(rounds: int) -> list[Kernel]:
     """Return the nanoseconds per state to compute results, for each function and for the seven exact functions
     together. States that a job has computed itself are not checked again. For states from outside, the time includes
     the check.
@@ -120,21 +120,21 @@ def finishing(rounds: int) -> list[Kernel]:
     measures = {name: getattr(aggr, name)("x") for name in SEVEN}
     measures |= {"dds": aggr.dds("x", QUANTILES), "hdr": aggr.hdr("x", QUANTILES, digits=3, unit=0.001)}
     kernels: list[Kernel] = []
-    together: list[Kernel] = []
+    costs_of_seven: list[Kernel] = []
     for title, is_checked in (("", True), (", from outside", False)):
         ns = {
-            name: measured(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_checked)
+            name: nanoseconds_of_stages(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_checked)
             for name, measure in measures.items()
         }
-        plain = median(figures[PLAIN_SUM] for figures in ns.values())
+        plain_sum_ns = median(figures[PLAIN_SUM] for figures in ns.values())
         if is_checked:
             kernels += [
-                Kernel(name, figures["finish"], plain, FINISH_MAY_COST.get(name)) for name, figures in ns.items()
+                Kernel(name, figures["finish"], plain_sum_ns, FINISH_LIMITS.get(name)) for name, figures in ns.items()
             ]
         seven = sum(ns[name]["finish"] for name in SEVEN)
-        limit = SEVEN_MAY_COST if is_checked else None
-        together.append(Kernel(f"the seven together{title}", seven, plain, limit))
-    return kernels + together
+        limit = SEVEN_LIMIT if is_checked else None
+        costs_of_seven.append(Kernel(f"the seven together{title}", seven, plain_sum_ns, limit))
+    return kernels + costs_of_seven
 
 
 def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
@@ -154,11 +154,11 @@ def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
 def command(rounds: int, out: Path | None) -> None:
     """Measure on one core how long each function takes to reduce rows, merge states and compute results."""
     one_core()
-    reduced = reducing(rounds)
+    reduced = reduce_costs(rounds)
     show_kernels(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", reduced)
-    merged = merging(max(3, rounds // 2))
+    merged = merge_costs(max(3, rounds // 2))
     show_kernels(f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", merged)
-    finished = finishing(max(3, rounds // 2))
+    finished = finish_costs(max(3, rounds // 2))
     title = f"Finish: {FINISHED:,} states of {ROWS_A_STATE} rows, four quantiles, hdr of 3 digits"
     show_kernels(title, "ns a state", finished)
     if out is not None:

@@ -31,12 +31,12 @@ def main(rows: int, seed: int, minutes: float | None) -> None:
     or memory grows.
     """
     one_core()
-    good = same_bits_as_a_batch(rows, seed) if minutes is None else flat(minutes, seed)
-    if not good:
+    has_passed = check_bits(rows, seed) if minutes is None else check_memory(minutes, seed)
+    if not has_passed:
         raise SystemExit(1)
 
 
-def same_bits_as_a_batch(n: int, seed: int) -> bool:
+def check_bits(n: int, seed: int) -> bool:
     """Stream ``n`` random rows into open windows and, separately, into a store. Return whether the emitted states and
     those in the store have the same bits as a rollup of all rows.
     """
@@ -52,7 +52,7 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
     windows = OpenWindows(frame)
     store = FrameStore(Path(tempfile.mkdtemp()) / "store", frame)
     closed = ClosedWindows(store, "rows", late="true_window")
-    emitted, batches, restarts, commits, begun = [], 0, 0, 0, time.process_time()
+    emitted, batches, restarts, commits, start = [], 0, 0, 0, time.process_time()
     for rows, newest in _batches(rng, n):
         parts.append(rows)
         batches += 1
@@ -76,24 +76,26 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
     emitted.append(windows.advance(2**61))
     closed.close()
     closed.commit()
-    cpu_seconds = time.process_time() - begun
-    batch_result, everything = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
+    cpu_seconds = time.process_time() - start
+    batch_result, all_emitted = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
     click.echo(
         f"{sum(map(len, parts)):,} rows, {batches:,} batches, {restarts} restarts, {commits} commits with a restart: "
-        f"{everything.num_rows:,} windows, {cpu_seconds:.0f} s of CPU"
+        f"{all_emitted.num_rows:,} windows, {cpu_seconds:.0f} s of CPU"
     )
-    good = True
+    has_passed = True
     for level in frame.levels:
         expected = batch_result.filter(pc.equal(batch_result.column("level"), level.name))
-        got = everything.filter(pc.equal(everything.column("level"), level.name))
-        good &= _same(
-            f"{level.name:4} emitted ", got.sort_by([("window_start", "ascending"), ("key", "ascending")]), expected
+        emitted_states = all_emitted.filter(pc.equal(all_emitted.column("level"), level.name))
+        has_passed &= _check_level(
+            f"{level.name:4} emitted ",
+            emitted_states.sort_by([("window_start", "ascending"), ("key", "ascending")]),
+            expected,
         )
-        good &= _same(f"{level.name:4} in store", store.states(level), expected)
-    return good
+        has_passed &= _check_level(f"{level.name:4} in store", store.states(level), expected)
+    return has_passed
 
 
-def flat(minutes: float, seed: int) -> bool:
+def check_memory(minutes: float, seed: int) -> bool:
     """Stream for some minutes, and print resident memory, the number of open windows and the size of the saved state.
     Return False if the memory or the saved state has grown beyond its limit.
     """
@@ -106,34 +108,34 @@ def flat(minutes: float, seed: int) -> bool:
     frame, rng = _frame(), np.random.default_rng(seed)
     windows = OpenWindows(frame, late="drop(1m)")
     closed = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
-    begun, last_report, seen, rows_so_far, committed = time.monotonic(), 0.0, [], 0, time.monotonic()
-    click.echo("minute      rows   RSS MB   held MB   saved state KB   open windows")
+    start, last_report, samples, rows_so_far, last_commit = time.monotonic(), 0.0, [], 0, time.monotonic()
+    click.echo("minute      rows   RSS MB   open MB   saved state KB   open windows")
     for rows, newest in _batches(rng, None):
         rows_so_far += len(rows)
         for stream in (windows, closed):
             stream.add_rows(rows)
             stream.advance(newest - LAG * 1_000_000)
-        if time.monotonic() - committed > 1:
+        if time.monotonic() - last_commit > 1:
             closed.commit()
-            committed = time.monotonic()
-        if time.monotonic() - begun >= last_report:
+            last_commit = time.monotonic()
+        if time.monotonic() - start >= last_report:
             progress, state = windows.progress, max(len(windows.to_ipc()), len(closed.to_ipc()))
-            memory = _resident()
-            seen.append((memory, state))
+            memory = _resident_bytes()
+            samples.append((memory, state))
             click.echo(
-                f"{(time.monotonic() - begun) / 60:6.1f} {rows_so_far:9,} {memory / 1e6:8.1f} "
+                f"{(time.monotonic() - start) / 60:6.1f} {rows_so_far:9,} {memory / 1e6:8.1f} "
                 f"{progress.state_bytes / 1e6:9.2f} {state / 1e3:16.1f}   {sum(progress.open_windows.values()):,}"
             )
             last_report += min(30, minutes * 60 / 12)
-        if time.monotonic() - begun > minutes * 60:
+        if time.monotonic() - start > minutes * 60:
             break
-    third = len(seen) // 3
-    first, last = (max(m for m, _ in part) for part in (seen[: 2 * third], seen[-third:]))
-    states = [max(s for _, s in part) for part in (seen[1 : 2 * third], seen[-third:])]
-    good = last <= GROWTH * first and states[1] <= 2 * states[0]
+    third = len(samples) // 3
+    first, last = (max(m for m, _ in part) for part in (samples[: 2 * third], samples[-third:]))
+    states = [max(s for _, s in part) for part in (samples[1 : 2 * third], samples[-third:])]
+    has_passed = last <= GROWTH * first and states[1] <= 2 * states[0]
     sizes = f"{first / 1e6:.1f} MB at most in the first two thirds, {last / 1e6:.1f} in the last"
-    click.echo(f"RSS {sizes}{'' if good else '  FAIL'}")
-    return good
+    click.echo(f"RSS {sizes}{'' if has_passed else '  FAIL'}")
+    return has_passed
 
 
 def _frame() -> Any:
@@ -168,17 +170,17 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
         yield pa.table(columns), newest + 10**15
 
 
-def _same(what: str, got: Any, expected: Any) -> bool:
+def _check_level(label: str, emitted_states: Any, expected: Any) -> bool:
     from aggr.arrow.bit_equality import same_bits
 
-    good = got.num_rows == expected.num_rows and all(
-        same_bits(got.column(name), expected.column(name)) for name in expected.column_names
+    has_passed = emitted_states.num_rows == expected.num_rows and all(
+        same_bits(emitted_states.column(name), expected.column(name)) for name in expected.column_names
     )
-    click.echo(f"{what} {expected.num_rows:7,} windows  {'the same bits' if good else 'DIFFERENT  FAIL'}")
-    return bool(good)
+    click.echo(f"{label} {expected.num_rows:7,} windows  {'the same bits' if has_passed else 'DIFFERENT  FAIL'}")
+    return bool(has_passed)
 
 
-def _resident() -> int:
+def _resident_bytes() -> int:
     """Return the resident memory of this process, in bytes."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))

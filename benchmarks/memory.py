@@ -31,29 +31,29 @@ CEILING = 1.5e9  # the limit of the peak memory of a command, in bytes
 
 def write_day(folder: Path, day: int) -> None:
     """Write a Parquet file with the requests of a day, minute by minute."""
-    draws = np.random.default_rng(day)
+    rng = np.random.default_rng(day)
     n = HOSTS * MINUTES
-    at = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + draws.integers(0, 60_000, n) + day * DAY
+    at = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + rng.integers(0, 60_000, n) + day * DAY
     rows = {
         "ts": pa.array(at + 1_700_006_400_000, pa.timestamp("ms", "UTC")),
         "host": pa.array([f"host-{i:03}" for i in range(HOSTS)] * MINUTES),
-        "bytes": draws.integers(100, 100_000, n),
-        "ms": np.round(draws.lognormal(3, 1, n), 3),
+        "bytes": rng.integers(100, 100_000, n),
+        "ms": np.round(rng.lognormal(3, 1, n), 3),
     }
     pq.write_table(pa.table(rows), folder / f"day-{day:03}.parquet")
 
 
-def command(*args: str) -> dict[str, float]:
+def run_command(*args: str) -> dict[str, float]:
     """Run a command of tiltframe in a new process. Return its elapsed ``seconds`` and its peak memory in ``bytes``."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", "from tiltframe.cli import main; main()", *args])
-    _, status, used = os.wait4(process.pid, 0)
+    _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"tiltframe {args[0]} failed with the wait status {status}; its error is printed above")
-    return {"seconds": time.perf_counter() - begun, "bytes": used.ru_maxrss * 1024}
+    return {"seconds": time.perf_counter() - start, "bytes": usage.ru_maxrss * 1024}
 
 
-def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
+def measure_commands(folder: Path, files: int) -> dict[str, dict[str, float]]:
     """Roll up ``files`` files, one per day, into a store, and query the store. Return the seconds and the peak memory
     of each command, by name.
     """
@@ -63,14 +63,14 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
         write_day(days, day)
     frame = ["--time", "ts", "--key", "host", *(part for measure in MEASURES for part in ("--measure", measure))]
     query_arguments = ["query", store, "--format", "csv", "--out", str(folder / "results.csv")]
-    peak_of_command = {
-        "rollup": command("rollup", str(days), *frame, "--levels", "1m,1h,1d", "--store", store),
-        "query of every window": command(*query_arguments, "--per", "1m"),
-        "query merged over keys": command(*query_arguments, "--per", "1m", "--no-keys"),
+    cost_of_command = {
+        "rollup": run_command("rollup", str(days), *frame, "--levels", "1m,1h,1d", "--store", store),
+        "query of every window": run_command(*query_arguments, "--per", "1m"),
+        "query merged over keys": run_command(*query_arguments, "--per", "1m", "--no-keys"),
     }
     shutil.rmtree(days)
     shutil.rmtree(store)
-    return peak_of_command
+    return cost_of_command
 
 
 @click.command()
@@ -87,13 +87,13 @@ def main(counts: str, out: Path | None) -> None:
     figures_of_files = {}
     with tempfile.TemporaryDirectory() as folder:
         for files in map(int, counts.split(",")):
-            figures_of_files[files] = measured(Path(folder), files)
-            for name, took in figures_of_files[files].items():
-                click.echo(f"{files:3} files  {name:24} {took['bytes'] / 1e6:8,.0f} MB {took['seconds']:8.1f} s")
+            figures_of_files[files] = measure_commands(Path(folder), files)
+            for name, cost in figures_of_files[files].items():
+                click.echo(f"{files:3} files  {name:24} {cost['bytes'] / 1e6:8,.0f} MB {cost['seconds']:8.1f} s")
     if out is not None:
         out.write_text(json.dumps({**circumstances(), "files": figures_of_files}, indent=1) + "\n")
     if any(
-        took["bytes"] > CEILING for peak_of_command in figures_of_files.values() for took in peak_of_command.values()
+        cost["bytes"] > CEILING for cost_of_command in figures_of_files.values() for cost in cost_of_command.values()
     ):
         raise SystemExit(f"a command above used more memory than the limit of {CEILING / 1e9} GB")
 

@@ -1,4 +1,4 @@
-"""Figures of benchmarks with their limits, the largest values that are allowed."""
+"""Figures of benchmarks with their limits. A limit is the largest value that is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Figure = float | None
 
 
 @dataclass(frozen=True)
-class MustHold:
+class LimitedFigure:
     """A figure ``got`` and its limit ``most``, the largest value that is allowed.
 
     ``got`` is missing (None) if it needs a library that is not installed. The limits apply to full runs. Fixed costs
@@ -33,12 +33,12 @@ class MustHold:
         return "pass" if self.got <= self.most else "FAIL"
 
 
-def unjudged(lines: Sequence[MustHold]) -> list[MustHold]:
+def without_verdicts(lines: Sequence[LimitedFigure]) -> list[LimitedFigure]:
     """Return the same figures without a verdict, for quick runs."""
     return [replace(line, is_judged=False) for line in lines]
 
 
-def show_must_hold(limits: Sequence[MustHold]) -> None:
+def show_limits(limits: Sequence[LimitedFigure]) -> None:
     """Print one line per limit."""
     table = heading("Must hold", ["", "at most", "is", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}

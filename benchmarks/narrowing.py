@@ -51,7 +51,7 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
 
 def bytes_read(call: Callable[[], Any]) -> int:
     """Call ``call`` twice without caches of files, and return the number of bytes that the second call reads."""
-    most_bytes = cache_memory()
+    previous_limit = cache_memory()
     set_cache_memory(0)
     try:
         call()
@@ -59,7 +59,7 @@ def bytes_read(call: Callable[[], Any]) -> int:
         call()
         return _bytes_read_so_far() - before
     finally:
-        set_cache_memory(most_bytes)
+        set_cache_memory(previous_limit)
 
 
 def share_of_a_key(store: FrameStore) -> float:

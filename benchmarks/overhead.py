@@ -25,7 +25,7 @@ from aggr.bench.costs import GROUP, MeasureCase
 from aggr.bench.distributions import table_for
 from aggr.bench.timing import Call
 from aggr.groups.groups import Groups
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 
 ROWS = 1_000_000
 LIMIT = 0.02  # the largest allowed ratio of the overhead to the time of an operation
@@ -66,8 +66,8 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) ->
     direct, timed = direct_and_timed(measure, groups)
     direct(), timed()  # The first calls compile loops. They are not measured.
     pairs = []
-    for place in range(rounds):
-        if place % 2:
+    for number in range(rounds):
+        if number % 2:
             timed_seconds, direct_seconds = cpu_seconds(timed), cpu_seconds(direct)
         else:
             direct_seconds, timed_seconds = cpu_seconds(direct), cpu_seconds(timed)
@@ -82,17 +82,17 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) ->
 def main(rounds: int, out: Path | None) -> None:
     """Measure the overhead. Exit with status 1 if it exceeds the limit."""
     one_core()
-    own = harness_seconds(rounds)
-    click.echo(f"the harness takes {own * 1e6:.1f} µs per run")
+    harness = harness_seconds(rounds)
+    click.echo(f"the harness takes {harness * 1e6:.1f} µs per run")
     lines = [
-        MustHold(f"{measure}, {groups:,} groups", LIMIT, overhead(measure, groups, rounds, own))
+        LimitedFigure(f"{measure}, {groups:,} groups", LIMIT, overhead(measure, groups, rounds, harness))
         for measure in MEASURES
         for groups in GROUPS
     ]
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         limits = [asdict(line) for line in lines]
-        figures = {"rows": ROWS, "rounds": rounds, "harness_seconds": own, "must_hold": limits}
+        figures = {"rows": ROWS, "rounds": rounds, "harness_seconds": harness, "must_hold": limits}
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 

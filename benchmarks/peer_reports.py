@@ -46,7 +46,7 @@ class Bytes:
     bytes: int
 
 
-def simple(rows: int, rounds: int) -> list[Cost]:
+def simple_costs(rows: int, rounds: int) -> list[Cost]:
     """Return the costs of each simple aggregate in nanoseconds per row, for one group and for many groups. Raise
     ``AssertionError`` if a result of tiltframe is not the double nearest to the exact result.
     """
@@ -61,7 +61,7 @@ def simple(rows: int, rounds: int) -> list[Cost]:
     return costs
 
 
-def sketches(rows: int, rounds: int) -> list[Report]:
+def sketch_reports(rows: int, rounds: int) -> list[Report]:
     """Return two reports of sketches of quantiles: of dds next to other packages, and of hdr next to DuckDB."""
     fractions = ", ".join(map(str, EXTREME_QUANTILES))
     texts = [
@@ -111,7 +111,7 @@ def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
     return reduced + costs_of(report, "answers", cases)
 
 
-def merging(groups: int, rounds: int) -> list[Cost]:
+def merge_costs(groups: int, rounds: int) -> list[Cost]:
     """Return the costs of merging states of `ROWS_A_STATE` rows, in nanoseconds per state. `PARTS` states are merged
     into one.
     """

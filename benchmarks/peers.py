@@ -46,7 +46,7 @@ FULL = Extent(rows=1_000_000, file_rows=5_000_000, merged=1_250, rounds=5)
 QUICK = Extent(rows=200_000, file_rows=1_000_000, merged=250, rounds=3)
 
 
-def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
+def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
     """Measure and print all figures. Write them as JSON to ``out`` if it is passed."""
     begin = time.perf_counter()
     about = circumstances(PACKAGES)
@@ -55,47 +55,47 @@ def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
             Console().print(f"{package} is not installed, so it is not measured: pip install {package}")
     groups = extent.rows // peer_reports.ROWS_A_GROUP
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
-    simple = peer_reports.simple(extent.rows, extent.rounds)
+    simple_costs = peer_reports.simple_costs(extent.rows, extent.rounds)
     for case in (peer_reports.ONE_GROUP, peer_reports.MANY):
         title = f"Simple aggregates, {case}; {size}; × of {OURS} from table to answers"
-        show_grid(title, [cost for cost in simple if cost.case == case], OURS)
-    dds, hdr = peer_reports.sketches(extent.rows, extent.rounds)
+        show_grid(title, [cost for cost in simple_costs if cost.case == case], OURS)
+    dds, hdr = peer_reports.sketch_reports(extent.rows, extent.rounds)
     reports = [dds, peer_reports.only_ours(hdr)]
     for report in reports:
         click.echo(as_text(report))
-    sketched = [cost for report in reports for cost in peer_reports.reduce_and_answers(report, extent.rows)]
-    show_costs(f"Quantiles; {size}", sketched, Cost("dds", REDUCE, "", 0.0))
-    merged = peer_reports.merging(extent.merged, extent.rounds)
-    show_costs(f"Merge into {extent.merged:,} states", merged, merged[0])
+    sketch_costs = [cost for report in reports for cost in peer_reports.reduce_and_answers(report, extent.rows)]
+    show_costs(f"Quantiles; {size}", sketch_costs, Cost("dds", REDUCE, "", 0.0))
+    merge_costs = peer_reports.merge_costs(extent.merged, extent.rounds)
+    show_costs(f"Merge into {extent.merged:,} states", merge_costs, merge_costs[0])
     accuracies, stored = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)
-    read = files.files(extent.file_rows, extent.rounds)
-    if read:
+    file_costs = files.files(extent.file_rows, extent.rounds)
+    if file_costs:
         show_costs(
             f"Parquet, {extent.file_rows:,} rows, by 10 s and host, ns a row",
-            read,
+            file_costs,
             Cost(files.EIGHT, "DuckDB", "", 0.0),
         )
-    lines = peer_limits.must_hold(sketched, merged, stored, read)
+    lines = peer_limits.limited_figures(sketch_costs, merge_costs, stored, file_costs)
     if extent == QUICK:
-        lines = musthold.unjudged(lines)
-    musthold.show_must_hold(lines)
-    took = time.perf_counter() - begin
-    Console().print(f"took {took:.0f} s")
+        lines = musthold.without_verdicts(lines)
+    musthold.show_limits(lines)
+    seconds = time.perf_counter() - begin
+    Console().print(f"took {seconds:.0f} s")
     if out is not None:
         parts: dict[str, Sequence[Any]] = {
-            "simple": simple,
-            "quantiles": sketched,
-            "merge": merged,
+            "simple": simple_costs,
+            "quantiles": sketch_costs,
+            "merge": merge_costs,
             "accuracy": accuracies,
             "bytes": stored,
-            "parquet": read,
+            "parquet": file_costs,
         }
-        write(out, {**about, "extent": asdict(extent), "seconds": round(took, 1)}, parts, lines)
+        write(out, {**about, "extent": asdict(extent), "seconds": round(seconds, 1)}, parts, lines)
     return lines
 
 
 def write(
-    out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.MustHold]
+    out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.LimitedFigure]
 ) -> None:
     """Write all figures, and the limits with their verdicts, to the JSON file ``out``."""
     figures = {name: [asdict(figure) for figure in part] for name, part in parts.items()}

@@ -33,7 +33,7 @@ from aggr.bench.timing import alternate, circumstances
 from aggr.workers import available_cores
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.storing import (
     BEGIN,
     HOUR,
@@ -41,10 +41,10 @@ from benchmarks.storing import (
     LEVELS,
     Extent,
     clickhouse_command,
-    combined,
     duckdb_command,
     rollup_command,
     run_process,
+    with_suffix,
     write_day,
 )
 from tiltframe import FrameStore
@@ -98,7 +98,7 @@ QUERIES: Mapping[str, Sequence[Panel]] = {
 class System(ABC):
     """A system that has written the rows to a folder, and answers queries from it."""
 
-    merges = True
+    can_merge = True
 
     @abstractmethod
     def ask(self, panel: Panel) -> pa.Table:
@@ -129,7 +129,7 @@ class ClickHouse(System):
 
     def ask(self, panel: Panel) -> pa.Table:
         """Merge the states of each window and key, because the parts of a table may contain several."""
-        results = ", ".join(f"{combined(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
+        results = ", ".join(f"{with_suffix(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
         keys = "" if panel.is_merged else ", host"
         query = f"SELECT t{keys}, {results} FROM d.of_{panel.level} WHERE t >= {panel.begin // 10**6}"
         query += "" if panel.hosts is None else f" AND host IN ({_host_list(panel)})"
@@ -139,15 +139,15 @@ class ClickHouse(System):
 class DuckDB(System):
     """Tables of results in DuckDB."""
 
-    merges = False
+    can_merge = False
 
     def __init__(self, folder: Path) -> None:
         """Load the exported results into a database file."""
         config = {"threads": available_cores()}
         self._connection = importlib.import_module("duckdb").connect(str(folder / "results.db"), config=config)
         for level in LEVELS:
-            exported = f"SELECT * FROM read_parquet('{folder}/{level}.parquet') ORDER BY host, t"
-            self._connection.execute(f"CREATE TABLE of_{level} AS {exported}")
+            select = f"SELECT * FROM read_parquet('{folder}/{level}.parquet') ORDER BY host, t"
+            self._connection.execute(f"CREATE TABLE of_{level} AS {select}")
 
     def ask(self, panel: Panel) -> pa.Table:
         """Select results."""
@@ -165,7 +165,7 @@ def _host_list(panel: Panel) -> str:
     return ", ".join(f"'host-{number:04}'" for number in range(panel.hosts or 0))
 
 
-def main(extent: Extent, out: Path | None) -> list[MustHold]:
+def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
     """Measure all queries, print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
     seconds: dict[str, dict[str, float]] = {}
@@ -173,20 +173,22 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     with tempfile.TemporaryDirectory() as folder:
         systems = dict(_systems(Path(folder), extent))
         for name, panels in QUERIES.items():
-            able = {label: system for label, system in systems.items() if system.merges or not panels[0].is_merged}
-            rows[name] = check(able, panels)
-            calls = [partial(_ask_all, system, panels) for system in able.values()]
-            seconds[name] = dict(zip(able, alternate(calls, extent.rounds), strict=True))
+            able_systems = {
+                label: system for label, system in systems.items() if system.can_merge or not panels[0].is_merged
+            }
+            rows[name] = check(able_systems, panels)
+            calls = [partial(_ask_all, system, panels) for system in able_systems.values()]
+            seconds[name] = dict(zip(able_systems, alternate(calls, extent.rounds), strict=True))
     lines = [
-        MustHold(f"{name}: tiltframe / the faster one", 0.5, _ratio(of_query), is_judged=extent == FULL)
-        for name, of_query in seconds.items()
+        LimitedFigure(f"{name}: tiltframe / the faster one", 0.5, _ratio(seconds_by_system), is_judged=extent == FULL)
+        for name, seconds_by_system in seconds.items()
     ]
     table = heading(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
-    for name, of_query in seconds.items():
-        cells = [f"{1000 * of_query[label]:,.1f}" if label in of_query else "" for label in systems]
+    for name, seconds_by_system in seconds.items():
+        cells = [f"{1000 * seconds_by_system[label]:,.1f}" if label in seconds_by_system else "" for label in systems]
         table.add_row(name, f"{rows[name]:,}", *cells)
     print_table(table)
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         figures = {"result_rows": rows, "seconds": seconds, "must_hold": limits}
@@ -199,12 +201,12 @@ def _systems(folder: Path, extent: Extent) -> Iterator[tuple[str, System]]:
     rows = folder / "rows"
     write_day(rows, extent)
     write_past(rows, extent.keys)
-    opened: list[tuple[str, str, Callable[..., Sequence[str]], Callable[[Path], System]]] = [
+    installations: list[tuple[str, str, Callable[..., Sequence[str]], Callable[[Path], System]]] = [
         (OURS, "tiltframe", rollup_command, Store),
         (CLICKHOUSE, "chdb", clickhouse_command, ClickHouse),
         (DUCKDB, "duckdb", duckdb_command, DuckDB),
     ]
-    for name, package, command, system in opened:
+    for name, package, command, system in installations:
         if importlib.util.find_spec(package):
             target = folder / package
             target.mkdir()
@@ -246,10 +248,10 @@ def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
     """
     rows = 0
     for panel in panels:
-        (first, expected), *further = (
+        (first, expected), *other_results = (
             (label, _comparable(system.ask(panel), panel)) for label, system in systems.items()
         )
-        for label, results in further:
+        for label, results in other_results:
             _compare(results, expected, f"{first} and {label}: {panel}")
         rows += expected.num_rows
     return rows
@@ -280,22 +282,22 @@ def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
 def _compare(results: pa.Table, expected: pa.Table, label: str) -> None:
     """Raise ``ValueError``, with a message that begins with ``label``, if results differ from the expected ones."""
     for name in expected.column_names:
-        column, right = results[name], expected[name]
+        column, expected_column = results[name], expected[name]
         if name in ("t", "host"):
-            is_equal = column.to_pylist() == right.to_pylist()
+            is_equal = column.to_pylist() == expected_column.to_pylist()
         elif name == "p" and "host" in expected.column_names:
-            is_equal = column.null_count == right.null_count == 0
+            is_equal = column.null_count == expected_column.null_count == 0
         else:
             tolerance = 0.03 if name == "p" else 1e-9
-            is_equal = np.allclose(column.to_numpy(), right.to_numpy(), rtol=tolerance, atol=0)
+            is_equal = np.allclose(column.to_numpy(), expected_column.to_numpy(), rtol=tolerance, atol=0)
         if not is_equal:
             raise ValueError(f"{label}: the columns {name} differ")
 
 
 def _ratio(seconds: Mapping[str, float]) -> float | None:
     """Return the time of tiltframe divided by that of the fastest other system, or None without another system."""
-    of_peers = [value for label, value in seconds.items() if label != OURS]
-    return seconds[OURS] / min(of_peers) if of_peers else None
+    seconds_of_peers = [value for label, value in seconds.items() if label != OURS]
+    return seconds[OURS] / min(seconds_of_peers) if seconds_of_peers else None
 
 
 @click.command()

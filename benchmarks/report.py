@@ -64,7 +64,7 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
     yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
-def must_hold(figures: Any) -> Lines:
+def limits_table(figures: Any) -> Lines:
     """Return a table of figures with their limits."""
     rows = (
         [line["what"], f"{line['most']:,.3g}", "" if line["got"] is None else f"{line['got']:,.3g}"] for line in figures
@@ -179,7 +179,7 @@ def answers(figures: Any) -> Lines:
     )
     yield from table(["", *data], rows)
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def without_java(figures: Any) -> Lines:
@@ -194,7 +194,7 @@ def without_java(figures: Any) -> Lines:
     )
     yield from table(["", *seconds], rows)
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def conservation(figures: Any) -> Lines:
@@ -202,7 +202,7 @@ def conservation(figures: Any) -> Lines:
     yield "Each task of a shuffle sends receipts with its number of rows, and the receiving tasks compare them with the"
     yield f"rows that arrive. The table has the share of both in the core time of a job with {figures['rows']:,} rows."
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def one_core(figures: Any) -> Lines:
@@ -218,14 +218,14 @@ def one_core(figures: Any) -> Lines:
     yield ""
     yield from table(["", *cases], rows)
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def built_ins(figures: Any) -> Lines:
     """Return a table of the time of functions compared with Spark's own."""
     yield f"Ratios of the median times to those of Spark's own functions, for {figures['rows']:,} rows in files."
     yield ""
-    yield from must_hold(figures["must hold"])
+    yield from limits_table(figures["must hold"])
 
 
 def streams(figures: Any) -> Lines:
@@ -281,7 +281,7 @@ def serving(figures: Any) -> Lines:
     yield f"{figures['answers']:,} responses in {figures['minutes']} minutes to 32 clients, which load dashboards over"
     yield f"a year of hourly states of {hosts}."
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def year(figures: Any) -> Lines:
@@ -304,7 +304,7 @@ def harness(figures: Any) -> Lines:
     yield f"`aggr.bench` takes {micros:.1f} µs of CPU time for each run of an operation. This is"
     yield f"the following share of the time to reduce {figures['rows']:,} rows."
     yield ""
-    yield from must_hold(figures["must_hold"])
+    yield from limits_table(figures["must_hold"])
 
 
 def agreement(figures: Any) -> Lines:

@@ -28,7 +28,7 @@ from aggr.bench.timing import circumstances, one_round
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
 from benchmarks.jobs import session
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.narrowing import month_of_hours, share_of_a_key
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 
@@ -57,13 +57,13 @@ FULL = Extent(days=30, hosts=2, rows=20, rounds=7)
 QUICK = Extent(days=3, hosts=1, rows=2, rounds=3)
 
 
-def main(extent: Extent, out: Path | None) -> list[MustHold]:
+def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("pyspark", "deltalake", "pyarrow", "numpy"))
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        store = written(Path(folder), extent)
+        store = write_store(Path(folder), extent)
         hours = store.query("1h", within=WITHIN)
-        by_spark = hourly(spark, folder)
+        by_spark = hourly_query(spark, folder)
         check(hours, by_spark())
         calls = {"the store": lambda: store.query("1h", within=WITHIN), "Spark over the rows": by_spark}
         calls["the store, opened anew"] = lambda: FrameStore(store.uri).query("1h", within=WITHIN)
@@ -71,25 +71,25 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
         for number in range(extent.rounds):
             for name, seconds in one_round(calls, number).items():
                 times_of_call[name].append(seconds)
-        read, files, rows = counted(store)
+        files_read, files, rows = count_files(store)
         share = share_of_a_key(month_of_hours(Path(folder)))
     medians = {name: sorted(times)[len(times) // 2] for name, times in times_of_call.items()}
     lines = [
-        MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
-        MustHold(
+        LimitedFigure("files read / files of the store", 0.01 * FULL.days / extent.days, files_read / files),
+        LimitedFigure(
             "the store / Spark over the rows",
             1 / 50,
             medians["the store"] / medians["Spark over the rows"],
             # Quick runs are not judged, because Spark reads their few days of rows nearly as fast as one day of rows.
             is_judged=extent is FULL,
         ),
-        MustHold("bytes read for one key of 100 / for all, a month", 1 / 5, share),
+        LimitedFigure("bytes read for one key of 100 / for all, a month", 1 / 5, share),
     ]
     table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
     for name, median in medians.items():
         table.add_row(name, f"{median * 1000:,.1f}")
     print_table(table)
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         figures = {
@@ -97,7 +97,7 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
             "all": times_of_call,
             "states": rows,
             "files": files,
-            "read": read,
+            "read": files_read,
             "share_of_a_key": share,
             "must_hold": limits,
         }
@@ -105,7 +105,7 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     return lines
 
 
-def written(folder: Path, extent: Extent) -> FrameStore:
+def write_store(folder: Path, extent: Extent) -> FrameStore:
     """Write one Parquet file of rows per day, roll up each day in one commit, and return the compacted store."""
     store = FrameStore(folder / "store", FRAME)
     (folder / "rows").mkdir()
@@ -129,7 +129,7 @@ def written(folder: Path, extent: Extent) -> FrameStore:
     return store
 
 
-def hourly(spark: Any, folder: str) -> Any:
+def hourly_query(spark: Any, folder: str) -> Any:
     """Return a function without parameters. It runs a query of Spark over the files of rows, and returns its results as
     a table with the same groups as the query of the store.
     """
@@ -144,14 +144,14 @@ def hourly(spark: Any, folder: str) -> Any:
     return lambda: spark.sql(query).toArrow()
 
 
-def check(ours: pa.Table, expected: pa.Table) -> None:
+def check(store_results: pa.Table, expected: pa.Table) -> None:
     """Raise ``AssertionError`` if hosts, counts or means differ between two tables of results."""
-    assert ours["host"].to_pylist() == expected["host"].to_pylist()
-    assert ours["n"].to_pylist() == expected["n"].to_pylist()
-    assert np.allclose(ours["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
+    assert store_results["host"].to_pylist() == expected["host"].to_pylist()
+    assert store_results["n"].to_pylist() == expected["n"].to_pylist()
+    assert np.allclose(store_results["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
 
 
-def counted(store: FrameStore) -> tuple[int, int, int]:
+def count_files(store: FrameStore) -> tuple[int, int, int]:
     """Return the number of files that the query for one day reads, the number of all files of the store, and the number
     of states in the store.
     """

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 import aggr
 from aggr.bench.timing import circumstances
-from benchmarks.account import account
+from benchmarks.account import costs_of_stages
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.capacity import explain
 
@@ -59,13 +59,13 @@ def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, fi
     """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. Their keys are
     random. A share ``first_key_share`` of the rows gets the first key instead.
     """
-    draws = np.random.default_rng(seed)
-    drawn = draws.integers(0, keys, count)
+    rng = np.random.default_rng(seed)
+    key_ids = rng.integers(0, keys, count)
     if first_key_share:
-        drawn[draws.random(count) < first_key_share] = 0
-    hosts = pa.DictionaryArray.from_arrays(pa.array(drawn, pa.int32()), [f"host-{i:04}" for i in range(keys)])
-    times = pa.array(np.sort(draws.integers(0, length, count)) + begin, pa.timestamp("us", "UTC"))
-    return pa.table({"ts": times, "host": hosts.cast(pa.string()), "ms": np.round(draws.lognormal(3, 1, count), 3)})
+        key_ids[rng.random(count) < first_key_share] = 0
+    hosts = pa.DictionaryArray.from_arrays(pa.array(key_ids, pa.int32()), [f"host-{i:04}" for i in range(keys)])
+    times = pa.array(np.sort(rng.integers(0, length, count)) + begin, pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "host": hosts.cast(pa.string()), "ms": np.round(rng.lognormal(3, 1, count), 3)})
 
 
 def write_hour(folder: Path, keys: int, first_key_share: float, hour: int, count: int) -> None:
@@ -82,31 +82,33 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, first_key_sha
 
 
 @contextmanager
-def watched() -> Iterator[dict[str, float]]:
+def measure_processes() -> Iterator[dict[str, float]]:
     """Within the block, measure this process and its descendants. After the block, the yielded dict has two numbers:
     ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the largest total memory of the
     descendants that run Python.
     """
-    peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
+    peaks, has_ended, cpu_seconds = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
 
-    def look() -> None:
+    def take_sample() -> None:
         workers = _descendants(os.getpid())
         for process in [os.getpid(), *workers]:
-            seen[process] = max(seen.get(process, 0.0), _cpu_seconds(process))
+            cpu_seconds[process] = max(cpu_seconds.get(process, 0.0), _cpu_seconds(process))
         peaks["peak_bytes"] = max(peaks["peak_bytes"], sum(map(_python_bytes, workers)))
 
-    def watch() -> None:
-        while not over.wait(0.2):
-            look()
+    def take_samples() -> None:
+        while not has_ended.wait(0.2):
+            take_sample()
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=take_samples, daemon=True)
     thread.start()
     yield peaks
-    over.set()
+    has_ended.set()
     thread.join()
-    look()
-    peaks["core_seconds"] = sum(max(seconds - before.get(process, 0.0), 0.0) for process, seconds in seen.items())
+    take_sample()
+    peaks["core_seconds"] = sum(
+        max(seconds - before.get(process, 0.0), 0.0) for process, seconds in cpu_seconds.items()
+    )
 
 
 def _descendants(process: int) -> list[int]:
@@ -124,8 +126,8 @@ def _descendants(process: int) -> list[int]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process. Return 0 if the process has ended; `watched` therefore uses the largest
-    value that it has received for a process.
+    """Return the CPU seconds of a process. Return 0 if the process has ended; `measure_processes` therefore uses the
+    largest value that it has received for a process.
     """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -147,17 +149,15 @@ def _python_bytes(process: int) -> int:
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def predicted(rows_per_day: int) -> Capacity:
+def predict_costs(rows_per_day: int) -> Capacity:
     """Return the prediction of `explain` from a random hundredth of a day's rows."""
-    draws = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     hours = [rows_of(BEGIN + hour * HOUR, HOUR, rows_per_day // 24, hour) for hour in range(24)]
     rows = pa.concat_tables(hours)
-    return explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), FRAME, rows_per_day)
+    return explain(rows.filter(pa.array(rng.random(rows.num_rows) < 0.01)), FRAME, rows_per_day)
 
 
-def rolled_up(
-    master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME
-) -> dict[str, Any]:
+def roll_up(master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME) -> dict[str, Any]:
     """Roll up the files of the first ``days`` days ``rounds`` times in one session, each time into a new store. Return
     the costs of the last run.
     """
@@ -179,14 +179,14 @@ def rolled_up(
     for number in range(rounds):
         store = FrameStore(str(folder / f"store-{days}-{number}"), frame)
         begun = time.perf_counter()
-        with watched() as used:
+        with measure_processes() as used:
             for day in range(days):
                 scan = su.scan_parquet(spark, paths[24 * day : 24 * day + 24])
                 su.rollup_into(scan, store, "scale", day)
         seconds = time.perf_counter() - begun
     spark.stop()
     (log,) = (path for path in logs.rglob("*") if path.is_file())
-    stages = account(json.loads(line) for line in log.read_text().splitlines())
+    stages = costs_of_stages(json.loads(line) for line in log.read_text().splitlines())
     levels = store.inspect().levels
     return {
         "seconds": seconds,
@@ -206,14 +206,14 @@ def rolled_up(
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
     """Measure, and print the figures together with their predictions."""
     counts = [int(count) for count in days.split(",")]
-    capacity = predicted(rows_per_day)
+    capacity = predict_costs(rows_per_day)
     click.echo(repr(capacity))
     runs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder_name:
         files = Path(folder_name) / "rows"
         write_hours(files, [rows_per_day // 24] * 24 * max(counts))
         for count in counts:
-            run = runs[str(count)] = rolled_up(master, Path(folder_name), files, days=count, rounds=1 if runs else 2)
+            run = runs[str(count)] = roll_up(master, Path(folder_name), files, days=count, rounds=1 if runs else 2)
             rows = count * rows_per_day
             states, size = sum(run["states"].values()), sum(run["bytes"].values())
             click.echo(

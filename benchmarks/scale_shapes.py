@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 from aggr.bench.timing import circumstances
-from benchmarks.scale import FRAME, KEYS, rolled_up, write_hours
+from benchmarks.scale import FRAME, KEYS, roll_up, write_hours
 from tiltframe import FrameStore, TiltFrame
 
-BUSY = 12  # the hour of the day that has more rows
+BUSY_HOUR = 12  # the hour of the day that has more rows
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Shape:
     ----------
     keys : the number of keys
     first_key_share : the fraction of all rows that has the first key, in addition to its share of the other rows
-    busy : the fraction of a day's rows in hour `BUSY`; None for equal hours
+    busy_hour_share : the fraction of a day's rows in hour `BUSY_HOUR`; None for equal hours
     levels : the levels of the frame
     """
 
     keys: int = KEYS
     first_key_share: float = 0.0
-    busy: float | None = None
+    busy_hour_share: float | None = None
     levels: tuple[str, ...] = ("1m", "10m", "1h", "1d")
 
     @property
@@ -48,8 +48,8 @@ class Shape:
 
     def rows_by_hour(self, days: int, rows_per_day: int) -> list[int]:
         """Return the number of rows of each hour of ``days`` days."""
-        busy = rows_per_day // 24 if self.busy is None else int(rows_per_day * self.busy)
-        return [busy if hour == BUSY else (rows_per_day - busy) // 23 for hour in range(24)] * days
+        busy_rows = rows_per_day // 24 if self.busy_hour_share is None else int(rows_per_day * self.busy_hour_share)
+        return [busy_rows if hour == BUSY_HOUR else (rows_per_day - busy_rows) // 23 for hour in range(24)] * days
 
     def write(self, folder: Path, days: int, rows_per_day: int) -> int:
         """Write one Parquet file per hour, and return the number of rows of all files."""
@@ -61,7 +61,7 @@ class Shape:
 SHAPES = {
     "even": Shape(),
     "one key with half of the rows": Shape(first_key_share=0.5),
-    "an hour with a tenth of the rows": Shape(busy=0.1),
+    "an hour with a tenth of the rows": Shape(busy_hour_share=0.1),
     "even, by the hour": Shape(levels=("1h", "1d")),
     "a million keys, by the hour": Shape(keys=1_000_000, levels=("1h", "1d")),
 }
@@ -79,10 +79,10 @@ def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
         with tempfile.TemporaryDirectory() as folder_name:
             folder = Path(folder_name)
             rows = shape.write(folder / "rows", days, rows_per_day)
-            run = rolled_up(master, folder, folder / "rows", days=days, rounds=2, frame=shape.frame)
-            counted = FrameStore(folder / f"store-{days}-1").query("1d", keys=[], measures=["n"])["n"].to_pylist()
-        if sum(counted) != rows:
-            raise click.ClickException(f"{name}: the store counts {sum(counted):,} rows, and {rows:,} were written")
+            run = roll_up(master, folder, folder / "rows", days=days, rounds=2, frame=shape.frame)
+            counts = FrameStore(folder / f"store-{days}-1").query("1d", keys=[], measures=["n"])["n"].to_pylist()
+        if sum(counts) != rows:
+            raise click.ClickException(f"{name}: the store counts {sum(counts):,} rows, and {rows:,} were written")
         runs[name] = {"rows": rows, "core_ns_a_row": run["core_seconds"] / rows * 1e9, **run}
         click.echo(
             f"{name}: {runs[name]['core_ns_a_row']:,.0f} core-ns a row, {run['seconds']:.1f} s, "

@@ -39,7 +39,7 @@ import aggr
 from aggr.bench.timing import circumstances
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
 HOUR = 3_600_000  # milliseconds
@@ -85,9 +85,9 @@ def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
     )
 
 
-def written(place: Path | str, extent: Extent) -> FrameStore:
+def write_store(store_path: Path | str, extent: Extent) -> FrameStore:
     """Return a new store with the events of ``extent.days`` days, written by one commit per thirty days."""
-    store = FrameStore(place, FRAME, name="web" if isinstance(place, str) else None)
+    store = FrameStore(store_path, FRAME, name="web" if isinstance(store_path, str) else None)
     for number, day in enumerate(range(0, extent.days, 30)):
         days = min(30, extent.days - day)
         store.append_rows(rows(day * 24, days * 24, extent.hosts, number), "bench", number)
@@ -125,7 +125,9 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
         },
         "days of a host": {"per": "1d", "where": f"host = '{host}'", "flat": "true", "measures": "bytes"},
     }
-    return addresses | {name: "/v1/query?" + urlencode({"store": "web", **words}) for name, words in queries.items()}
+    return addresses | {
+        name: "/v1/query?" + urlencode({"store": "web", **parameters}) for name, parameters in queries.items()
+    }
 
 
 @contextmanager
@@ -136,7 +138,7 @@ def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
     command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
-    began = time.perf_counter()
+    start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, "serve", f"web={store}", "--listen", "127.0.0.1:0"], stderr=log, env=environment
@@ -147,7 +149,7 @@ def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
                 if process.poll() is not None:
                     raise click.ClickException(f"the server ended before it listened: {_read(log)}")
                 time.sleep(0.005)
-            yield process, int(port[1]), began
+            yield process, int(port[1]), start
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
@@ -161,18 +163,18 @@ def _read(log: Any) -> str:
 def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
     """Send a request, and return the body of the response. Raise an error for an error status."""
     connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
-    answer = connection.getresponse()
-    body = answer.read()
-    if answer.status != 200:
-        raise click.ClickException(f"the server answered {address} with the status {answer.status}: {body[:300]!r}")
+    response = connection.getresponse()
+    body = response.read()
+    if response.status != 200:
+        raise click.ClickException(f"the server answered {address} with the status {response.status}: {body[:300]!r}")
     return body
 
 
-def load(port: int, extent: Extent) -> dict[str, list[float]]:
+def load_dashboards(port: int, extent: Extent) -> dict[str, list[float]]:
     """Let `CLIENTS` clients load the dashboard for ``extent.minutes`` minutes. Return the seconds of each request, by
     panel.
     """
-    over = time.monotonic() + extent.minutes * 60
+    end = time.monotonic() + extent.minutes * 60
     times: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
     failed: list[BaseException] = []
 
@@ -180,14 +182,14 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
         host = f"host-{number}"
         rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
-            while time.monotonic() < over and not failed:
+            while time.monotonic() < end and not failed:
                 if rng.random() < 0.1:
                     host = f"host-{rng.randrange(extent.hosts)}"
                 addresses = panels(extent, host)
                 for name in rng.sample(list(addresses), len(addresses)):
-                    began = time.perf_counter()
+                    start = time.perf_counter()
                     ask(connection, addresses[name])
-                    times[name].append(time.perf_counter() - began)
+                    times[name].append(time.perf_counter() - start)
                 time.sleep(rng.uniform(0, 2))  # a pause, as if a person looked at the dashboard
         except BaseException as error:
             failed.append(error)
@@ -202,13 +204,13 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
     return times
 
 
-def resident(pid: int) -> float:
+def resident_megabytes(pid: int) -> float:
     """Return the resident memory of a process in MB."""
     lines = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", lines)[1]) / 1024  # type: ignore[index]
 
 
-def busy(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -224,15 +226,15 @@ def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any
     instants = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
     data = data.set_column(0, "ts", instants).set_column(1, "host", pa.array(["a"] * count))
     store.append_rows(data, "bench", 1)
-    seconds, of_a_core = list[float](), list[float]()
+    seconds, core_seconds = list[float](), list[float]()
     for _ in range(times):
-        with serving(store.uri) as (process, port, began):
+        with serving(store.uri) as (process, port, start):
             connection = http.client.HTTPConnection("127.0.0.1", port)
             connection.request("GET", "/v1/query?store=web&per=1d&measures=requests&keys=")
             connection.getresponse().read(1)
-            seconds.append(time.perf_counter() - began)
-            of_a_core.append(busy(process.pid))
-    return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": of_a_core}
+            seconds.append(time.perf_counter() - start)
+            core_seconds.append(cpu_seconds(process.pid))
+    return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": core_seconds}
 
 
 SQL = {  # panels that need no sketch -> their SQL over a table ``days`` with the results by day and host
@@ -248,9 +250,9 @@ def median(call: Callable[[], object], times: int = 5) -> float:
     """Return the median seconds of several calls."""
     durations = []
     for _ in range(times):
-        began = time.perf_counter()
+        start = time.perf_counter()
         call()
-        durations.append(time.perf_counter() - began)
+        durations.append(time.perf_counter() - start)
     return sorted(durations)[times // 2]
 
 
@@ -263,13 +265,13 @@ def by_duckdb(store: FrameStore) -> dict[str, float]:
     with duckdb.connect() as connection:
         connection.register("exported", store.query("1d", measures=["requests", "errors", "bytes"]))
         connection.execute("CREATE TABLE days AS SELECT * FROM exported")
-        calls = {name: partial(_fetched, connection, text.format(days="days")) for name, text in SQL.items()}
+        calls = {name: partial(_fetch, connection, text.format(days="days")) for name, text in SQL.items()}
         return {name: median(call) for name, call in calls.items()}
 
 
-def _fetched(connection: Any, text: str) -> list[Any]:
-    fetched: list[Any] = connection.execute(text).fetchall()
-    return fetched
+def _fetch(connection: Any, text: str) -> list[Any]:
+    results: list[Any] = connection.execute(text).fetchall()
+    return results
 
 
 def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
@@ -281,7 +283,7 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
 
     server = get_server(folder / "postgres")
     try:
-        written(server.get_uri(), extent)
+        write_store(server.get_uri(), extent)
         with dbapi.connect(server.get_uri()) as connection, connection.cursor() as cursor:
 
             def run(text: str) -> None:
@@ -298,59 +300,61 @@ def cold_answers(port: int, extent: Extent) -> dict[str, float]:
     """Return the seconds of the first request of each panel on a new server."""
     connection, times = http.client.HTTPConnection("127.0.0.1", port, timeout=120), {}
     for name, address in panels(extent, "host-0").items():
-        began = time.perf_counter()
+        start = time.perf_counter()
         ask(connection, address)
-        times[name] = time.perf_counter() - began
+        times[name] = time.perf_counter() - start
     return times
 
 
-def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]:
+def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
     minutes, loads = max(1, round(extent.minutes)), [os.getloadavg()[0]]
     minute = replace(extent, minutes=extent.minutes / minutes)
     times: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        store = FrameStore(place) if place else written(folder / "web", extent)
+        store = FrameStore(store_path) if store_path else write_store(folder / "web", extent)
         with serving(store.uri) as (process, port, _):
             cold = cold_answers(port, extent)
-            load(port, minute)  # this fills the caches of the server, and is not measured
-            megabytes = [resident(process.pid)]
+            load_dashboards(port, minute)  # this fills the caches of the server, and is not measured
+            megabytes = [resident_megabytes(process.pid)]
             for _ in range(minutes):
-                for name, seconds in load(port, minute).items():
+                for name, seconds in load_dashboards(port, minute).items():
                     times[name] += seconds
-                megabytes.append(resident(process.pid))
+                megabytes.append(resident_megabytes(process.pid))
                 loads.append(os.getloadavg()[0])
-        started = first_answers(folder, extent)
+        start_figures = first_answers(folder, extent)
         duckdb, postgres = by_duckdb(store), by_postgres(folder, extent)
-    every = np.concatenate([np.array(seconds) for seconds in times.values()])
-    numbers = {
+    all_seconds = np.concatenate([np.array(seconds) for seconds in times.values()])
+    figures_of_panels = {
         name: {"cold": cold[name], "p50": float(np.quantile(seconds, 0.5)), "p99": float(np.quantile(seconds, 0.99))}
         for name, seconds in times.items()
     }
-    table = heading(f"{CLIENTS} clients, {len(every):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"])
-    for name, ours in numbers.items():
-        beside = [*ours.values(), duckdb.get(name), postgres.get(name)]
+    table = heading(
+        f"{CLIENTS} clients, {len(all_seconds):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"]
+    )
+    for name, panel_figures in figures_of_panels.items():
+        cells = [*panel_figures.values(), duckdb.get(name), postgres.get(name)]
         table.add_row(
-            name, *("" if median_seconds is None else f"{median_seconds * 1000:,.1f}" for median_seconds in beside)
+            name, *("" if median_seconds is None else f"{median_seconds * 1000:,.1f}" for median_seconds in cells)
         )
     print_table(table)
-    first = float(np.median(started["seconds"]))
+    first = float(np.median(start_figures["seconds"]))
     lines = [
-        MustHold("p50 of a panel, warm, s", 0.05, float(np.quantile(every, 0.5))),
-        MustHold("p99 of a panel, warm, s", 0.25, float(np.quantile(every, 0.99))),
-        MustHold("memory after / before", 1.1, megabytes[-1] / megabytes[0]),
-        MustHold("start to the first answer, a year of minutes, s", 1.0, first),
+        LimitedFigure("p50 of a panel, warm, s", 0.05, float(np.quantile(all_seconds, 0.5))),
+        LimitedFigure("p99 of a panel, warm, s", 0.25, float(np.quantile(all_seconds, 0.99))),
+        LimitedFigure("memory after / before", 1.1, megabytes[-1] / megabytes[0]),
+        LimitedFigure("start to the first answer, a year of minutes, s", 1.0, first),
     ]
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         figures = {
-            "answers": len(every),
-            "panels": numbers,
+            "answers": len(all_seconds),
+            "panels": figures_of_panels,
             "by_duckdb": duckdb,
             "by_postgres": postgres,
             "megabytes": megabytes,
-            "first_answers": started,
+            "first_answers": start_figures,
             "load_averages": loads,
             "must_hold": [{**asdict(line), "verdict": line.verdict} for line in lines],
         }

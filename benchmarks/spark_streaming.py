@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from aggr.bench.timing import circumstances
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +33,7 @@ SECONDS = 5  # the seconds of event time in a batch
 START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour, in microseconds since 1970
 # The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
 # older than the windows of the other rows.
-BEFORE = (50 * 60, 7 * 60, 20)
+EARLIER_SECONDS = (50 * 60, 7 * 60, 20)
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
 SCAN = "ours: nine functions, 4 levels, scan_parquet_stream"
@@ -41,7 +41,7 @@ ONE_FILE = {"maxFilesPerTrigger": "1"}
 Query: TypeAlias = "Callable[[SparkSession, Path], DataFrame]"
 
 
-def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
+def library_query(levels: list[str], names: list[str], scan: bool = False) -> Query:
     """Return a function that creates tiltframe's streaming query of the functions ``names``, or of all nine if
     ``names`` is empty. The query reads a streaming DataFrame or, if ``scan`` is true, files that its tasks open.
     """
@@ -49,30 +49,30 @@ def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
     import spark_udaf as su
     from tiltframe import TiltFrame
 
-    every = {
+    all_functions = {
         "count": aggr.count(), "sum": aggr.sum("x"), "min": aggr.min("x"), "max": aggr.max("x"), "avg": aggr.avg("x"),
         "var": aggr.var("x"), "stdev": aggr.stdev("x"), "dds": aggr.dds("x", [0.5, 0.99]),
         "hdr": aggr.hdr("x", [0.5, 0.99], unit=0.001),
     }  # fmt: skip
-    frame = TiltFrame(levels, "ts", {name: every[name] for name in names or every}, ["key"])
+    frame = TiltFrame(levels, "ts", {name: all_functions[name] for name in names or all_functions}, ["key"])
 
-    def make(spark: SparkSession, source: Path) -> DataFrame:
+    def create_query(spark: SparkSession, source: Path) -> DataFrame:
         if not scan:
             return su.stream(rows_of(spark, source), frame)
         return su.stream(su.scan_parquet_stream(spark, source, watermark="10s", options=ONE_FILE), frame)
 
-    return make
+    return create_query
 
 
-def sparks(*names: str) -> Query:
+def spark_query(*names: str) -> Query:
     """Return a function that creates Spark's own streaming aggregation of the functions ``names`` in windows of ten
     seconds.
     """
     from pyspark.sql import functions as F
 
-    every: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
-    every["percentile_approx"] = lambda x: F.percentile_approx(x, [0.5, 0.99])
-    aggregates = [every[name]("x").alias(name) for name in names]
+    all_functions: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
+    all_functions["percentile_approx"] = lambda x: F.percentile_approx(x, [0.5, 0.99])
+    aggregates = [all_functions[name]("x").alias(name) for name in names]
     return lambda spark, source: rows_of(spark, source).groupBy(F.window("ts", "10 seconds"), "key").agg(*aggregates)
 
 
@@ -87,9 +87,9 @@ def rows_of(spark: SparkSession, source: Path) -> DataFrame:
 @click.option("--batches", default=6, help="The number of batches.")
 @click.option("--rows", default=4_000_000, help="The number of rows per batch, at least one per key.")
 @click.option("--repeats", default=3, help="The number of timed runs of each query.")
-@click.option("--query", "chosen", multiple=True, help="Run only the queries whose names contain this text.")
+@click.option("--query", "name_parts", multiple=True, help="Run only the queries whose names contain this text.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
-def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ...], out: Path | None) -> None:
+def main(keys: str, batches: int, rows: int, repeats: int, name_parts: tuple[str, ...], out: Path | None) -> None:
     """Measure the queries alternately, and print rows per second, latencies of batches and bytes of state."""
     from spark_udaf.plan.session import local_session
 
@@ -107,7 +107,11 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         }
         spark = local_session("streams", settings)
-        queries = {name: make for name, make in every_query().items() if any(c in name for c in chosen or [""])}
+        queries = {
+            name: create_query
+            for name, create_query in all_queries().items()
+            if any(part in name for part in name_parts or [""])
+        }
         for count in map(int, keys.split(",")):
             figures_of_run = run(
                 spark,
@@ -121,16 +125,16 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
             figures["runs"].append(figures_of_run)
             if out is not None:
                 out.write_text(json.dumps(figures, indent=1) + "\n")
-    show_must_hold([line for figures_of_run in figures["runs"] for line in must_hold(figures_of_run)])
+    show_limits([line for figures_of_run in figures["runs"] for line in limited_figures(figures_of_run)])
 
 
-def must_hold(figures: dict[str, Any]) -> list[MustHold]:
+def limited_figures(figures: dict[str, Any]) -> list[LimitedFigure]:
     """Return the ratios of tiltframe's seconds per batch to Spark's, with their limits. tiltframe must process at least
     0.7 times as many rows per second as Spark's built-in functions, and as many as Spark's sketch.
     """
     seconds = {name: figures_of_query["p50"] for name, figures_of_query in figures["queries"].items()}
     return [
-        MustHold(
+        LimitedFigure(
             f"{own_query} / {spark_query}, {figures['keys']:,} keys", limit, seconds[own_query] / seconds[spark_query]
         )
         for own_query in (SCAN, NINE)
@@ -139,14 +143,14 @@ def must_hold(figures: dict[str, Any]) -> list[MustHold]:
     ]
 
 
-def every_query() -> dict[str, Query]:
+def all_queries() -> dict[str, Query]:
     """Return all queries by name. The first query is the one with which the others are compared."""
     return {
-        BUILT_IN: sparks("count", "min", "max", "avg"),
-        SCAN: ours(LEVELS, [], scan=True),
-        NINE: ours(LEVELS, []),
-        TWO: ours(["10s"], ["count", "sum"]),
-        SKETCH: sparks("percentile_approx"),
+        BUILT_IN: spark_query("count", "min", "max", "avg"),
+        SCAN: library_query(LEVELS, [], scan=True),
+        NINE: library_query(LEVELS, []),
+        TWO: library_query(["10s"], ["count", "sum"]),
+        SKETCH: spark_query("percentile_approx"),
     }
 
 
@@ -164,44 +168,45 @@ def run(
     write_files(source, keys, batches, rows)
     click.echo(f"{keys:,} keys, {batches} batches of {rows:,} rows")
     seconds: dict[str, list[float]] = {name: [] for name in queries}
-    last: dict[str, dict[str, Any]] = {}
-    for turn in range(1 + repeats):
-        for name, make in queries.items():
-            last[name] = timed(spark, source, folder, make)
-            seconds[name] += last[name]["seconds"] if turn else []
+    last_figures: dict[str, dict[str, Any]] = {}
+    for round_number in range(1 + repeats):
+        for name, create_query in queries.items():
+            last_figures[name] = run_query(spark, source, folder, create_query)
+            seconds[name] += last_figures[name]["seconds"] if round_number else []
     shutil.rmtree(source)
     figures_of_query, base = {}, median(next(iter(seconds.values())))
-    for name, took in seconds.items():
+    for name, batch_seconds in seconds.items():
         figures_of_query[name] = {
-            "rows_per_second": rows / median(took),
-            "ratio": base / median(took),
-            "p50": median(took),
-            "p99": sorted(took)[-1 - len(took) // 100],
-            "state_bytes": last[name]["memory"],
-            "checkpoint_bytes": last[name]["disk"],
+            "rows_per_second": rows / median(batch_seconds),
+            "ratio": base / median(batch_seconds),
+            "p50": median(batch_seconds),
+            "p99": sorted(batch_seconds)[-1 - len(batch_seconds) // 100],
+            "state_bytes": last_figures[name]["memory"],
+            "checkpoint_bytes": last_figures[name]["disk"],
         }
         click.echo(
-            f"  {name:38} {rows / median(took) / 1e3:8.0f} thousand rows/s ({base / median(took):5.2f} ×), "
-            f"{median(took) * 1e6 / keys:9.2f} µs a key, batches p50 {median(took):6.2f} s "
-            f"p99 {figures_of_query[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
-            f"checkpoint {last[name]['disk'] / 1e6:7.1f} MB"
+            f"  {name:38} {rows / median(batch_seconds) / 1e3:8.0f} thousand rows/s "
+            f"({base / median(batch_seconds):5.2f} ×), "
+            f"{median(batch_seconds) * 1e6 / keys:9.2f} µs a key, batches p50 {median(batch_seconds):6.2f} s "
+            f"p99 {figures_of_query[name]['p99']:6.2f} s, state {last_figures[name]['memory'] / 1e6:7.1f} MB, "
+            f"checkpoint {last_figures[name]['disk'] / 1e6:7.1f} MB"
         )
     return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": figures_of_query}
 
 
-def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:
+def run_query(spark: SparkSession, source: Path, folder: Path, create_query: Query) -> dict[str, Any]:
     """Run a query once over all files. Return the seconds of its batches, without the first two, and the bytes of its
     state and of its checkpoint.
     """
     checkpoint = folder / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
-    writer = make(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer = create_query(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = query.recentProgress
-    full = [batch_progress for batch_progress in progress if batch_progress.numInputRows]
+    batches_with_rows = [batch_progress for batch_progress in progress if batch_progress.numInputRows]
     return {
-        "seconds": [batch_progress.durationMs["triggerExecution"] / 1e3 for batch_progress in full[2:]],
+        "seconds": [batch_progress.durationMs["triggerExecution"] / 1e3 for batch_progress in batches_with_rows[2:]],
         "memory": max(batch_progress.stateOperators[0].memoryUsedBytes for batch_progress in progress),
         "disk": sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()),
     }
@@ -217,7 +222,7 @@ def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
     rng = np.random.default_rng(0)
     for batch in range(batches):
         times = START + batch * SECONDS * 1_000_000 + rng.integers(0, SECONDS * 1_000_000, rows)
-        times -= 0 if batch else rng.choice(BEFORE, rows) * 1_000_000
+        times -= 0 if batch else rng.choice(EARLIER_SECONDS, rows) * 1_000_000
         table = pa.table(
             {
                 "ts": pa.array(np.sort(times)).cast(pa.timestamp("us", "UTC")),

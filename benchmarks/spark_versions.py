@@ -20,8 +20,8 @@ import click
 
 from aggr.bench.timing import circumstances
 from benchmarks.jobs import jobs, session, write_rows
-from benchmarks.musthold import MustHold, show_must_hold, unjudged
-from benchmarks.scale import watched
+from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
+from benchmarks.scale import measure_processes
 from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, measure, medians_of, show
 
 FILES, PERCENTILES, SIMPLE = "rollup of files, to answers", "percentile_approx", "count … variance"
@@ -39,13 +39,13 @@ def measure_versions(extent: Extent) -> tuple[Times, Times]:
         for data in extent.shapes:
             files = Path(folder) / str(data.digits)
             write_rows(files, extent.rows, extent.groups, data)
-            every = jobs(spark, str(files), data)
+            all_jobs = jobs(spark, str(files), data)
             cpu_seconds: dict[str, list[float]] = {}
-            chosen = {
-                name: with_cpu_time(every[name], cpu_seconds.setdefault(name, []))
+            timed_jobs = {
+                name: with_cpu_time(all_jobs[name], cpu_seconds.setdefault(name, []))
                 for name in (PERCENTILES, SIMPLE, FILES)
             }
-            clock[data.name] = measure(chosen, extent.rounds)
+            clock[data.name] = measure(timed_jobs, extent.rounds)
             processors[data.name] = {name: seconds[1:] for name, seconds in cpu_seconds.items()}
     return clock, processors
 
@@ -56,9 +56,9 @@ def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable
     """
 
     def run() -> None:
-        with watched() as used:
+        with measure_processes() as cost:
             job()
-        cpu_seconds.append(used["core_seconds"])
+        cpu_seconds.append(cost["core_seconds"])
 
     return run
 
@@ -69,24 +69,24 @@ def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable
 def main(quick: bool, out: Path | None) -> None:
     """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds the limit."""
     extent = QUICK if quick else FULL
-    measured = dict(zip((CLOCK, PROCESSORS), measure_versions(extent), strict=True))
-    medians = {kind: medians_of(times) for kind, times in measured.items()}
+    times_by_kind = dict(zip((CLOCK, PROCESSORS), measure_versions(extent), strict=True))
+    medians = {kind: medians_of(times) for kind, times in times_by_kind.items()}
     for kind, shapes in medians.items():
         for name, seconds in shapes.items():
             show(seconds, extent.rows, f"{name}, {kind}")
     lines = [
-        MustHold(f"{FILES} / {PERCENTILES}, {name}, {kind}", LIMIT, seconds[FILES] / seconds[PERCENTILES])
+        LimitedFigure(f"{FILES} / {PERCENTILES}, {name}, {kind}", LIMIT, seconds[FILES] / seconds[PERCENTILES])
         for kind, shapes in medians.items()
         for name, seconds in shapes.items()
     ]
-    lines = unjudged(lines) if quick else lines
-    show_must_hold(lines)
+    lines = without_verdicts(lines) if quick else lines
+    show_limits(lines)
     if out is not None:
         about = circumstances(PACKAGES)
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
         size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
         runs = json.loads(out.read_text()) if out.exists() else {}
-        runs[str(about["pyspark"])] = {**about, **size, "seconds": medians, "all": measured, "must_hold": limits}
+        runs[str(about["pyspark"])] = {**about, **size, "seconds": medians, "all": times_by_kind, "must_hold": limits}
         out.write_text(json.dumps(runs, indent=1) + "\n")
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 

@@ -36,7 +36,7 @@ from aggr.bench.timing import circumstances
 from aggr.workers import available_cores
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore
 
 HOURS, HOUR = 24, 3_600_000_000  # the number of hours, and the length of an hour in microseconds
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Side:
+class System:
     """A system that is measured: the command that writes to a folder, and a function that reads the results of a level
     from this folder, as a table with the columns t, host and `RESULTS`.
     """
@@ -114,55 +114,55 @@ FULL = Extent(rows=6_000_000, keys=1000, rounds=3)
 QUICK = Extent(rows=240_000, keys=100, rounds=1)
 
 
-def main(extent: Extent, out: Path | None) -> list[MustHold]:
+def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
     """Measure all systems, print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "day"
         write_day(rows, extent)
-        sides = {
-            OURS: Side(partial(rollup_command, rows), read_store),
-            ONE_THREAD: Side(partial(rollup_command, rows, jobs=1), read_store),
+        systems = {
+            OURS: System(partial(rollup_command, rows), read_store),
+            ONE_THREAD: System(partial(rollup_command, rows, jobs=1), read_store),
         }
         if importlib.util.find_spec("chdb"):
-            sides[CLICKHOUSE] = Side(partial(clickhouse_command, rows), read_clickhouse)
+            systems[CLICKHOUSE] = System(partial(clickhouse_command, rows), read_clickhouse)
         if importlib.util.find_spec("duckdb"):
-            sides[DUCKDB] = Side(partial(duckdb_command, rows), read_duckdb)
-        runs: dict[str, list[Run]] = {name: [] for name in sides}
+            systems[DUCKDB] = System(partial(duckdb_command, rows), read_duckdb)
+        runs: dict[str, list[Run]] = {name: [] for name in systems}
         for number in range(extent.rounds + 1):
-            for name, side in sides.items():
+            for name, system in systems.items():
                 target = Path(folder) / "written"
                 shutil.rmtree(target, ignore_errors=True)
                 target.mkdir()
-                run = run_process(side.command(target))
+                run = run_process(system.command(target))
                 if number:
                     runs[name].append(run)
                 else:
-                    check(name, partial(side.read, target), rows)
-    medians = {name: statistics.median(run.seconds for run in of_side) for name, of_side in runs.items()}
+                    check(name, partial(system.read, target), rows)
+    medians = {name: statistics.median(run.seconds for run in runs_of_system) for name, runs_of_system in runs.items()}
 
     def ratio(numerator: str, denominator: str) -> float | None:
         return medians[numerator] / medians[denominator] if denominator in medians else None
 
     peak = max(run.peak_bytes for run in runs[OURS])
     lines = [
-        MustHold("a store / ClickHouse's states", 0.30, ratio(OURS, CLICKHOUSE)),
-        MustHold("a store / DuckDB's results", 0.9, ratio(OURS, DUCKDB)),
-        MustHold("all cores / one thread", 1 / 1.8, ratio(OURS, ONE_THREAD), is_judged=available_cores() > 1),
-        MustHold("peak memory, GB", 1.5, peak / 1e9),
+        LimitedFigure("a store / ClickHouse's states", 0.30, ratio(OURS, CLICKHOUSE)),
+        LimitedFigure("a store / DuckDB's results", 0.9, ratio(OURS, DUCKDB)),
+        LimitedFigure("all cores / one thread", 1 / 1.8, ratio(OURS, ONE_THREAD), is_judged=available_cores() > 1),
+        LimitedFigure("peak memory, GB", 1.5, peak / 1e9),
     ]
     if extent != FULL:
-        lines = [MustHold(line.what, line.most, line.got, is_judged=False) for line in lines]
+        lines = [LimitedFigure(line.what, line.most, line.got, is_judged=False) for line in lines]
     table = heading(f"{extent.rows:,} rows of {extent.keys:,} keys", ["", "s", "core s", "peak GB"])
-    for name, of_side in runs.items():
-        core_seconds = statistics.median(run.core_seconds for run in of_side)
-        peak_bytes = max(run.peak_bytes for run in of_side)
+    for name, runs_of_system in runs.items():
+        core_seconds = statistics.median(run.core_seconds for run in runs_of_system)
+        peak_bytes = max(run.peak_bytes for run in runs_of_system)
         table.add_row(name, f"{medians[name]:.1f}", f"{core_seconds:.1f}", f"{peak_bytes / 1e9:.2f}")
     print_table(table)
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
-        figures = {"runs": {name: [asdict(run) for run in of_side] for name, of_side in runs.items()}}
+        figures = {"runs": {name: [asdict(run) for run in runs_of_system] for name, runs_of_system in runs.items()}}
         out.write_text(json.dumps({**about, **asdict(extent), **figures, "must_hold": limits}, indent=1) + "\n")
     return lines
 
@@ -206,22 +206,22 @@ def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
     queries = ["CREATE DATABASE d"]
     queries += [f"CREATE TABLE d.of_{level} ({columns}) ENGINE = {engine}" for level in LEVELS]
     files = f"file('{rows}/*.parquet', Parquet, 'ts DateTime64(6, \\'UTC\\'), host String, ms Float64')"
-    states = ", ".join(combined(call, "State", column) for call, column in _STATES.values())
+    states = ", ".join(with_suffix(call, "State", column) for call, column in _STATES.values())
     queries.append(
         f"INSERT INTO d.of_1m SELECT toStartOfMinute(ts, 'UTC') AS t, host, {states} FROM {files} GROUP BY t, host"
     )
-    merged = ", ".join(combined(call, "MergeState", name) for name, (call, _) in _STATES.items())
+    merge_calls = ", ".join(with_suffix(call, "MergeState", name) for name, (call, _) in _STATES.items())
     for finer, (level, unit) in zip(LEVELS, list(LEVELS.items())[1:], strict=False):
         start = f"toStartOfInterval(t, INTERVAL {unit}, 'UTC')"
         queries.append(
-            f"INSERT INTO d.of_{level} SELECT {start} AS w, host, {merged} FROM d.of_{finer} GROUP BY w, host"
+            f"INSERT INTO d.of_{level} SELECT {start} AS w, host, {merge_calls} FROM d.of_{finer} GROUP BY w, host"
         )
     program = f"from chdb.session import Session\nsession = Session({str(target / 'chdb')!r})\n"
     program += f"for query in {queries!r}:\n    session.query(query)"
     return [sys.executable, "-c", program]
 
 
-def combined(call: str, suffix: str, column: str) -> str:
+def with_suffix(call: str, suffix: str, column: str) -> str:
     """Return a call of a function of ClickHouse with a suffix after the function's name, such as ``sumState(ms)``."""
     name, parenthesis, parameters = call.partition("(")
     return f"{name}{suffix}{parenthesis}{parameters}({column})"
@@ -235,8 +235,8 @@ def duckdb_command(rows: Path, target: Path) -> Sequence[str]:
     )
     queries = ["SET TimeZone = 'UTC'", "SET enable_progress_bar = false"]
     for level, unit in LEVELS.items():
-        selected = f"SELECT time_bucket(INTERVAL '{unit}', ts) t, host, {results} FROM read_parquet('{rows}/*.parquet')"
-        queries.append(f"COPY ({selected} GROUP BY ALL ORDER BY t, host) TO '{target}/{level}.parquet'")
+        select = f"SELECT time_bucket(INTERVAL '{unit}', ts) t, host, {results} FROM read_parquet('{rows}/*.parquet')"
+        queries.append(f"COPY ({select} GROUP BY ALL ORDER BY t, host) TO '{target}/{level}.parquet'")
     program = f"import duckdb\nconnection = duckdb.connect(config={{'threads': {available_cores()}}})\n"
     program += f"for query in {queries!r}:\n    connection.execute(query)"
     return [sys.executable, "-c", program]
@@ -248,11 +248,11 @@ def run_process(command: Sequence[str]) -> Run:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     # On Linux, the peak memory of a new process is at least the memory of the process that starts it. The command is
     # therefore started by a small process, which measures it, and not by this one.
-    measuring = [sys.executable, "-c", _MEASURE, *command]
-    done = subprocess.run(measuring, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"a process failed with the exit status {done.returncode}: {' '.join(command)}")
-    return Run(*json.loads(done.stdout.splitlines()[-1]))
+    measure_command = [sys.executable, "-c", _MEASURE, *command]
+    process = subprocess.run(measure_command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(f"a process failed with the exit status {process.returncode}: {' '.join(command)}")
+    return Run(*json.loads(process.stdout.splitlines()[-1]))
 
 
 def read_store(target: Path, level: str) -> pa.Table:
@@ -265,9 +265,9 @@ def read_store(target: Path, level: str) -> pa.Table:
 
 def read_clickhouse(target: Path, level: str) -> pa.Table:
     """Return the results of a level of ClickHouse's tables, merged from its states in another process."""
-    merged = {name: combined(call, "Merge", name) for name, (call, _) in _STATES.items()}
-    merged["median"] = f"arrayElement({merged.pop('p')}, 1)"
-    results = ", ".join(f"{call} AS r_{name}" for name, call in merged.items())
+    merge_calls = {name: with_suffix(call, "Merge", name) for name, (call, _) in _STATES.items()}
+    merge_calls["median"] = f"arrayElement({merge_calls.pop('p')}, 1)"
+    results = ", ".join(f"{call} AS r_{name}" for name, call in merge_calls.items())
     file = target / f"{level}.parquet"
     query = (
         f"SELECT toDateTime64(t, 6, 'UTC') AS at, toString(host) AS name, {results} FROM d.of_{level} GROUP BY t, host "
@@ -275,7 +275,7 @@ def read_clickhouse(target: Path, level: str) -> pa.Table:
     )
     program = f"from chdb.session import Session\nSession({str(target / 'chdb')!r}).query({query!r})"
     run_process([sys.executable, "-c", program])
-    return pq.read_table(file).rename_columns(["t", "host", *merged]).select(["t", "host", *RESULTS])
+    return pq.read_table(file).rename_columns(["t", "host", *merge_calls]).select(["t", "host", *RESULTS])
 
 
 def read_duckdb(target: Path, level: str) -> pa.Table:
@@ -284,27 +284,27 @@ def read_duckdb(target: Path, level: str) -> pa.Table:
     return results.append_column("median", pc.list_element(results["p"], 0)).select(["t", "host", *RESULTS])
 
 
-def check(side: str, read: Callable[[str], pa.Table], rows: Path) -> None:
-    """Raise ``ValueError`` if results of the system ``side`` differ from those that Arrow computes. ``read`` returns
-    the results of a level. Medians are compared only for the level of a day, and may differ by 3 %, because sketches
-    estimate them.
+def check(system_name: str, read: Callable[[str], pa.Table], rows: Path) -> None:
+    """Raise ``ValueError`` if results of the system ``system_name`` differ from those that Arrow computes. ``read``
+    returns the results of a level. Medians are compared only for the level of a day, and may differ by 3 %, because
+    sketches estimate them.
     """
     by_window_and_host = [("t", "ascending"), ("host", "ascending")]
     table = pq.read_table(rows)
     micros = table["ts"].cast(pa.int64()).to_numpy()
     for level, length in zip(LEVELS, (HOUR // 60, HOUR // 6, HOUR, 24 * HOUR), strict=True):
-        in_windows = table.set_column(0, "t", pa.array(micros // length * length)).group_by(["t", "host"])
-        expected = in_windows.aggregate(_AGGREGATES).sort_by(by_window_and_host)
+        groups = table.set_column(0, "t", pa.array(micros // length * length)).group_by(["t", "host"])
+        expected = groups.aggregate(_AGGREGATES).sort_by(by_window_and_host)
         results = read(level)
         starts = results["t"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         results = results.set_column(0, "t", starts).sort_by(by_window_and_host)
         if any(results[name].to_pylist() != expected[name].to_pylist() for name in ("t", "host")):
-            raise ValueError(f"{side}: the windows or keys of {level} differ from those of the rows")
+            raise ValueError(f"{system_name}: the windows or keys of {level} differ from those of the rows")
         for name, function in zip(RESULTS, ("count", "sum", "mean", "stddev", "min", "max"), strict=False):
-            _compare(f"{side}: {name} of {level}", results[name], expected[f"ms_{function}"], tolerance=1e-6)
-    values_of_day = in_windows.aggregate([("ms", "list")]).sort_by(by_window_and_host)["ms_list"]
+            _compare(f"{system_name}: {name} of {level}", results[name], expected[f"ms_{function}"], tolerance=1e-6)
+    values_of_day = groups.aggregate([("ms", "list")]).sort_by(by_window_and_host)["ms_list"]
     medians = [np.median(values.values.to_numpy()) for values in values_of_day]
-    _compare(f"{side}: medians of {level}", results["median"], pa.chunked_array([medians]), tolerance=0.03)
+    _compare(f"{system_name}: medians of {level}", results["median"], pa.chunked_array([medians]), tolerance=0.03)
 
 
 def _compare(label: str, results: pa.ChunkedArray, expected: pa.ChunkedArray, tolerance: float) -> None:

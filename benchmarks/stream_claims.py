@@ -34,7 +34,7 @@ import pyarrow as pa
 import aggr
 from aggr import each
 from aggr.bench.timing import circumstances, one_core
-from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.stream_crashes import crashes
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.closed_windows import ClosedWindows
@@ -65,39 +65,39 @@ def resident_bytes() -> int:
 
 def cpu_seconds(call: Callable[[], object]) -> float:
     """Return the CPU seconds of a call."""
-    begun = time.process_time()
+    start = time.process_time()
     call()
-    return time.process_time() - begun
+    return time.process_time() - start
 
 
-def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
+def run_streams(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
     """Add each batch to every stream, and then advance the watermark of the streams by ``seconds`` seconds. Return the
     largest number of bytes of the open windows of all streams together.
     """
-    most_bytes = 0
+    max_bytes = 0
     for number, batch in enumerate(batches):
         for windows in streams:
             windows.add_rows(batch)
             windows.advance(START + (number + 1) * seconds * MICROS)
-        most_bytes = max(most_bytes, sum(windows.progress.state_bytes for windows in streams))
-    return most_bytes
+        max_bytes = max(max_bytes, sum(windows.progress.state_bytes for windows in streams))
+    return max_bytes
 
 
-def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Compare one stream of four levels with four streams of one level. Each stream reads 40 batches of 30 seconds."""
     batches = [events(30 * number, rows // 40) for number in range(40)]
     figures: dict[str, Any] = {"chain": [], "separate": []}
     for _ in range(ROUNDS):
         for name, frames in (("chain", [LEVELS]), ("separate", [[level] for level in LEVELS])):
             streams = [OpenWindows(TiltFrame(levels, "ts", MEASURES, ["k"])) for levels in frames]
-            begun = time.process_time()
-            most_bytes = streamed(streams, batches, 30)
-            figures[name].append({"cpu_seconds": time.process_time() - begun, "most_state_bytes": most_bytes})
+            start = time.process_time()
+            max_bytes = run_streams(streams, batches, 30)
+            figures[name].append({"cpu_seconds": time.process_time() - start, "most_state_bytes": max_bytes})
     ratio = _ratio(figures, "cpu_seconds", "chain", "separate")
-    return figures, [MustHold(f"{rows:,} rows: CPU of a chain / four streams", 0.6, ratio)]
+    return figures, [LimitedFigure(f"{rows:,} rows: CPU of a chain / four streams", 0.6, ratio)]
 
 
-def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any], list[MustHold]]:
+def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Stream ``seconds`` seconds with ``per_second`` events each. Return the CPU seconds per second of event time and
     the growth of memory, and their limits.
     """
@@ -106,8 +106,10 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
     batches = [events(second, per_second) for second in range(4)]
     for second in range(seconds):
         batch = batches[second % 4]
-        moved = pa.array(batch["ts"].to_numpy().astype("datetime64[us]").astype(np.int64) + second // 4 * 4 * MICROS)
-        batch = batch.set_column(0, "ts", moved.cast(pa.timestamp("us", "UTC")))
+        shifted_times = pa.array(
+            batch["ts"].to_numpy().astype("datetime64[us]").astype(np.int64) + second // 4 * 4 * MICROS
+        )
+        batch = batch.set_column(0, "ts", shifted_times.cast(pa.timestamp("us", "UTC")))
 
         def step(batch: pa.Table = batch, second: int = second) -> None:
             windows.add_rows(batch)
@@ -123,40 +125,40 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
         "growth_of_memory": median(memory[-third:]) / median(memory[:third]),
     }
     return figures, [
-        MustHold(f"CPU seconds per second of {per_second:,} events", 1, figures["cpu_seconds_per_second"]),
-        MustHold("memory of the last third / of the first", 1.2, figures["growth_of_memory"]),
+        LimitedFigure(f"CPU seconds per second of {per_second:,} events", 1, figures["cpu_seconds_per_second"]),
+        LimitedFigure("memory of the last third / of the first", 1.2, figures["growth_of_memory"]),
     ]
 
 
-def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
+def hot_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Measure the memory and the time of a stream in which ``keys`` keys have one row each and then expire, and return
     the figures with their limits.
     """
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )
-    before, begun = resident_bytes(), time.process_time()
+    before, start = resident_bytes(), time.process_time()
     size = 100_000
     for number in range(keys // size):
         ids = np.arange(number * size, (number + 1) * size)
         ts = pa.array(START + ids).cast(pa.timestamp("us", "UTC"))
         windows.add_rows(pa.table({"ts": ts, "k": ids, "x": ids.astype(float)}))
         windows.advance(now=START + number)
-    added, with_keys = time.process_time() - begun, resident_bytes()
-    begun = time.process_time()
+    seconds_to_add, with_keys = time.process_time() - start, resident_bytes()
+    start = time.process_time()
     emitted = windows.advance(now=START + 120 * MICROS).num_rows
     figures = {
         "keys": keys,
-        "seconds_to_add": added,
-        "seconds_to_expire": time.process_time() - begun,
+        "seconds_to_add": seconds_to_add,
+        "seconds_to_expire": time.process_time() - start,
         "bytes_per_key": (with_keys - before) / keys,
         "keys_left": windows.progress.keys,
     }
     assert emitted == keys, f"{emitted:,} of {keys:,} keys expired, and all of them must"
-    return figures, [MustHold(f"bytes of memory for each of {keys:,} keys", 1_000, figures["bytes_per_key"])]
+    return figures, [LimitedFigure(f"bytes of memory for each of {keys:,} keys", 1_000, figures["bytes_per_key"])]
 
 
-def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]:
+def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Measure the milliseconds from a watermark that closes windows until their results are Python objects, and until
     they are committed to a store.
     """
@@ -168,25 +170,25 @@ def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]
             batch = events(number * 10, 50_000, keys=windows_at_once)
             watermark = START + (number + 1) * 10 * MICROS
             windows.add_rows(batch)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             windows.results(windows.advance(watermark)).to_pylist()
-            emitted_times.append(time.perf_counter() - begun)
+            emitted_times.append(time.perf_counter() - start)
             closed.add_rows(batch)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             closed.advance(watermark)
             closed.commit()
-            committed_times.append(time.perf_counter() - begun)
+            committed_times.append(time.perf_counter() - start)
     figures = {
         "windows": windows_at_once,
         "emitted_ms": median(emitted_times) * 1000,
         "committed_ms": median(committed_times) * 1000,
     }
     return figures, [
-        MustHold(f"ms from the close of {windows_at_once:,} windows to a commit", 1_000, figures["committed_ms"])
+        LimitedFigure(f"ms from the close of {windows_at_once:,} windows to a commit", 1_000, figures["committed_ms"])
     ]
 
 
-def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+def hopping(rows: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Compare tumbling windows of ten seconds with hopping windows of one minute and a hop of ten seconds. Each row is
     in six hopping windows.
     """
@@ -195,13 +197,13 @@ def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
     for _ in range(ROUNDS):
         for name, level in (("tumbling", "10s"), ("hopping", "hopping(1m, 10s)")):
             windows = OpenWindows(TiltFrame([level], "ts", MEASURES, ["k"]))
-            seconds = cpu_seconds(partial(streamed, [windows], batches, 10))
+            seconds = cpu_seconds(partial(run_streams, [windows], batches, 10))
             figures[name].append({"cpu_seconds": seconds, "rows_per_second": rows / seconds})
     ratio = _ratio(figures, "cpu_seconds", "hopping", "tumbling")
-    return figures, [MustHold("CPU of hopping windows, six for each row / tumbling", 6, ratio)]
+    return figures, [LimitedFigure("CPU of hopping windows, six for each row / tumbling", 6, ratio)]
 
 
-def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]:
+def retention_while_querying(days: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Measure queries of the last day, first alone, and then while another thread removes the windows of older days."""
     frame = TiltFrame(["1m", "1d"], "ts", {"n": aggr.count()}, ["k"])
     day = 86_400 * MICROS
@@ -217,24 +219,28 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]
 
         def queries(until: Callable[[], bool]) -> Iterator[float]:
             while not until():
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 results = reader.query("1m", last)
-                yield time.perf_counter() - begun
+                yield time.perf_counter() - start
                 assert results.num_rows == 1440 * 20
 
-        alone = list(queries(iter([False] * 10 + [True]).__next__))
-        expiring = threading.Thread(
+        seconds_alone = list(queries(iter([False] * 10 + [True]).__next__))
+        thread = threading.Thread(
             target=lambda: [store.expire(now=_text(START + number * day)) for number in range(2, days)]
         )
-        expiring.start()
-        together = list(queries(lambda: not expiring.is_alive())) or alone
-    figures = {"alone_ms": median(alone) * 1000, "while_expiring_ms": median(together) * 1000, "queries": len(together)}
+        thread.start()
+        seconds_while_expiring = list(queries(lambda: not thread.is_alive())) or seconds_alone
+    figures = {
+        "alone_ms": median(seconds_alone) * 1000,
+        "while_expiring_ms": median(seconds_while_expiring) * 1000,
+        "queries": len(seconds_while_expiring),
+    }
     return figures, [
-        MustHold("a query while windows expire / alone", 5, figures["while_expiring_ms"] / figures["alone_ms"])
+        LimitedFigure("a query while windows expire / alone", 5, figures["while_expiring_ms"] / figures["alone_ms"])
     ]
 
 
-def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+def records(rows: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Compare a rollup of records that are grouped by the names of their fields (`each`) with a rollup of a table that
     has one row per field. Raise ``AssertionError`` if the states differ.
     """
@@ -246,9 +252,9 @@ def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
     of_records = TiltFrame(["1s"], "ts", _measures_of("fields[class]"), {"class": each("fields")})
     of_rows = TiltFrame(["1s"], "ts", _measures_of("value"), ["class"])
 
-    def exploded() -> pa.Table:
-        places = pa.array(np.tile(np.arange(FIELDS, dtype=np.int32), rows))
-        classes = pa.DictionaryArray.from_arrays(places, names).dictionary_decode()
+    def roll_up_exploded() -> pa.Table:
+        field_numbers = pa.array(np.tile(np.arange(FIELDS, dtype=np.int32), rows))
+        classes = pa.DictionaryArray.from_arrays(field_numbers, names).dictionary_decode()
         columns = np.column_stack([fields.field(name).to_numpy() for name in names]).ravel()
         times = ts.take(pa.array(np.repeat(np.arange(rows), FIELDS)))
         return rollup(pa.table({"ts": times, "class": classes, "value": columns}), of_rows)
@@ -256,15 +262,17 @@ def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
     seconds: dict[str, list[float]] = {"records": [], "exploded": []}
     results: dict[str, pa.Table] = {}
     for _ in range(ROUNDS):
-        for name, call in (("records", partial(rollup, data, of_records)), ("exploded", exploded)):
-            begun = time.process_time()
+        for name, call in (("records", partial(rollup, data, of_records)), ("exploded", roll_up_exploded)):
+            start = time.process_time()
             results[name] = call()
-            seconds[name].append(time.process_time() - begun)
+            seconds[name].append(time.process_time() - start)
     states = [table.sort_by([("window_start", "ascending"), ("class", "ascending")]) for table in results.values()]
-    assert all(column.equals(other) for column, other in zip(states[0].columns, states[1].columns, strict=True))
+    assert all(
+        column.equals(other_column) for column, other_column in zip(states[0].columns, states[1].columns, strict=True)
+    )
     ratio = median(seconds["records"]) / median(seconds["exploded"])
     return {"rows": rows, "cpu_seconds": seconds}, [
-        MustHold(f"{rows:,} records of {FIELDS} fields / exploded rows", 1, ratio)
+        LimitedFigure(f"{rows:,} records of {FIELDS} fields / exploded rows", 1, ratio)
     ]
 
 
@@ -272,18 +280,18 @@ def _measures_of(column: str) -> dict[str, aggr.Measure]:
     return {"n": aggr.count(), "mean": aggr.avg(column), "most": aggr.max(column)}
 
 
-def _ratio(figures: dict[str, list[dict[str, float]]], what: str, name: str, other: str) -> float:
-    return median(f[what] for f in figures[name]) / median(f[what] for f in figures[other])
+def _ratio(figures: dict[str, list[dict[str, float]]], figure: str, name: str, base_name: str) -> float:
+    return median(f[figure] for f in figures[name]) / median(f[figure] for f in figures[base_name])
 
 
 def _text(micros: int) -> str:
     return str(np.datetime64(micros, "us")) + "Z"
 
 
-def main(quick: bool, out: Path | None) -> list[MustHold]:
+def main(quick: bool, out: Path | None) -> list[LimitedFigure]:
     """Measure and print all figures, and write them to ``out`` if it is passed."""
     rows = 100_000 if quick else 4_000_000
-    calls: dict[str, Callable[[], tuple[dict[str, Any], list[MustHold]]]] = {
+    calls: dict[str, Callable[[], tuple[dict[str, Any], list[LimitedFigure]]]] = {
         "chain": partial(chain_and_separate, rows),
         "a million per second": partial(a_million_per_second, 3 if quick else 600, 10_000 if quick else 1_000_000),
         "hot keys": partial(hot_keys, 100_000 if quick else 1_000_000),
@@ -293,12 +301,12 @@ def main(quick: bool, out: Path | None) -> list[MustHold]:
         "crashes": partial(crashes, (events(n, 10_000) for n in range(200 if quick else 3_000)), 2 if quick else 20),
         "records": partial(records, 10_000 if quick else 5_000_000),
     }
-    figures, lines = {}, list[MustHold]()
+    figures, lines = {}, list[LimitedFigure]()
     for name, call in calls.items():
         figures[name], limits = call()
         click.echo(f"{name}: {json.dumps(figures[name])}")
         lines += limits
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         about = circumstances(("pyarrow", "numpy", "deltalake"))
         limits_as_data = [{**asdict(line), "verdict": line.verdict} for line in lines]

@@ -22,22 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.musthold import MustHold
+from benchmarks.musthold import LimitedFigure
 from tiltframe import FrameStore
 
 _STREAM = "--stream s --time ts --key k --measure n=count() --measure total=sum(k) --levels 10s,1m,10m,1h --once"
-_PATIENCE = 120.0  # seconds until a stream that does not commit is an error
+_MAX_SECONDS = 120.0  # seconds until a stream that does not commit is an error
 
 
 @dataclass
 class StreamRuns:
     """The runs of one stream, from a folder of files into a store."""
 
-    arrived: Path
+    input_folder: Path
     folder: Path
     seconds: float = 0.0  # of all runs together
-    to_first_commit: list[float] = field(default_factory=list)  # seconds of each run
-    uncommitted: list[float] = field(default_factory=list)  # seconds from the last commit of a run to its kill
+    seconds_to_commit: list[float] = field(default_factory=list)  # seconds of each run
+    seconds_to_kill: list[float] = field(default_factory=list)  # seconds from the last commit of a run to its kill
 
     @property
     def store(self) -> Path:
@@ -49,27 +49,27 @@ class StreamRuns:
         """
         options = [*_STREAM.split(), "--store", str(self.store), "--state", str(self.folder / "state")]
         options += ["--drain"] if kill_after is None else []
-        begun, before = time.perf_counter(), self._commits()
+        start, before = time.perf_counter(), self._commits()
         with subprocess.Popen(
-            [sys.executable, "-m", "tiltframe.cli", "stream", str(self.arrived), *options],
+            [sys.executable, "-m", "tiltframe.cli", "stream", str(self.input_folder), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as process:
             while (commits := self._commits()) == before and process.poll() is None:
-                assert time.perf_counter() - begun < _PATIENCE, "the stream does not commit"
+                assert time.perf_counter() - start < _MAX_SECONDS, "the stream does not commit"
                 time.sleep(0.005)
-            self.to_first_commit.append(time.perf_counter() - begun)
-            committed = time.perf_counter()
-            while kill_after is not None and process.poll() is None and time.perf_counter() - begun < _PATIENCE:
+            self.seconds_to_commit.append(time.perf_counter() - start)
+            last_commit = time.perf_counter()
+            while kill_after is not None and process.poll() is None and time.perf_counter() - start < _MAX_SECONDS:
                 if (newest := self._commits()) != commits:
-                    commits, committed = newest, time.perf_counter()
-                if time.perf_counter() - begun > self.to_first_commit[-1] + kill_after:
+                    commits, last_commit = newest, time.perf_counter()
+                if time.perf_counter() - start > self.seconds_to_commit[-1] + kill_after:
                     process.kill()
-                    self.uncommitted.append(time.perf_counter() - committed)
+                    self.seconds_to_kill.append(time.perf_counter() - last_commit)
                     break
                 time.sleep(0.005)
             status = process.wait()
-        self.seconds += time.perf_counter() - begun
+        self.seconds += time.perf_counter() - start
         was_killed = kill_after is not None and status == -signal.SIGKILL
         assert status == 0 or was_killed, f"the stream failed with status {status}"
         return not was_killed
@@ -79,47 +79,47 @@ class StreamRuns:
         return sum(1 for _ in self.store.glob("tiltframe/_delta_log/*.json"))
 
 
-def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], list[MustHold]]:
+def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Write a file for each table of ``batches``, whose columns are ``ts`` and the integer ``k``. Kill a stream of
     these files up to ``kills`` times. Return the figures with their limits.
     """
-    chance, totals = Random(48), (0, 0)
+    rng, totals = Random(48), (0, 0)
     with tempfile.TemporaryDirectory() as folder:
-        arrived = Path(folder) / "arrived"
-        arrived.mkdir()
+        input_folder = Path(folder) / "arrived"
+        input_folder.mkdir()
         for number, batch in enumerate(batches):
-            pq.write_table(batch, arrived / f"{number:06}.parquet")
+            pq.write_table(batch, input_folder / f"{number:06}.parquet")
             totals = (totals[0] + batch.num_rows, totals[1] + pc.sum(batch["k"]).as_py())
         streams = {}
         for name in ("without", "with"):
             (Path(folder) / name).mkdir()
-            streams[name] = StreamRuns(arrived, Path(folder) / name)
-        killed = streams["with"]
-        while len(killed.uncommitted) < kills and not killed.run(chance.uniform(0, 1.5)):
+            streams[name] = StreamRuns(input_folder, Path(folder) / name)
+        killed_stream = streams["with"]
+        while len(killed_stream.seconds_to_kill) < kills and not killed_stream.run(rng.uniform(0, 1.5)):
             pass
-        killed.run()
+        killed_stream.run()
         streams["without"].run()
-        wrong = sum(count_wrong_rows(stream.store, totals) for stream in streams.values())
+        wrong_rows = sum(count_wrong_rows(stream.store, totals) for stream in streams.values())
     figures = {
-        "kills": len(killed.uncommitted),
+        "kills": len(killed_stream.seconds_to_kill),
         "rows": totals[0],
-        "seconds_to_first_commit": median(killed.to_first_commit[1:]),
-        "seconds_from_commit_to_kill": median(killed.uncommitted),
-        "seconds_of_all_runs": killed.seconds,
+        "seconds_to_first_commit": median(killed_stream.seconds_to_commit[1:]),
+        "seconds_from_commit_to_kill": median(killed_stream.seconds_to_kill),
+        "seconds_of_all_runs": killed_stream.seconds,
         "seconds_without_kills": streams["without"].seconds,
-        "lost_or_doubled_rows": wrong,
+        "lost_or_doubled_rows": wrong_rows,
     }
     return figures, [
-        MustHold(f"rows lost or counted twice after {figures['kills']} kills", 0, wrong),
-        MustHold("seconds from a restart to the first commit", 5, figures["seconds_to_first_commit"]),
+        LimitedFigure(f"rows lost or counted twice after {figures['kills']} kills", 0, wrong_rows),
+        LimitedFigure("seconds from a restart to the first commit", 5, figures["seconds_to_first_commit"]),
     ]
 
 
 def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
     """Return by how many rows a stored count differs from the rows that arrived, and 1 if a sum differs."""
-    wrong = 0
+    wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):
         results = FrameStore(store).query(level)
         counts, sums = pc.sum(results["n"]).as_py(), int(pc.sum(results["total"]).as_py())
-        wrong += abs(counts - totals[0]) or int(sums != totals[1])
-    return wrong
+        wrong_rows += abs(counts - totals[0]) or int(sums != totals[1])
+    return wrong_rows

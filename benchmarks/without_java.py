@@ -52,7 +52,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
     }
 
 
-def work(engine: str, folder: str) -> None:
+def serve_jobs(engine: str, folder: str) -> None:
     """Read the names of jobs from standard input, one per line. Run each job, and print its number of results and its
     seconds.
     """
@@ -92,15 +92,15 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
         jobs_to_do.close()
 
 
-def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
+def median_seconds(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
     """Return the median seconds of each engine's jobs. The first round is not counted. Both engines must return the
     same number of results.
     """
     times_of_engine: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
-    with worker(sys.executable, JVM, folder) as jvm, worker(sail, SAIL, folder) as other:
+    with worker(sys.executable, JVM, folder) as jvm_worker, worker(sail, SAIL, folder) as sail_worker:
         for number in range(rounds + 1):
             for job in (FILES, ROWS, BUILT_IN):
-                answers = {engine: run(job) for engine, run in ((JVM, jvm), (SAIL, other))}
+                answers = {engine: run(job) for engine, run in ((JVM, jvm_worker), (SAIL, sail_worker))}
                 assert len({rows for rows, _ in answers.values()}) == 1, (job, answers)
                 for engine, (_, seconds) in answers.items():
                     times_of_engine[engine].setdefault(job, []).extend([seconds] if number else [])
@@ -124,23 +124,25 @@ def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]
 def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: str | None) -> None:
     """Compare Sail with Spark's JVM. Exit with status 1 if a limit is exceeded."""
     if engine and folder:
-        return work(engine, folder)
+        return serve_jobs(engine, folder)
     # `benchmarks.musthold` imports packages that the environment of Sail lacks. It is imported only here, because the
     # worker processes do not reach this line.
-    from benchmarks.musthold import MustHold, show_must_hold
+    from benchmarks.musthold import LimitedFigure, show_limits
 
     rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)
     with tempfile.TemporaryDirectory() as folder_name:
         write_rows(Path(folder_name) / "rows", rows, groups, INTEGER_KEYS)
-        seconds = measured(str(Path(sail).absolute()), f"{folder_name}/rows", rounds)
+        seconds = median_seconds(str(Path(sail).absolute()), f"{folder_name}/rows", rounds)
     for job in (FILES, ROWS, BUILT_IN):
         click.echo(
             f"{job}: " + ", ".join(f"{seconds_of_job[job]:.2f} s on {name}" for name, seconds_of_job in seconds.items())
         )
     lines = [
-        MustHold("rows of a DataFrame / files, to answers, on Sail", 1.5, seconds[SAIL][ROWS] / seconds[SAIL][FILES])
+        LimitedFigure(
+            "rows of a DataFrame / files, to answers, on Sail", 1.5, seconds[SAIL][ROWS] / seconds[SAIL][FILES]
+        )
     ]
-    show_must_hold(lines)
+    show_limits(lines)
     if out is not None:
         about: dict[str, Any] = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "seconds": seconds}
         out.write_text(json.dumps({**about, "must_hold": [asdict(line) for line in lines]}, indent=1) + "\n")

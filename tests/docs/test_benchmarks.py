@@ -15,7 +15,7 @@ import pytest
 
 import aggr
 from benchmarks import querying, storing
-from benchmarks.account import account
+from benchmarks.account import costs_of_stages
 from benchmarks.pictures import PICTURES, write_pictures
 from benchmarks.stream_claims import events
 from benchmarks.stream_crashes import StreamRuns, count_wrong_rows, crashes
@@ -138,7 +138,7 @@ def test_the_account_is_of_the_last_query_whose_jobs_run_a_stage_each():
         _completed(1, 10_000, 12_600),
         *(_started("2", 2, 3), _task(3, 13_000, 14_000, read=(8, 3), sent=11), _completed(3, 12_900, 14_100)),
     ]  # stage 2 was skipped
-    first, second = account(events)
+    first, second = costs_of_stages(events)
     assert (first["seconds"], first["task seconds"]) == (2.6, [1.0, 2.5])
     assert (second["seconds"], second["task seconds"]) == (1.2, [1.0])
     assert first["bytes"]["shuffle written"] == second["bytes"]["shuffle read"] == 11
