@@ -12,24 +12,24 @@ SPARK_TESTS ?= tests/spark/test_versions.py
 FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
 CLUSTERS := $(patsubst constraints-%.txt,%,$(wildcard constraints-databricks-*.txt))
 PYTHONS ?= 3.12 3.13
-# Tests of pages and processes. Tests of versions leave them out: the other tests call the same functions of Python and
-# of libraries.
+# Tests of pages and processes. Tests of versions leave them out, because the other tests call the same functions of
+# Python and of libraries.
 OTHER_TESTS := $(addprefix tests/,cli conformance docs serve spark)
 # Without --no-compile, pip compiles every module of every package, which is a third of its time. Instead, Python
 # compiles modules when they are imported. It must be able to store them, so the variable, which many container images
 # set, is unset.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
-# Environments that are set up at the same time must not write into the same tiltframe.egg-info.
+# Each environment has its own tiltframe.egg-info, because several environments may be set up at the same time.
 OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Tests that failed run again, one at a time. Spark waits ten seconds for a worker, which may be too short while more
 # tests run than the machine has cores.
-ALONE = echo "tests that failed run again, alone:" && $(BIN)/python -m pytest --last-failed --maxfail 1 -v
+RETRY_FAILED = echo "tests that failed run again, alone:" && $(BIN)/python -m pytest --last-failed --maxfail 1 -v
 
 # Warnings are not errors here, because old libraries use deprecated functions of each other and of Python.
-QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
+QUICK_PYTEST_ARGUMENTS = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
   $(OTHER_TESTS:%=--ignore %) tests aggr windows tiltframe
 
 .DEFAULT_GOAL := help
@@ -43,7 +43,7 @@ demo: ## Roll up a year of real flights with Spark, or with Sail if Java is not 
 	else $(MAKE) --no-print-directory .venv-sail/.ready && .venv-sail/bin/tiltframe demo; fi
 
 .venv-sail/.ready: pyproject.toml constraints.txt
-	@echo "there is no Java: setting up .venv-sail, with Sail in Spark's place …"
+	@echo "Java is not installed; setting up .venv-sail, with Sail in the place of Spark …"
 	@$(PYTHON) -m venv .venv-sail
 	@grep -v '^pyspark==' constraints.txt >.venv-sail/constraints.txt
 	@.venv-sail/bin/python $(INSTALL) .venv-sail/constraints.txt --editable '.[demo-sail]'
@@ -53,7 +53,7 @@ test: java $(VENV)/spark.jsa ## Run a representative part of the tests of every 
 	@$(PYTEST) -m "not long" --few $(FEW)
 
 test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: killed processes, several engines, pages, random trials (as CI does)
-	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(ALONE); }
+	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(RETRY_FAILED); }
 
 test-core: $(READY) ## Copy the core without its extensions, and run its fast tests in the copy
 	@$(BIN)/python -m tests.core.export
@@ -64,12 +64,12 @@ test-oldest: java .venv-oldest/.ready ## Run a part of the tests with the oldest
 	@.venv-oldest/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
 
 test-oldest-quick: .venv-oldest/.ready ## Run the tests of test-oldest without Spark, without slow tests and with one parameter each
-	@.venv-oldest/bin/python $(QUICK_PYTEST)
+	@.venv-oldest/bin/python $(QUICK_PYTEST_ARGUMENTS)
 
 test-clusters: $(CLUSTERS:%=test-cluster-%) ## Run the tests of test-oldest-quick with the libraries of newer Databricks clusters, constraints-databricks-*.txt
 
 test-cluster-%: .venv-%/.ready
-	@.venv-$*/bin/python $(QUICK_PYTEST)
+	@.venv-$*/bin/python $(QUICK_PYTEST_ARGUMENTS)
 
 .PRECIOUS: .venv-databricks-%/.ready
 .venv-databricks-%/.ready: pyproject.toml constraints-databricks-%.txt Makefile
@@ -147,7 +147,7 @@ $(VENV)/spark.jsa: $(READY)
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(FUZZ_FILES)
 
-mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and reading at random places; tests must fail (half an hour; AGAIN=1 repeats the changes that passed)
+mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and reading at random places; tests must detect each change (half an hour; AGAIN=1 repeats undetected changes)
 	@$(BIN)/python -m tests.mutation $(if $(AGAIN),--again)
 
 $(VENV)/.mutation: $(READY)
@@ -201,11 +201,11 @@ clean: ## Remove the virtual environments and all files that targets have writte
 
 java:
 	@java -version >/dev/null 2>&1 || { \
-	  echo "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless." >&2; exit 1; }
+	  echo "Spark needs Java 17 or newer, which is not installed; install it, such as openjdk-17-jre-headless." >&2; exit 1; }
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "tiltframe needs Python 3.11 or newer: install it, and name it, say make PYTHON=python3.11." >&2; exit 1; }
+	  echo "tiltframe needs Python 3.11 or newer; install it, and pass its name, such as make PYTHON=python3.11." >&2; exit 1; }
 	@echo "setting up $(VENV), which takes one to five minutes …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(OWN_METADATA) $(BIN)/python $(INSTALL) constraints.txt --editable '.[dev]'

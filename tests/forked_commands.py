@@ -1,6 +1,6 @@
-"""Run commands in processes forked from one that has imported the command line, which saves a second of imports.
+"""Run commands in processes that are forked from a server process, which saves about a second of imports per command.
 
-This is for tests of what commands read and write. Tests of signals, kills and the start need separate processes.
+Tests of the input and output of commands use it. Tests of signals and of the start of a command need a new interpreter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 
 class ForkedCommands:
-    """Starts commands by a server process; `close` ends it."""
+    """Starts commands in a server process, which `close` ends."""
 
     def __init__(self) -> None:
         self._socket, other = socket.socketpair()
@@ -32,21 +32,21 @@ class ForkedCommands:
     def start(
         self, arguments: Sequence[str], streams: Sequence[int], *, folder: Path, environment: dict[str, str]
     ) -> None:
-        """Start a command whose standard input, output and error are three file descriptors."""
+        """Start a command. ``streams`` are the file descriptors of its standard input, output and error."""
         request = json.dumps({"arguments": arguments, "folder": str(folder), "environment": environment})
         socket.send_fds(self._socket, [request.encode()], list(streams))
 
     def wait(self) -> int:
         """Return the exit status of the command that was started last."""
         self._socket.settimeout(300)
-        answer = self._socket.recv(16)
-        assert answer, "the server of commands has ended"
-        return int(answer)
+        status = self._socket.recv(16)
+        assert status, "the server of commands has ended"
+        return int(status)
 
     def run(
         self, arguments: Sequence[object], *, text: str | bytes = "", folder: Path | None = None
     ) -> tuple[int, str, str]:
-        """Run a command with this standard input; return its exit status, its output and its errors."""
+        """Run a command with the standard input ``text``. Return its exit status, its output and its error output."""
         with ExitStack() as stack:
             files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
             files[0].buffer.write(text.encode() if isinstance(text, str) else text)
@@ -68,11 +68,11 @@ class ForkedCommands:
 
 
 def serve(connection: socket.socket) -> NoReturn:
-    """Fork a process for each command until the other end closes."""
+    """Fork a process for each command, until the other end of the connection closes."""
     import tiltframe.cli.app  # noqa: F401
 
     gc.freeze()  # the collector would copy the pages that processes share
-    assert threading.active_count() == 1, "a fork copies one thread alone"
+    assert threading.active_count() == 1, "a fork copies only one thread"
     while True:
         request, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         if not request:
@@ -87,7 +87,7 @@ def serve(connection: socket.socket) -> NoReturn:
 
 
 def run(request: dict, streams: Sequence[int]) -> NoReturn:
-    """Run a command with these streams, as the interpreter would set them up, and end this process."""
+    """Run a command with the streams ``streams``, as in a new interpreter, and end this process."""
     from tiltframe.command import main
 
     for number, stream in enumerate(streams):

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 TIMES = int(os.environ.get("FUZZ", "1"))
-tried: Counter[str] = Counter()
+tried_counts: Counter[str] = Counter()
 
 
-def inputs(what: str, count: int) -> Iterator[int]:
-    """Number the inputs of one kind, ``FUZZ`` times as many as the suite tries, and count them."""
+def inputs(kind: str, count: int) -> Iterator[int]:
+    """Yield the numbers of the inputs of one kind, in [0, `TIMES` × ``count``), and count them in `tried_counts`."""
     for number in range(count * TIMES):
-        tried[what] += 1
+        tried_counts[kind] += 1
         yield number
 
 
 def summary() -> str:
-    """Say how many were tried."""
-    kinds = ", ".join(f"{count:,} {what}" for what, count in tried.items())
-    return f"{tried.total():,} damaged inputs were tried: {kinds}"
+    """Return a sentence with the numbers of damaged inputs of each kind."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in tried_counts.items())
+    return f"{tried_counts.total():,} damaged inputs were tried: {kinds}"

@@ -15,24 +15,24 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.operators.provider import OperatorProvider
 
 BINARY = """Add_Sub Sub_Add Mul_FloorDiv Div_Mul FloorDiv_Mul Mod_FloorDiv Pow_Mul LShift_RShift RShift_LShift
-BitOr_BitAnd BitAnd_BitOr BitXor_BitAnd"""  # of all pairs those whose result has a type that can be right
+BitOr_BitAnd BitAnd_BitOr BitXor_BitAnd"""  # only pairs after which a result may still have the correct type
 COMPARISON = "Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt Eq_NotEq NotEq_Eq Is_IsNot IsNot_Is"
 OTHER_OPERATORS = """ReplaceUnaryOperator_Delete_USub ReplaceUnaryOperator_Delete_Invert
 ReplaceUnaryOperator_Delete_Not AddNot
 ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue
 ReplaceContinueWithBreak NumberReplacer"""
 AUGMENTED = ("+=", "-=", "*=", "//=", "|=", "&=", "^=", "<<=", ">>=")
-Place = tuple[tuple[int, int], tuple[int, int]]  # line and column of begin and end
+Span = tuple[tuple[int, int], tuple[int, int]]  # the line and the column of the begin, and those of the end
 
 
 class RemoveStatement(Operator):
-    """Put `pass` in the place of what gives nothing a name: a call, `x += 1`, `x[i] = y`, `raise`."""
+    """Replace a statement that does not assign a name by `pass`: a call, `x += 1`, `x[i] = y` or `raise`."""
 
-    def mutation_positions(self, node: Any) -> Iterator[Place]:
+    def mutation_positions(self, node: Any) -> Iterator[Span]:
         if node.type == "simple_stmt":
             kind, parts = node.children[0].type, getattr(node.children[0], "children", ())
-            changes = kind == "expr_stmt" and (parts[0].type == "atom_expr" or parts[1] in AUGMENTED)
-            if kind in ("atom_expr", "raise_stmt") or changes:
+            is_change = kind == "expr_stmt" and (parts[0].type == "atom_expr" or parts[1] in AUGMENTED)
+            if kind in ("atom_expr", "raise_stmt") or is_change:
                 yield node.start_pos, node.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
@@ -45,7 +45,7 @@ class RemoveStatement(Operator):
 
 
 def operators() -> list[Operator]:
-    """List the ways to change code."""
+    """Return the operators that change code."""
     names = [f"ReplaceBinaryOperator_{pair}" for pair in BINARY.split()]
     names += [f"ReplaceComparisonOperator_{pair}" for pair in COMPARISON.split()]
     provider = OperatorProvider()
@@ -54,7 +54,7 @@ def operators() -> list[Operator]:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one line, and the code of the whole file with it."""
+    """A change of one line. ``before`` and ``after`` are the line, and ``code`` is the code of the changed file."""
 
     line: int
     before: str
@@ -62,46 +62,57 @@ class Mutant:
     code: str
 
 
-def drawn(code: str, seed: str) -> Iterator[Mutant]:
-    """Draw mutants of a file: places in any order, one way of each; without what is no Python."""
-    draws, ways = random.Random(seed), list(_places(code).values())
-    draws.shuffle(ways)
-    for way in ways:
-        mutant = _mutant(code, *draws.choice(way))
+def draw_mutants(code: str, seed: str) -> Iterator[Mutant]:
+    """Yield mutants of a file in random order, one for each span that can be changed. Changes that are not valid Python
+    are skipped.
+    """
+    rng, changes_of_spans = random.Random(seed), list(_changes_by_span(code).values())
+    rng.shuffle(changes_of_spans)
+    for changes in changes_of_spans:
+        mutant = _mutant(code, *rng.choice(changes))
         with suppress(SyntaxError):
             compile(mutant.code, "mutant", "exec")
             yield mutant
 
 
-def found_again(code: str, line: int, before: str, after: str) -> Mutant:
-    """Find a mutant in the code of today: the same change of the same line, nearest to where it was."""
+def find_mutant(code: str, line: int, before: str, after: str) -> Mutant:
+    """Return the mutant of the present code that makes the same change in an equal line. If there are several, return
+    the one that is nearest to ``line``.
+    """
     lines = [line.strip() for line in code.splitlines()]
-    ways = (way for (at, _), ways in _places(code).items() if lines[at[0] - 1] == before for way in ways)
-    same = [mutant for mutant in (_mutant(code, *way) for way in ways) if mutant.after == after]
-    return min(same, key=lambda mutant: abs(mutant.line - line))
+    changes = (
+        change
+        for (begin, _), changes_of_span in _changes_by_span(code).items()
+        if lines[begin[0] - 1] == before
+        for change in changes_of_span
+    )
+    equal_mutants = [mutant for mutant in (_mutant(code, *change) for change in changes) if mutant.after == after]
+    return min(equal_mutants, key=lambda mutant: abs(mutant.line - line))
 
 
 def _mutant(code: str, operator: Operator, occurrence: int) -> Mutant:
-    changed = mutate_code(code, operator, occurrence)
-    pairs = zip(code.splitlines(), changed.splitlines(), strict=False)
+    changed_code = mutate_code(code, operator, occurrence)
+    pairs = zip(code.splitlines(), changed_code.splitlines(), strict=False)
     line, (before, after) = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    return Mutant(line, before.strip(), after.strip(), changed)
+    return Mutant(line, before.strip(), after.strip(), changed_code)
 
 
-def _places(code: str) -> dict[Place, list[tuple[Operator, int]]]:
-    """Find the places at which code can be changed, each with the ways: an operator, and which of its occurrences."""
-    operators_by_place: dict[Place, list[tuple[Operator, int]]] = {}
+def _changes_by_span(code: str) -> dict[Span, list[tuple[Operator, int]]]:
+    """Return a dict from the spans of code that can be changed to their changes. A change is a pair of an operator and
+    the index of the occurrence at which it is applied.
+    """
+    changes_by_span: dict[Span, list[tuple[Operator, int]]] = {}
     nodes = list(ast_nodes(parso.parse(code)))
     for operator in operators():
-        at = ((node, place) for node in nodes for place in operator.mutation_positions(node))
-        for occurrence, (node, place) in enumerate(at):
-            if not _annotates(node):
-                operators_by_place.setdefault(place, []).append((operator, occurrence))
-    return operators_by_place
+        occurrences = ((node, span) for node in nodes for span in operator.mutation_positions(node))
+        for occurrence, (node, span) in enumerate(occurrences):
+            if not _is_in_annotation(node):
+                changes_by_span.setdefault(span, []).append((operator, occurrence))
+    return changes_by_span
 
 
-def _annotates(node: Any) -> bool:
-    """Say whether a node is within an annotation, which nothing reads."""
+def _is_in_annotation(node: Any) -> bool:
+    """Return whether a node is in an annotation. Annotations are not changed, because tests do not read them."""
     while (parent := node.parent) is not None:
         if parent.type in ("tfpdef", "annassign") and "=" not in parent.children[: parent.children.index(node)]:
             return True

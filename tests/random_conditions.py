@@ -23,7 +23,7 @@ INTEGER_TYPES = {
     "u32": (pa.uint32(), [0, 2**32 - 1, 1, 2, 2**31]),
     "u64": (pa.uint64(), [0, 2**64 - 1, 2**63, BIG + 1, 1, 2]),
 }
-SMALL = ("i8", "i16", "u8", "u16")  # arithmetic on them overflows nowhere
+SMALL = ("i8", "i16", "u8", "u16")  # columns on which arithmetic does not overflow
 DECIMALS = {
     "d1": (pa.decimal128(9, 2), [Decimal(x) for x in ("0.00", "1.50", "-1.50", "0.30", "1234567.89", "2.00")]),
     "d2": (pa.decimal128(20, 0), [Decimal(x) for x in (0, 1, BIG + 1, 2**63, -(2**63), 99)]),
@@ -66,13 +66,13 @@ COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "!=", "==")
 
 
 def table(seed: int = 1) -> pa.Table:
-    """Make the table: every ugly value of every type, and nulls, in random rows."""
+    """Return a table with all special values of each type, and nulls, in random rows."""
     rng = random.Random(seed)
 
     def column(values, kind):
-        drawn = [*values, None] + [rng.choice([*values, None]) for _ in range(ROWS - len(values) - 1)]
-        rng.shuffle(drawn)
-        return pa.array(drawn, kind)
+        column_values = [*values, None] + [rng.choice([*values, None]) for _ in range(ROWS - len(values) - 1)]
+        rng.shuffle(column_values)
+        return pa.array(column_values, kind)
 
     columns = {name: column(values, kind) for name, (kind, values) in (INTEGER_TYPES | DECIMALS).items()}
     columns |= {name: column(DOUBLES, pa.float64()) for name in ("f", "g")}
@@ -90,13 +90,13 @@ def table(seed: int = 1) -> pa.Table:
 
 
 class Conditions:
-    """Generates conditions; ``spark`` leaves out what Spark's types or grammar do not have."""
+    """A generator of random conditions. With ``spark``, types and syntax that Spark does not have are left out."""
 
     def __init__(self, seed: int, spark: bool = False) -> None:
         self.rng, self.spark = random.Random(seed), spark
 
     def condition(self, depth: int = 3) -> str:
-        """Write a condition, of at most so many levels of AND, OR, NOT and CASE."""
+        """Return a condition with at most ``depth`` levels of AND, OR, NOT and CASE."""
         pick = self.rng.random()
         if depth and pick < 0.22:
             word = self.rng.choice(["AND", "OR"])
@@ -120,10 +120,10 @@ class Conditions:
         return self.leaf(self.rng.choice(kinds if self.spark else [*kinds, self.fine]))
 
     def leaf(self, kind) -> str:
-        """Write a condition on values of a kind."""
+        """Return a condition on values of a kind. ``kind`` is a method that returns a value, such as `number`."""
         value, pick, negated = kind(), self.rng.random(), self.rng.choice(["", "NOT "])
         if self.rng.random() < 0.05:
-            value = self.nothing(kind)
+            value = self.null_value(kind)
         if kind == self.text and pick < 0.35:
             return self.pattern(negated)
         if pick < 0.5:
@@ -139,8 +139,8 @@ class Conditions:
             return f"{value} IS {negated}NULL"
         return f"CASE {value} WHEN {kind()} THEN p WHEN {kind()} THEN q ELSE {self.rng.choice(['true', 'p'])} END"
 
-    def nothing(self, kind) -> str:
-        """Write a value of a kind that is null in every row, or in most."""
+    def null_value(self, kind) -> str:
+        """Return a value of a kind that is null in all or most rows."""
         if kind == self.text:
             texts = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)", "lower(NULL)"]
             texts += ["s || NULL", "trim(NULL)", "left(NULL, 2)", "reverse(nullif('a', 'a'))", "replace(s, NULL, 'a')"]
@@ -165,14 +165,14 @@ class Conditions:
         return self.rng.choice([*texts, "TRY_CAST(nullif(s, s) AS DOUBLE)", "TRY_CAST('x' AS INT)"])
 
     def choice(self, kind) -> str:
-        """Write a choice among values of a kind."""
+        """Return an expression that chooses one of two values of a kind."""
         a, b = kind(1), kind(1)
         pick = ["coalesce({a}, {b})", "nullif({a}, {b})", "greatest({a}, {b})", "least({a}, {b})", "if({c}, {a}, {b})"]
         pick += ["CASE WHEN {c} THEN {a} ELSE {b} END", "CASE WHEN {c} THEN {a} WHEN {c} THEN {b} END"]
         return self.rng.choice(pick).format(a=a, b=b, c=self.condition(0))
 
     def number(self, depth: int = 2) -> str:
-        """Write a whole number or a decimal."""
+        """Return a whole number or a decimal."""
         pick = self.rng.random()
         integers = [name for name in INTEGER_TYPES if not (self.spark and name == "u64")]
         if pick < 0.4:
@@ -180,7 +180,7 @@ class Conditions:
         if pick < 0.75 or not depth:
             texts = ["0", "1", "-1", "2", "7", "500", "1.5", "-1.5", "0.30", "255", "0.000001", "1234567.89", "-7.25"]
             far = [str(BIG + 1), str(2**63 - 1), "-9223372036854775807"]
-            # next to a literal beyond bigint, Spark's whole numbers answer for null too: see docs/conditions.md
+            # Spark compares null whole numbers with a literal beyond bigint, as docs/conditions.md describes.
             far += [f"CAST({n} AS DECIMAL(20, 0))" if self.spark else str(n) for n in (2**63, 2**64 - 1)]
             return self.rng.choice(texts * 2 + far)
         if pick < 0.95:
@@ -242,7 +242,7 @@ class Conditions:
         return self.choice(self.number)
 
     def double(self, depth: int = 2) -> str:
-        """Write a double, or a small number next to doubles."""
+        """Return a double, or a number of another type that can be compared with doubles."""
         pick = self.rng.random()
         if pick < 0.45:
             return self.rng.choice(["f", "g"])
@@ -281,14 +281,14 @@ class Conditions:
         return self.choice(self.double)
 
     def single(self, depth: int = 1) -> str:
-        """Write a float32, or a number that is one."""
+        """Return a float32, or a number that float32 represents exactly."""
         pick = self.rng.random()
         if pick < 0.6:
             return self.rng.choice(["h", "k"])
         return self.rng.choice(["0", "1.5", "-1.5", "2", "0.5", "abs(h)", "(-k)", "(h + k)", "coalesce(h, k)"])
 
     def text(self, depth: int = 2) -> str:
-        """Write a text."""
+        """Return a text."""
         pick = self.rng.random()
         if pick < 0.4:
             return self.rng.choice(["s", "t"])
@@ -321,11 +321,11 @@ class Conditions:
         return self.choice(self.text)
 
     def quoted(self, text: str) -> str:
-        """Write a text in quotes."""
+        """Return a text in quotes."""
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
     def pattern(self, negated: str) -> str:
-        """Write a search in a text."""
+        """Return a condition that searches in a text."""
         value = self.rng.choice(["s", "t", "lower(s)"])
         pieces = ["%", "_", "a", "b", "c", "é", "日", "A", ".", "(", "%%", "'", "\n", "x"]
         pattern = "".join(self.rng.choice(pieces) for _ in range(self.rng.randint(0, 4)))
@@ -344,7 +344,7 @@ class Conditions:
         return self.rng.choice(forms)
 
     def time(self, depth: int = 2) -> str:
-        """Write a time."""
+        """Return a time."""
         pick = self.rng.random()
         if pick < 0.5:
             return self.rng.choice(["ts", "tz", "zone"])
@@ -361,11 +361,11 @@ class Conditions:
         return self.rng.choice([*forms, "date_trunc('month', ts)", "date_trunc('hour', tz)", "CAST(day AS TIMESTAMP)"])
 
     def fine(self, depth: int = 2) -> str:
-        """Write a time without a zone, in another unit than microseconds."""
+        """Return a time without a zone, also in milliseconds or nanoseconds."""
         return self.rng.choice(["ms", "ns", "ts", self.time(0).replace("tz", "ns").replace("zone", "ms")])
 
     def date(self, depth: int = 2) -> str:
-        """Write a date, or a time next to dates."""
+        """Return a date, or a time that can be compared with dates."""
         moment = dt.date(1970, 1, 1) + dt.timedelta(days=self.rng.choice([0, 1, -1, 19844, 11016]))
         of_text = ["TRY_CAST(s AS DATE)", "CASE WHEN s LIKE '2024-%' THEN CAST(s AS DATE) ELSE day END"]
         days = ["day", f"DATE '{moment}'"]
@@ -373,7 +373,9 @@ class Conditions:
 
 
 def for_duckdb(text: str) -> str:
-    """Write a condition as DuckDB does: its names of functions, and backslashes that stand for themselves."""
+    """Return a condition in the syntax of DuckDB, whose functions have other names, and in which a backslash in a text
+    is an ordinary character.
+    """
     text = re.sub(r"\bs RLIKE ('(?:[^'])*')", r"regexp_matches(s, \1)", text)
     text = re.sub(r"(regexp_replace\((?:[^()]|\([^()]*\))*?'[^']*', '[^']*')\)", r"\1, 'g')", text)
     text = re.sub(r"\$([0-9])", r"\\\\\1", text)

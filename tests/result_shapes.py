@@ -14,7 +14,8 @@ DOUBLES = InputTypes("doubles", "Of doubles.", pa.types.is_float64)
 RECORD = pa.struct([("value", pa.float64()), ("place", pa.int64())])
 MAP = pa.map_(pa.string(), pa.float64())
 
-# The type of each shape, and its value for the least value, the greatest value and the count of a group.
+# The type of each shape, and the function that creates its value from the least value, the greatest value and the count
+# of a group.
 SHAPES: dict[str, tuple[pa.DataType, Callable[[float, float, int], Any]]] = {
     "map": (MAP, lambda low, high, n: [("low", low), ("high", high)]),
     "empty_map": (MAP, lambda low, high, n: []),
@@ -45,8 +46,8 @@ SHAPES: dict[str, tuple[pa.DataType, Callable[[float, float, int], Any]]] = {
 
 
 @dataclass(frozen=True)
-class Shaped(Function):
-    """The least value, the greatest value and the count, in a shape that a subclass defines."""
+class ShapedFunction(Function):
+    """The least value, the greatest value and the count. A subclass defines the shape of the result."""
 
     keeps, returns, guarantee = "least, greatest, count", "a nested value", "exact"
     takes = DOUBLES
@@ -54,24 +55,28 @@ class Shaped(Function):
     shape: ClassVar[str] = "map"
 
     def finish_states(self, states):
-        dtype, make = SHAPES[self.shape]
+        dtype, create_value = SHAPES[self.shape]
         columns = (states.field(name).to_pylist() for name in ("low", "high", "count"))
-        rows = [make(low, high, n) if n else None for low, high, n in zip(*columns, strict=True)]
+        rows = [create_value(low, high, n) if n else None for low, high, n in zip(*columns, strict=True)]
         return pa.array(rows, dtype)
 
 
-def _named(shape: str) -> type[Shaped]:
+def _function_of_shape(shape: str) -> type[ShapedFunction]:
     """Return the function of a shape."""
     name = f"shaped_{shape}"
-    kind = type(name, (Shaped,), {"name": name, "shape": shape, "__module__": __name__, "__doc__": Shaped.__doc__})
-    return dataclass(frozen=True)(kind)
+    function_class = type(
+        name,
+        (ShapedFunction,),
+        {"name": name, "shape": shape, "__module__": __name__, "__doc__": ShapedFunction.__doc__},
+    )
+    return dataclass(frozen=True)(function_class)
 
 
-FUNCTIONS = {shape: _named(shape) for shape in SHAPES}
-globals().update({kind.__name__: kind for kind in FUNCTIONS.values()})
+FUNCTIONS = {shape: _function_of_shape(shape) for shape in SHAPES}
+globals().update({function_class.__name__: function_class for function_class in FUNCTIONS.values()})
 
 
 def expected(shape: str, values: list[float]) -> Any:
     """Return the result for the values of one group, as Arrow converts it to Python."""
-    dtype, make = SHAPES[shape]
-    return pa.scalar(make(min(values), max(values), len(values)), dtype).as_py()
+    dtype, create_value = SHAPES[shape]
+    return pa.scalar(create_value(min(values), max(values), len(values)), dtype).as_py()

@@ -1,4 +1,4 @@
-"""Digests of results and states for stored rows. They must be equal on every engine and every version of Spark.
+"""Digests of results and states for stored rows. The digests must be equal on every engine and version of Spark.
 
 python -m tests.same_bits write                                 write the rows, and the digests of local code
 python -m tests.same_bits classic|connect|cluster|sail FOLDER   print the digests of an engine; stores are in FOLDER
@@ -30,7 +30,7 @@ from tiltframe import FrameStore, rollup
 GOLDEN = Path(golden.__file__).parent / "engines"
 ROWS, DIGESTS = GOLDEN / "rows.parquet", GOLDEN / "digests.json"
 KEYS = ["host", "shelf"]
-ANSWERS = {  # measures by any keys, without a frame and without event times
+MEASURES = {  # measures by any keys, without a frame and without event times
     "n": aggr.count("x"),
     "lo": aggr.min("word"),
     "hi": aggr.max("x"),
@@ -56,30 +56,30 @@ GROUPS = """
 
 def function_cases() -> dict[str, tuple[aggr.Measure, pa.Array]]:
     """Return a measure and its column for each golden state of a function with one input."""
-    named = {name.replace("-", "_"): case for name, case in golden.CASES.items()}
+    golden_cases = {name.replace("-", "_"): case for name, case in golden.CASES.items()}
     return {
         name: (aggr.Measure(function, name), values)
-        for name, (function, values) in named.items()
+        for name, (function, values) in golden_cases.items()
         if not pa.types.is_struct(values.type)
     }
 
 
-def _columns(table: pa.Table, keys: list[str]) -> dict[str, str]:
+def _column_digests(table: pa.Table, keys: list[str]) -> dict[str, str]:
     """Return the digest of each column except the keys. Rows are sorted by the keys."""
     ordered = table.sort_by([(key, "ascending") for key in keys])
     return {name: digest(ordered[name]) for name in ordered.column_names if name not in keys}
 
 
-def _values(table: pa.Table, keys: list[str], names: list[str]) -> dict[str, str]:
+def _value_digests(table: pa.Table, keys: list[str], names: list[str]) -> dict[str, str]:
     """Return digests of the values of columns in Python's notation, because Spark and Arrow have different types for
     some results.
     """
     ordered = table.sort_by([(key, "ascending") for key in keys])
-    shown = {name: repr(ordered[name].to_pylist()) for name in names}
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in shown.items()}
+    texts = {name: repr(ordered[name].to_pylist()) for name in names}
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
-def _finished(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[str]) -> pa.Table:
+def _aggregate(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[str]) -> pa.Table:
     """Aggregate rows by keys, and return the results."""
     key_columns = {key: key_column(rows[key]) for key in keys}
     states = {name: reduce_by(rows, key_columns, plan({name: measure})) for name, measure in measures.items()}
@@ -88,32 +88,32 @@ def _finished(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[s
     return pa.table({**{key: first[key] for key in keys}, **columns})
 
 
-def of_local_code(folder: Path) -> dict[str, dict[str, str]]:
+def digests_of_local_code(folder: Path) -> dict[str, dict[str, str]]:
     """Return the digests of the results of local code, by job."""
     rows = pq.read_table(ROWS)
     functions = function_cases()
     measures = {name: measure for name, (measure, _) in functions.items()}
     table = pa.table({"k": golden.IDS.ids, **{name: values for name, (_, values) in functions.items()}})
     states = reduce_by(table, {"k": key_column(table["k"])}, plan(measures))
-    by_host = _finished(rows, BY_HOST, ["host"])
+    by_host = _aggregate(rows, BY_HOST, ["host"])
     medians = [record["quantiles"]["0.5"] for record in by_host["d"].to_pylist()]
     by_host = by_host.set_column(by_host.schema.get_field_index("d"), "d", pa.array(medians, pa.float64()))
-    sql = _values(by_host, ["host"], list(BY_HOST))
+    sql = _value_digests(by_host, ["host"], list(BY_HOST))
     store = FrameStore(folder / "store", engines.STORE_FRAME)
     store.append(rollup(rows, engines.STORE_FRAME), "w", 1)
     hours = store.query("1h")
     return {
-        "rollup": engines.local(rows),
-        "functions": _columns(states.select(["k", *measures]), ["k"]),
-        "group_by": _values(_finished(rows, ANSWERS, KEYS), KEYS, list(ANSWERS)),
+        "rollup": engines.local_digests(rows),
+        "functions": _column_digests(states.select(["k", *measures]), ["k"]),
+        "group_by": _value_digests(_aggregate(rows, MEASURES, KEYS), KEYS, list(MEASURES)),
         "su.sql": sql,
         "spark.sql": sql,
         "store": engines.digests_of_store(store),
-        "su.read": _values(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures)),
+        "su.read": _value_digests(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures)),
     }
 
 
-def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[str, str]]:
+def digests_of_engine(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[str, str]]:
     """Return the digests of the results of an engine, by job."""
     import spark_udaf as su
     from spark_udaf.versions.arrow_tables import collect_arrow
@@ -131,15 +131,15 @@ def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[
     su.rollup_into(df, store, "w", 1)
     digests = {
         "rollup": engines.digests(collect_arrow(states), collect_arrow(su.finish(states, engines.FRAME))),
-        "functions": _columns(by_k.select(["k", *measures]), ["k"]),
-        "group_by": _values(collect_arrow(su.group_by(df, *KEYS).agg(**ANSWERS)), KEYS, list(ANSWERS)),
-        "su.sql": _values(collect_arrow(su.sql(spark, LISTS)), ["host"], list(BY_HOST)),
-        "spark.sql": _values(collect_arrow(spark.sql(GROUPS)), ["host"], list(BY_HOST)),
+        "functions": _column_digests(by_k.select(["k", *measures]), ["k"]),
+        "group_by": _value_digests(collect_arrow(su.group_by(df, *KEYS).agg(**MEASURES)), KEYS, list(MEASURES)),
+        "su.sql": _value_digests(collect_arrow(su.sql(spark, LISTS)), ["host"], list(BY_HOST)),
+        "spark.sql": _value_digests(collect_arrow(spark.sql(GROUPS)), ["host"], list(BY_HOST)),
         "store": engines.digests_of_store(store),
     }
     if kind != "sail":  # Sail does not read stores
         hours = collect_arrow(su.read(spark, store.uri, per="1h"))
-        digests["su.read"] = _values(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures))
+        digests["su.read"] = _value_digests(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures))
     return digests
 
 
@@ -162,7 +162,7 @@ def differences(digests: Mapping[str, Mapping[str, str]], kind: str = "classic")
     ]
 
 
-def main(kind: str, *words: str) -> None:
+def main(kind: str, *arguments: str) -> None:
     """Write the digests of local code, or print the digests of an engine."""
     if kind == "write":
         import tempfile
@@ -171,10 +171,10 @@ def main(kind: str, *words: str) -> None:
         if not ROWS.exists():
             pq.write_table(engines.rows(2000), ROWS, compression="zstd")
         with tempfile.TemporaryDirectory() as folder:
-            DIGESTS.write_text(json.dumps(of_local_code(Path(folder)), indent=1) + "\n")
+            DIGESTS.write_text(json.dumps(digests_of_local_code(Path(folder)), indent=1) + "\n")
         return
     with engines.session(kind) as spark:
-        print("digests", json.dumps(of_spark(spark, Path(words[0]), kind)), flush=True)
+        print("digests", json.dumps(digests_of_engine(spark, Path(arguments[0]), kind)), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from spark_udaf.plan.class_archive import write_archive
 
 
 def load_classes() -> None:
-    """Run jobs of the kinds that most tests run: files, aggregation, joins, Python functions and a stream."""
+    """Run one job of each kind that most tests run: files, aggregation, joins, Python functions and a stream."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2)
@@ -42,4 +42,4 @@ if __name__ == "__main__":
     try:
         write_archive(Path(sys.argv[1]).absolute(), "from tests.spark_classes import load_classes; load_classes()")
     except subprocess.CalledProcessError:
-        print("this JVM wrote no archive of Spark's classes: the tests run without it, and take longer")
+        print("this JVM did not write an archive of Spark's classes; tests run without it, and take longer")

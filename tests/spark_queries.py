@@ -1,4 +1,4 @@
-"""Run a real streaming query step by step: write rows to a folder, set the clock, and return the rows emitted since."""
+"""Run a streaming query of Spark step by step: write rows to a folder, set the clock, and return the emitted rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-START = 1_000_000_000  # milliseconds, of the clock when a query begins; a multiple of all periods
-PATIENCE = 300  # seconds
+START = 1_000_000_000  # the clock when a query starts, in milliseconds since 1970; a multiple of all periods
+MAX_SECONDS = 300  # the time limit for a batch
 
 
 @dataclass
 class SteppedQuery:
-    """A streaming query whose batches and clock a test holds in its hands.
+    """A streaming query whose batches and clock are controlled by a test.
 
-    Spark's own tests set the clock of a query; Python has no argument for it, so the query is started as Spark's
-    writer does it.
+    PySpark has no argument for the clock of a query. The query is therefore started by a call of the JVM, in the same
+    way as by Spark's writer.
 
     Parameters
     ----------
     spark : SparkSession, classic
     folder : Path
-    schema : of the rows that arrive
-    plan : the streaming DataFrame of the rows -> what is emitted
+    schema : the schema of the rows
+    plan : a function that receives the streaming DataFrame of the rows, and returns the DataFrame to be emitted
     """
 
     spark: Any
@@ -44,89 +44,93 @@ class SteppedQuery:
     clock: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the sink and the clock; both outlive restarts."""
+        """Create the sink and the clock, which remain after the query is restarted."""
         jvm = self.spark._jvm
         self.sink = jvm.org.apache.spark.sql.execution.streaming.sources.MemorySink()
         self.clock = jvm.org.apache.spark.util.ManualClock(START)
         (self.folder / "rows").mkdir(parents=True)
 
     def start(self) -> None:
-        """Start the query, or go on from its checkpoint."""
+        """Start the query, or continue it from its checkpoint."""
         from pyspark.sql import functions as F
         from pyspark.sql.streaming.query import StreamingQuery
 
         schema = self.spark.createDataFrame(self.schema.empty_table()).schema
         rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder / "rows"))
-        out = self.plan(rows)
-        out = out.select(
-            F.to_json(F.struct(*[F.col(f"`{name}`") for name in out.columns]), {"timeZone": "UTC"}).alias("row")
+        output = self.plan(rows)
+        output = output.select(
+            F.to_json(F.struct(*[F.col(f"`{name}`") for name in output.columns]), {"timeZone": "UTC"}).alias("row")
         )
-        jvm, none = self.spark._jvm, self.spark._jvm.scala.Option.empty()
+        jvm, no_value = self.spark._jvm, self.spark._jvm.scala.Option.empty()
         streams = jvm.org.apache.spark.sql.streaming
         manager = self.spark._jsparkSession.sessionState().streamingQueryManager()
-        started = manager.startQuery(
-            none, none, jvm.scala.Option.apply(str(self.folder / "checkpoint")), out._jdf,
+        java_query = manager.startQuery(
+            no_value, no_value, jvm.scala.Option.apply(str(self.folder / "checkpoint")), output._jdf,
             jvm.PythonUtils.toScalaMap({}), self.sink, streams.OutputMode.Append(), False, True,
-            streams.Trigger.ProcessingTime(0), self.clock, none, none,
+            streams.Trigger.ProcessingTime(0), self.clock, no_value, no_value,
         )  # fmt: skip
-        self.query = StreamingQuery(started)
+        self.query = StreamingQuery(java_query)
 
     def stop(self) -> None:
-        """Stop the query; it may be started again."""
+        """Stop the query, which can be started again."""
         self.query.stop()
 
     def arrive(self, rows: pa.Table) -> None:
-        """Let rows arrive, one batch, and wait until nothing is left to do."""
+        """Write rows as one batch, and wait until the query has processed them and set the clock."""
         self.files += 1
         path = self.folder / f"{self.files}.parquet"
         pq.write_table(rows.cast(self.schema), path)
-        os.utime(path, (self.files, self.files))  # files are taken in this order
+        os.utime(path, (self.files, self.files))  # Spark reads files in the order of their times
         path.rename(self.folder / "rows" / path.name)
-        # a batch by the clock may end before any file has been seen
+        # A batch that the clock starts may end before Spark finds the first file.
         self._wait(lambda progress: (progress["sources"][0]["endOffset"] or {}).get("logOffset") == self.files - 1)
         self.tell()
 
     def tell(self, millis: int = 0) -> None:
-        """Set the clock, counted from `START`, a millisecond on at least, and wait for what is done at that time."""
+        """Set the clock to ``millis`` milliseconds after `START`, or at least one millisecond further than before, and
+        wait for the batch at this time.
+        """
         now = max(START + millis, self.clock.getTimeMillis() + 1)
         self.clock.setTime(now)
         watermark = np.datetime_as_string(np.datetime64(now, "ms")) + "Z"
         self._wait(lambda last: last["timestamp"] >= watermark)
 
-    def _wait(self, done: Callable[[dict], bool]) -> None:
-        """Wait until a batch is done, or Spark has no more to do."""
-        end = time.monotonic() + PATIENCE
+    def _wait(self, is_done: Callable[[dict], bool]) -> None:
+        """Wait until ``is_done`` returns true for the progress of the last batch, or Spark waits for more data."""
+        end = time.monotonic() + MAX_SECONDS
         while time.monotonic() < end:
             if self.query.exception() is not None:
                 raise self.query.exception()
             last = self.progress()
-            if last is not None and done(last):
+            if last is not None and is_done(last):
                 return
             time.sleep(0.02)
-            if last is not None and self._idle():
+            if last is not None and self._is_idle():
                 return
-        raise TimeoutError(f"the query has not settled in {PATIENCE} s: {self.query.status}")
+        raise TimeoutError(f"the query has not settled in {MAX_SECONDS} s: {self.query.status}")
 
-    def _idle(self) -> bool:
-        """Say whether all files are taken and done, and Spark waits for more."""
+    def _is_idle(self) -> bool:
+        """Return whether Spark has processed all files and waits for more."""
         folder = self.folder / "checkpoint" / "sources" / "0"
         commits = len([f for f in folder.glob("[0-9]*") if not f.name.endswith(".crc")])
         return commits >= self.files and self.query.status["message"].startswith("Waiting for data")
 
     def progress(self) -> dict | None:
-        """Give Spark's own numbers of the last batch; PySpark cannot read those of a clock that stands still."""
+        """Return Spark's progress of the last batch. It is read from the JVM, because PySpark cannot read the progress
+        of a query whose clock does not advance.
+        """
         last = self.query._jsq.lastProgress()
         return None if last is None else json.loads(last.json())
 
     def numbers(self) -> dict[str, int]:
-        """Give the numbers that all shards told last, put together."""
+        """Return the latest metrics of the stream, combined over its shards."""
         batches = [json.loads(progress.json())["observedMetrics"] for progress in self.query._jsq.recentProgress()]
-        observed = [numbers for batch in batches for numbers in batch.values() if "late_rows" in numbers]
-        return [numbers for numbers in observed if numbers["rows"] is not None][-1]
+        numbers_of_shards = [numbers for batch in batches for numbers in batch.values() if "late_rows" in numbers]
+        return [numbers for numbers in numbers_of_shards if numbers["rows"] is not None][-1]
 
     def emitted(self) -> list[dict]:
-        """Give what was emitted since the last call."""
+        """Return the rows that were emitted since the last call."""
         data = self.sink.allData()
-        rows = [json.loads(data.apply(at).getString(0)) for at in range(self.seen, data.size())]
+        rows = [json.loads(data.apply(index).getString(0)) for index in range(self.seen, data.size())]
         self.seen = data.size()
         return rows

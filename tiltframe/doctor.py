@@ -72,7 +72,7 @@ def _java() -> Finding:
     try:
         java = find_java()
     except NoJava as error:
-        return Finding("Java", False, error.problem, error.do)
+        return Finding("Java", False, error.problem, error.advice)
     return Finding("Java", True, f"{java.version} at {java.program}")
 
 

@@ -19,12 +19,14 @@ class Java(NamedTuple):
 
 
 class NoJava(ValueError):
-    """Raised if Spark cannot start Java. ``problem`` is the result of the search, and ``do`` is advice for the user."""
+    """Raised if Spark cannot start Java. ``problem`` is the result of the search, and ``advice`` is advice for the
+    user.
+    """
 
-    def __init__(self, problem: str, do: str) -> None:
-        """Create the error with the message ``problem``; ``do``."""
-        super().__init__(f"{problem}; {do}")
-        self.problem, self.do = problem, do
+    def __init__(self, problem: str, advice: str) -> None:
+        """Create the error with the message ``problem``; ``advice``."""
+        super().__init__(f"{problem}; {advice}")
+        self.problem, self.advice = problem, advice
 
 
 def java_program() -> str | None:
@@ -47,13 +49,13 @@ def find_java() -> Java:
     spark, oldest = _oldest_version()
     if program is None:
         home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME={home} does not contain bin/java" if home else "there is no java on the PATH"
-        raise NoJava(where, f"for Spark, install Java {oldest} or newer, such as openjdk-17-jre-headless")
+        problem = f"JAVA_HOME={home} does not contain bin/java" if home else "there is no java on the PATH"
+        raise NoJava(problem, f"for Spark, install Java {oldest} or newer, such as openjdk-17-jre-headless")
     try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoJava(f"{program} does not run: {error}", "set JAVA_HOME to a working Java") from None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
     if match is None:
         raise NoJava(f"{program} does not print a version", "set JAVA_HOME to a working Java")
     if int(match[1]) < oldest:

@@ -52,14 +52,14 @@ def test_each_door_refuses_a_java_that_spark_cannot_use(java_version, install, c
     assert (doctor_finding.ok, doctor_finding.found, doctor_finding.do) == (
         False,
         refusal.value.problem,
-        refusal.value.do,
+        refusal.value.advice,
     )
     assert not has_java()
-    with pytest.raises(ValueError, match=refusal.value.do):
+    with pytest.raises(ValueError, match=refusal.value.advice):
         read_peer("spark:avg(x)", aggr.avg("x")).check()
     with pytest.raises(SystemExit):
         cli.main(["bench", "--spark", "sum(x)"])
-    assert refusal.value.do in " ".join(capsys.readouterr().err.split())
+    assert refusal.value.advice in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_java_home_without_java(tmp_path, monkeypatch):

@@ -52,9 +52,12 @@ def check_jobs(folder: Path) -> None:
     """Compare batch jobs with local code."""
     file, table = folder / "rows.parquet", engines.rows()
     pq.write_table(table, file)
-    in_order = engines.local(pq.read_table(engines.in_order(str(file))))
-    digests = [engines.local(table)] * 2
-    expected = [*(("digests", digest) for digest in [*digests, in_order]), ("others", engines.others_local(table))]
+    in_order = engines.local_digests(pq.read_table(engines.write_in_order(str(file))))
+    digests = [engines.local_digests(table)] * 2
+    expected = [
+        *(("digests", digest) for digest in [*digests, in_order]),
+        ("others", engines.local_results_of_other_ways(table)),
+    ]
     assert run_engine(str(file), "1", "5") == expected
 
 
@@ -72,7 +75,7 @@ def check_stores(folder: Path) -> None:
 def check_bits(folder: Path) -> None:
     """Compare the digests of this engine with those of all versions of Spark."""
     with sail_session() as spark:
-        differences = same_bits.differences(same_bits.of_spark(spark, folder, "sail"), "sail")
+        differences = same_bits.differences(same_bits.digests_of_engine(spark, folder, "sail"), "sail")
     assert differences == [], differences
 
 

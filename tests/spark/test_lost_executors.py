@@ -39,7 +39,7 @@ def file(tmp_path_factory):
     """Rows in the order of time, whose windows most tasks have to themselves, for four tasks."""
     path = str(tmp_path_factory.mktemp("rows") / "rows.parquet")
     pq.write_table(engines.rows(6000), path)
-    return engines.in_order(path)
+    return engines.write_in_order(path)
 
 
 @pytest.fixture(scope="module")

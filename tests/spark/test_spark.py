@@ -25,10 +25,10 @@ def test_engines_agree_to_the_bit(spark, tmp_path):
     table = engines.rows()
     file = str(tmp_path / "rows.parquet")
     pq.write_table(table, file)
-    expected = [engines.local(table), engines.local(pq.read_table(engines.in_order(file)))]
-    assert list(engines.rollups(spark, file, [17])) == expected
+    expected = [engines.local_digests(table), engines.local_digests(pq.read_table(engines.write_in_order(file)))]
+    assert list(engines.rollup_digests(spark, file, [17])) == expected
     df = spark.read.parquet(file).repartition(17)
-    assert engines.digests_of_others(spark, df, file) == engines.others_local(table)
+    assert engines.results_of_other_ways(spark, df, file) == engines.local_results_of_other_ways(table)
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("connect", 5), ("cluster", 4)])
@@ -41,10 +41,10 @@ def test_other_kinds_of_spark_agree_to_the_bit_and_fill_stores(kind, partitions,
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     answers = [line.partition(" ") for line in done.stdout.splitlines()]
     parsed = [(name, json.loads(text)) for name, _, text in answers if name in ("digests", "others", "store")]
-    close = engines.local(pq.read_table(engines.in_order(file)))
-    expected = [("digests", engines.local(table)), ("digests", close)]
+    close = engines.local_digests(pq.read_table(engines.write_in_order(file)))
+    expected = [("digests", engines.local_digests(table)), ("digests", close)]
     if kind == "connect":
-        expected.append(("others", engines.others_local(table)))
+        expected.append(("others", engines.local_results_of_other_ways(table)))
     assert parsed[:-1] == expected, done.stderr[-3000:]
     name, outcome = parsed[-1]
     assert name == "store", done.stderr[-3000:]
@@ -137,7 +137,7 @@ def test_states_travel_through_parquet_and_sql(spark, tmp_path):
     back = spark.read.parquet(str(tmp_path / "states"))
     united = back.where("level = '1h'").union(back.where("level <> '1h'"))
     results = su.finish(united, engines.FRAME)
-    assert engines.digests(united.toArrow(), results.toArrow()) == engines.local(table)
+    assert engines.digests(united.toArrow(), results.toArrow()) == engines.local_digests(table)
 
 
 def test_shards_are_cut_only_where_they_end(monkeypatch):

@@ -162,14 +162,14 @@ def test_rollup_of_four_levels_has_the_same_bits(spark, rows):
     table, file = rows
     states = su.rollup(spark.read.parquet(file).repartition(3), engines.FRAME)
     results = su.finish(states, engines.FRAME)
-    assert engines.digests(collect_arrow(states), collect_arrow(results)) == engines.local(table)
+    assert engines.digests(collect_arrow(states), collect_arrow(results)) == engines.local_digests(table)
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_bits_are_those_of_all_versions(spark, tmp_path):
     """States of every function, a rollup of four levels, `su.group_by`, SQL and stores have the stored digests."""
-    assert same_bits.differences(same_bits.of_spark(spark, tmp_path)) == []
+    assert same_bits.differences(same_bits.digests_of_engine(spark, tmp_path)) == []
 
 
 @pytest.mark.long

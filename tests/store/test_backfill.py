@@ -15,7 +15,7 @@ import pytest
 
 from aggr.arrow.bit_equality import digest
 from tests.command_line import call
-from tests.crash_processes import BEGIN, FRAME, CrashProcesses, append, backfill, last_of, rows
+from tests.crash_processes import BEGIN, FRAME, CrashProcesses, append, backfill, last_number, rows
 from tiltframe import FrameStore, rollup
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
@@ -169,6 +169,6 @@ def test_kills_lose_no_range_and_count_none_twice(tmp_path):
     same(
         store,
         pa.concat_tables(
-            [table, *(rows("w", number).select(table.column_names) for number in range(last_of(store, "w") + 1))]
+            [table, *(rows("w", number).select(table.column_names) for number in range(last_number(store, "w") + 1))]
         ),
     )

@@ -10,7 +10,18 @@ import pytest
 
 from aggr.arrow.bit_equality import digest
 from tests.command_line import call
-from tests.crash_processes import FRAME, RETENTION, SPAN, CrashProcesses, append, compact, copy, last_of, replaced, rows
+from tests.crash_processes import (
+    FRAME,
+    RETENTION,
+    SPAN,
+    CrashProcesses,
+    append,
+    compact,
+    copy,
+    last_number,
+    replacement_rows,
+    rows,
+)
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.store.backends import Record
 from tiltframe.store.changes import copying
@@ -68,7 +79,7 @@ def test_a_copy_is_brought_up_to_date(tmp_path, kind):
     copied_states = copied()
     assert copied() == 0
     store.append(rollup(rows("w", 5), FRAME), "w", 5)
-    store.replace(rollup(replaced(1), FRAME), SPAN)
+    store.replace(rollup(replacement_rows(1), FRAME), SPAN)
     assert 0 < copied() < copied_states
     store.compact()
     store.expire(now="2024-05-01")
@@ -138,7 +149,7 @@ def test_kills_leave_nothing_or_a_whole_copy(tmp_path):
             continue
         counts = {sum(copied_store.query(level, keys=[], measures=["n"])["n"].to_pylist()) for level in ("10s", "10m")}
         assert len(counts) == 1, counts
-        number = last_of(copied_store, "w")
+        number = last_number(copied_store, "w")
         assert counts == {4 * (number + 1)}, (counts, number)
         completed += number >= 0
     processes.close()

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.arrow.bit_equality import digest
-from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_of, rows
+from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_number, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.log.records import EXPIRED, available_from
@@ -31,9 +31,9 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     chance, processes = random.Random(3), CrashProcesses(tmp_path)
     FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w0", 0), FRAME), "w0", 0)
     writers = ["w0"]
-    children = {writer: processes.start("append_on", path, writer) for writer in writers}
-    children |= {"keeps": processes.start("keep_on", path)}
-    children |= {"reads": processes.start("read_on", path)}
+    children = {writer: processes.start("append_evolving", path, writer) for writer in writers}
+    children |= {"keeps": processes.start("maintain_evolving", path)}
+    children |= {"reads": processes.start("read_evolving", path)}
     for role in ("reads", *writers):
         processes.wait(children[role], 60)
     evolved, turns, until = 0, 0, time.monotonic() + 300
@@ -45,7 +45,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
         evolved, turns = max([evolved, *processes.kill(child)]), turns + 1
         for writer in writers[: turns % 2]:  # it goes on from what is there
             children[writer, turns] = processes.kill(children[writer])
-            children[writer] = processes.start("append_on", path, writer)
+            children[writer] = processes.start("append_evolving", path, writer)
             processes.wait(children[writer], 60)
     numbers_by_child = {
         name: child if isinstance(child, list) else processes.kill(child) for name, child in children.items()
@@ -57,7 +57,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     for name, numbers in numbers_by_child.items():
         writer = name[0] if isinstance(name, tuple) else name
         by |= {f"{writer}:{number // 100}": number % 100 for number in numbers if writer in writers}
-    lasts = {writer: last_of(store, writer) for writer in writers}
+    lasts = {writer: last_number(store, writer) for writer in writers}
     all_rows = pa.concat_tables([rows(writer, number) for writer in writers for number in range(lasts[writer] + 1)])
     assert {f"{w}:{number}" for w in writers for number in range(lasts[w] + 1)} >= by.keys()
     levels = [level.name for level in store.frame.levels]

@@ -16,7 +16,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME as CRASHED
-from tests.crash_processes import CrashProcesses, append, compact, last_of, retract
+from tests.crash_processes import CrashProcesses, append, compact, last_number, retract
 from tests.crash_processes import rows as crash_rows
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.names import LEVEL
@@ -226,7 +226,7 @@ def test_kills_take_out_nothing_twice(kind, turns, tmp_path, request):
             numbers = processes.kill(children[work])
             newest_retraction = max([newest_retraction, *numbers]) if work is retract else newest_retraction
         store = FrameStore(path)
-        erased, last = last_of(store, "eraser"), last_of(store, "w")
+        erased, last = last_number(store, "eraser"), last_number(store, "w")
         assert erased in (newest_retraction, newest_retraction + 1)
         newest_retraction = erased
         stays = [crash_rows("w", number) for number in range(erased + 1, last + 1)]

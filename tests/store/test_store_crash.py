@@ -18,9 +18,9 @@ from tests.crash_processes import (
     append,
     compact,
     expire,
-    last_of,
+    last_number,
     replace,
-    replaced,
+    replacement_rows,
     rows,
 )
 from tiltframe import FrameStore, finish, rollup
@@ -36,14 +36,16 @@ ROLES = [append, compact, expire, replace]
 def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     """Compare the store with what must be in it, bit for bit; return its last commit and replacement."""
     store = FrameStore(path)
-    last = last_of(store, "w")
+    last = last_number(store, "w")
     assert last in (acknowledged, acknowledged + 1)
     results = store.query("10m")
     replaced_numbers = {int(key[2:]) for key in results.column("k").to_pylist() if key.startswith("r:")}
     assert len(replaced_numbers) <= 1, f"replacements {replaced_numbers} at once"
     now = max(replaced_numbers, default=-1)
     assert now >= generation, f"replacement {generation} was acknowledged, and {now} is there"
-    parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in replaced_numbers]
+    parts = [rows("w", number) for number in range(last + 1)] + [
+        replacement_rows(number) for number in replaced_numbers
+    ]
     expected = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
     for level in ("10s", "1m", "10m"):
         kept_from = available_from(store.backend.snapshot([EXPIRED]), level)

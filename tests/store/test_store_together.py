@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.arrow.bit_equality import digest
-from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, replaced, rows
+from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_number, replacement_rows, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.delta.head import Head
@@ -46,14 +46,14 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
     processes.close()
     store, parts, commits = FrameStore(path), [], 0
     for writer in writers:
-        last = last_of(store, writer)
+        last = last_number(store, writer)
         assert last - max(numbers_by_child[writer], default=-1) <= 1 + (writer == "w0" and not numbers_by_child[writer])
         parts += [rows(writer, number) for number in range(last + 1)]
         commits += last + 1
     replaced_numbers = {int(key[2:]) for key in store.query("10m").column("k").to_pylist() if key.startswith("r:")}
     assert len(replaced_numbers) <= 1
     assert max(replaced_numbers, default=0) >= max(numbers_by_child["replace"], default=0)
-    expected = rollup(pa.concat_tables([*parts, *(replaced(number) for number in replaced_numbers)]), FRAME)
+    expected = rollup(pa.concat_tables([*parts, *(replacement_rows(number) for number in replaced_numbers)]), FRAME)
     for state in ("as it is", "compacted"):
         for level in ("10s", "1m", "10m"):
             kept_from = available_from(store.backend.snapshot([EXPIRED]), level)
@@ -73,9 +73,9 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
 def turns_of(processes: CrashProcesses, children: dict[str, int], rounds: int) -> dict[str, list[int]]:
     """Wait until each worker had `rounds` turns; kill each that had many, and all at the end."""
     until, running, numbers_by_child = time.monotonic() + PATIENCE, dict(children), {}
-    while any(processes.turns(child) < rounds for child in running.values()) and time.monotonic() < until:
+    while any(processes.count_acknowledged(child) < rounds for child in running.values()) and time.monotonic() < until:
         for name, child in list(running.items()):
-            if processes.failed(child) or processes.turns(child) >= MAX_ROUNDS * rounds:
+            if processes.failed(child) or processes.count_acknowledged(child) >= MAX_ROUNDS * rounds:
                 numbers_by_child[name] = processes.kill(running.pop(name))
         time.sleep(0.05)
     return numbers_by_child | {name: processes.kill(child) for name, child in running.items()}

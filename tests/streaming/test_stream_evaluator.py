@@ -176,7 +176,7 @@ def compare(case: str, windows: OpenWindows, naive: NaiveStream, watermark: int 
     assert counts == (naive.late, naive.partly_late, naive.moved), case
     if windows._levels:
         counts = [(name, progress.open_windows[name], progress.kept_windows[name]) for name in progress.open_windows]
-        assert counts == list(naive.counted()), case
+        assert counts == list(naive.count_windows()), case
 
 
 def stream(levels: list[str], *policies: str) -> OpenWindows:
