@@ -148,7 +148,7 @@ def _start_emitting(
     if type_name != "timestamp":
         raise ValueError(
             f"the watermark of a Spark source needs a column of timestamps, and {time!r} "
-            f"{'is not there' if type_name is None else f'is of type {type_name}'}; for JSON or CSV, try --option "
+            f"{f'is of type {type_name}' if type_name else 'is not there'}; for JSON or CSV, try --option "
             f"inferTimestamp=true or --option inferSchema=true"
         )
     writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream

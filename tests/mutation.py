@@ -1,4 +1,4 @@
-"""Measure how many mutants tests detect, and how many of these the tests of ``make test`` alone detect. A mutant is a
+"""Count the mutants that tests detect, and those that the tests of ``make test`` alone detect. A mutant is a
 change of the code at one place, which is chosen at random.
 
 python -m tests.mutation [--seed 0] [--mutants 150] [--only FILE …] [--out benchmarks/results/mutation.json]

@@ -122,7 +122,7 @@ class NaiveStream:
         for number, level in enumerate(self.levels):
             for start, end in level.windows(at):
                 if not self._is_expired(end, number):
-                    self._add_to_window(number, start, end, row, at)
+                    self._add_to_window(number, start, end, row=row, at=at)
                     accepted.add(number)
         self.partly_late += bool(accepted) and 0 not in accepted
         return bool(accepted)

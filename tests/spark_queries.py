@@ -64,11 +64,22 @@ class SteppedQuery:
         jvm, no_value = self.spark._jvm, self.spark._jvm.scala.Option.empty()
         streams = jvm.org.apache.spark.sql.streaming
         manager = self.spark._jsparkSession.sessionState().streamingQueryManager()
-        java_query = manager.startQuery(
-            no_value, no_value, jvm.scala.Option.apply(str(self.folder / "checkpoint")), output._jdf,
-            jvm.PythonUtils.toScalaMap({}), self.sink, streams.OutputMode.Append(), False, True,
-            streams.Trigger.ProcessingTime(0), self.clock, no_value, no_value,
-        )  # fmt: skip
+        arguments = (
+            no_value,
+            no_value,
+            jvm.scala.Option.apply(str(self.folder / "checkpoint")),
+            output._jdf,
+            jvm.PythonUtils.toScalaMap({}),
+            self.sink,
+            streams.OutputMode.Append(),
+            False,
+            True,
+            streams.Trigger.ProcessingTime(0),
+            self.clock,
+            no_value,
+            no_value,
+        )
+        java_query = manager.startQuery(*arguments)
         self.query = StreamingQuery(java_query)
 
     def stop(self) -> None:

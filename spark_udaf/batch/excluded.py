@@ -46,7 +46,7 @@ class ExclusionColumns:
     @cached_property
     def column_names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
         """A dict from pairs of a column of states and a level to the names of two columns: the number of groups beyond
-        the limit, and the number of refused values. For measures without a frame, the level is None.
+        the limit, and the number of refused values. Measures without a frame have the level None.
         """
         levels: list[str | None] = [None]
         if isinstance(self.measures, TiltFrame):

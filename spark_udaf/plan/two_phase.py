@@ -132,8 +132,9 @@ def source_of(
 ) -> tuple[Source, pa.Schema]:
     """Return a DataFrame or a scan of files as a source, and its schema. Raise ``TypeError`` for other values.
 
-    ``names_to_read`` receives the names of the columns of a DataFrame, and returns those to be read (all by default).
-    With ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of these files.
+    ``names_to_read`` receives the names of the columns of a DataFrame, and returns the names to be read (all by
+    default). With ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of the
+    files.
     """
     if isinstance(rows, ParquetScan):
         use_large_batches(rows.spark)

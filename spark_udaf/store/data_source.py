@@ -95,7 +95,7 @@ class UnsupportedStream(DataSourceStreamReader):
 class WindowRange(InputPartition):
     """The windows that one task reads. They start in ``time_range``."""
 
-    within: Range
+    time_range: Range
 
 
 @dataclass

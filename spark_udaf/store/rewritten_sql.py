@@ -181,7 +181,7 @@ class _RewrittenQuery:
         self.columns[normalized_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Return two values: the range of time, and the condition on keys in the WHERE clause. Each of them is None if
+        """Return two values: the range of time, and the condition on keys in the WHERE clause. A value equals None if
         the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]

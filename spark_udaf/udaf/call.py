@@ -85,7 +85,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         if groups not in (None, "large"):
             raise ValueError(f"groups must be None, or 'large' for groups that do not fit into a list; got {groups!r}")
         first_column = column if column is None or isinstance(column, Column | str) else _record_of(name, column)
-        label = f"{name}({'' if first_column is None else text_of(first_column)})"
+        label = f"{name}({text_of(first_column) if first_column is not None else ''})"
         first_column = None if counts_rows(name, first_column) else first_column
         positional: list[Any] = [None if first_column is None else "value", *parameters]
         call_signature = inspect.signature(measure_of)

@@ -199,9 +199,9 @@ def _read_call(query: str, tokens: Sequence[Token], position: int, function: Fun
     last = _closing_position(tokens, position + 1)
     is_distinct = tokens[first].token_type == TokenType.DISTINCT
     separators = [first + is_distinct, *_comma_positions(tokens, first, last)]
-    ends = [*separators[1:], last]
+    end_positions = [*separators[1:], last]
     starts = [separators[0], *(cut + 1 for cut in separators[1:])]
-    spans = zip(starts, ends, strict=True)
+    spans = zip(starts, end_positions, strict=True)
     arguments = [query[tokens[start].start : tokens[end - 1].end + 1] for start, end in spans if start < end]
     condition, end = "", last
     if last + 1 < len(tokens) and tokens[last + 1].text.upper() == "FILTER":

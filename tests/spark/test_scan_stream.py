@@ -220,7 +220,14 @@ def test_files_of_an_object_store_are_found_by_the_name_of_the_bucket(tmp_path):
     store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     for path in ("s3://bucket/in", "s3a://bucket/in/"):
         folder, folder_path, _ = _locate_folder(path, store)
-        arriving = ArrivingFiles(folder, folder_path, store, pa.schema([]), None, "hive")
+        arriving = ArrivingFiles(
+            folder=folder,
+            folder_path=folder_path,
+            filesystem=store,
+            schema=pa.schema([]),
+            filters=None,
+            partitioning="hive",
+        )
         assert folder.rstrip("/") == "s3a://bucket/in"
         assert arriving.path_of("s3a://bucket/in/shelf=1/a b%20.parquet") == "bucket/in/shelf=1/a b%20.parquet"
     with pytest.raises(FileNotFoundError, match="the folder s3://bucket/nowhere does not exist"):
