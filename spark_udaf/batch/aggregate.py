@@ -124,7 +124,7 @@ def aggregate(
     def without_level(levels: Levels) -> pa.Table:
         return joined(levels, frame).drop_columns([LEVEL])
 
-    return plan_rollup(source, rows, frame, then=without_level, result=schema).run()
+    return plan_rollup(source, rows, frame, convert_levels=without_level, result=schema).run()
 
 
 def plan_states(

@@ -104,7 +104,9 @@ def rollup(
     frame.check(input_schema)
     result = with_descriptions(frame.states_schema(input_schema), frame.states)
     if excluded is None:
-        return plan_rollup(source, input_schema, frame, then=lambda levels: joined(levels, frame), result=result).run()
+        return plan_rollup(
+            source, input_schema, frame, convert_levels=lambda levels: joined(levels, frame), result=result
+        ).run()
     check_observation(excluded, df)
     columns = ExclusionColumns(frame)
 
@@ -112,7 +114,7 @@ def rollup(
         states = joined(levels, frame)
         return columns.append(states, states)
 
-    planned = plan_rollup(source, input_schema, frame, then=with_counts, result=columns.schema(result)).run()
+    planned = plan_rollup(source, input_schema, frame, convert_levels=with_counts, result=columns.schema(result)).run()
     return columns.observe(planned, excluded)
 
 
@@ -127,22 +129,22 @@ def plan_rollup(
     source: Source,
     input_schema: pa.Schema,
     frame: TiltFrame,
-    then: Callable[[Levels], pa.Table],
+    convert_levels: Callable[[Levels], pa.Table],
     result: pa.Schema,
     *,
-    can_finish: bool = True,
+    can_finish_early: bool = True,
 ) -> TwoPhasePlan:
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
-    Tasks call ``then``. It receives the states of the levels, each with complete windows, and returns a table with the
-    schema ``result``. If ``can_finish`` is true, a task calls ``then`` before the shuffle for the windows
+    Tasks call ``convert_levels``. It receives the states of the levels, each with complete windows, and returns a table
+    with the schema ``result``. If ``can_finish_early`` is true, a task calls it before the shuffle for the windows
     whose rows are all in its partition.
     """
     check_fractions(frame, input_schema)
     state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     coarsest_columns = [COARSE] if frame.disjoint else []
     can_nest = frame.disjoint and frame.panes.contiguous
-    exclusive_times = source.exclusive_times(frame.time, frame.timezone) if can_finish and can_nest else None
+    exclusive_times = source.exclusive_times(frame.time, frame.timezone) if can_finish_early and can_nest else None
     # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The
     # column ``level`` then contains the index of the level of each state.
     level_fields = [] if exclusive_times is None else [pa.field(LEVEL, pa.int8())]
@@ -151,12 +153,10 @@ def plan_rollup(
     def reduce(batches: Batches, number: int) -> _Contents:
         contents = as_contents(adaptive_states(batches, frame, MAX_STATE_BYTES))
         if exclusive_times is not None:
-            contents = _finish_complete_windows(contents, frame, exclusive_times[number], then)
+            contents = _finish_complete_windows(contents, frame, exclusive_times[number], convert_levels)
         for content, table in contents:
-            yield (
-                content,
-                with_coarsest_start(table, frame) if content is Content.STATES and coarsest_columns else table,
-            )
+            needs_start = content is Content.STATES and bool(coarsest_columns)
+            yield content, with_coarsest_start(table, frame) if needs_start else table
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarsest_starts = []
@@ -178,7 +178,7 @@ def plan_rollup(
                 states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))
             ]
         finest, *coarser = states_by_level
-        return then(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
+        return convert_levels(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
 
     columns, plain_names = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
     unreduced = UnreducedRows(rows_schema(input_schema, columns), shard_rows, reduce_shuffled)
@@ -193,12 +193,12 @@ def plan_rollup(
         merge=merge,
         result=result,
         unreduced=unreduced,
-        can_finish=exclusive_times is not None,
+        can_finish_early=exclusive_times is not None,
     )
 
 
 def _finish_complete_windows(
-    contents: _Contents, frame: TiltFrame, exclusive_times: Span | None, then: Callable[[Levels], pa.Table]
+    contents: _Contents, frame: TiltFrame, exclusive_times: Span | None, convert_levels: Callable[[Levels], pa.Table]
 ) -> _Contents:
     """Yield the results of all windows, of any level, that lie in ``exclusive_times``, a range of times whose rows are
     all in this partition. Then yield the states of the other windows, which must be merged with those of other
@@ -218,7 +218,7 @@ def _finish_complete_windows(
     complete_levels, other_states = climb_within(
         merge_panes(mark_as_checked(first_tables[0][1]), frame), frame, *exclusive_times
     )
-    yield Content.RESULTS, then(complete_levels)
+    yield Content.RESULTS, convert_levels(complete_levels)
     yield (
         Content.STATES,
         pa.concat_tables([_with_level_number(states, number) for number, states in enumerate(other_states)]),

@@ -189,7 +189,7 @@ class TwoPhasePlan:
     reduce : function
         The first phase. It receives the batches and the index of a partition, and yields pairs of a `Content` and a
         table. A table contains partial states, or rows (only with ``unreduced``), or results (only with
-        ``can_finish``). Results are those of windows whose rows are all in the partition.
+        ``can_finish_early``). Results are those of windows whose rows are all in the partition.
     partial_schema : schema of the partial states
     shard_by : names of columns of ``partial_schema``
         States that are equal in these columns are in the same table that ``merge`` receives.
@@ -199,7 +199,7 @@ class TwoPhasePlan:
         into this table. The list is empty in the other rows.
     unreduced : UnreducedRows, optional
         The functions for rows that are shuffled in the place of states. None means that only states are shuffled.
-    can_finish : whether ``reduce`` may yield results
+    can_finish_early : whether ``reduce`` may yield results, before the shuffle
     compute_results : function of a table of merged states that returns a table of the result
     is_one_group : whether all rows are one group, which has a result even without rows
         ``merge`` then receives an empty table if there are no rows.
@@ -214,7 +214,7 @@ class TwoPhasePlan:
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
     unreduced: UnreducedRows | None = None
-    can_finish: bool = False
+    can_finish_early: bool = False
     compute_results: Callable[[pa.Table], pa.Table] = identity
     is_one_group: bool = False
     shuffled: DataFrame | None = None  # the shuffled states and rows; None if the shuffle is not planned yet
@@ -238,9 +238,9 @@ class TwoPhasePlan:
         this plan.
         """
         compute_previous, previous_schema = self.compute_results, self.result
-        # If `can_finish` is true, the first phase has already computed some results without the new function, and
+        # If `can_finish_early` is true, the first phase has already computed some results without the new function, and
         # `shuffled` contains these results. The new plan then cannot use `shuffled`, and plans the first phase again.
-        shuffled = None if self.can_finish else self.shuffled
+        shuffled = None if self.can_finish_early else self.shuffled
 
         def compute_both(merged_states: pa.Table) -> pa.Table:
             return compute_results(as_schema(compute_previous(merged_states), previous_schema))

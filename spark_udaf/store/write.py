@@ -321,7 +321,9 @@ def _roll_up_into(
     def create_plan() -> TwoPhasePlan:
         # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
         # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
-        return plan_rollup(source, schema, change.frame, then=write_levels, result=RECEIPTS, can_finish=False)
+        return plan_rollup(
+            source, schema, change.frame, convert_levels=write_levels, result=RECEIPTS, can_finish_early=False
+        )
 
     receipts = _run_job(create_plan)
     if watermark is not None:

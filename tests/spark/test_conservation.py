@@ -231,7 +231,7 @@ def test_receipts_of_writes_name_every_shard(table):
         written.append(joined(levels, FRAME).num_rows)
         return pa.table({"receipt": [f"part {len(written)}"]})
 
-    plan = plan_rollup(source, table.schema, FRAME, then=then, result=RECEIPTS, can_finish=False)
+    plan = plan_rollup(source, table.schema, FRAME, convert_levels=then, result=RECEIPTS, can_finish_early=False)
     receipts = plan.run()
     shards = [shard for its in receipts.column("shards").to_pylist() for shard in its]
     assert sorted(shards) == sorted(plan.numbers.tolist())

@@ -319,7 +319,7 @@ def test_slices_together_are_the_query(question, local):
 
 def test_slices_are_whole_buckets_of_about_so_many_rows(local):
     minutes = reader(local, "1m")
-    slices = [partition.within for partition in minutes.partitions()]
+    slices = [partition.time_range for partition in minutes.partitions()]
     assert len(slices) == 4  # buckets of a day in UTC; New York's three days touch four
     assert all(low % 86_400_000_000 == 0 for low, _ in slices[1:])
     assert all(a[1] == b[0] for a, b in pairwise(slices))
