@@ -81,7 +81,7 @@ def accessor(result_type: pa.DataType) -> Callable[[Method], Method]:
 
     Examples
     --------
-    The module has an example.
+    See the docstring of the module `aggr.accessor`.
     """
     if not isinstance(result_type, pa.DataType):
         raise TypeError(f"accessor takes the Arrow type of its values, such as pa.bool_(); got {shown(result_type)}")
@@ -119,7 +119,7 @@ def _accessor_method(function: type[Function], method: Any, result_type: pa.Data
     name = method.__name__
     if name in _RESERVED_NAMES:
         raise ValueError(
-            f"{function.__name__} has an accessor {name!r}; choose another name than {', '.join(_RESERVED_NAMES)}"
+            f"{function.__name__} has an accessor {name!r}; choose a name other than {', '.join(_RESERVED_NAMES)}"
         )
     parameters = list(inspect.signature(method).parameters.values())[2:]
     if len(parameters) > 1 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):

@@ -12,16 +12,17 @@ import pyarrow as pa
 
 T = TypeVar("T")
 
-_LONGEST = 80  # the maximum length of a value in a message, in characters
-_LONGEST_TEXT = 120  # texts such as paths and expressions are shown completely up to this length
-_MOST_LISTED = 120  # the maximum length of the list of names in a message, in characters
+_MAX_LENGTH = 80  # the maximum length of a value in a message, in characters
+_MAX_TEXT_LENGTH = 120  # texts such as paths and expressions are shown completely up to this length
+_MAX_LIST_LENGTH = 120  # the maximum length of the list of names in a message, in characters
 
 
 def shown(value: object) -> str:
     """Return a value as one short line for a message.
 
-    The line is the repr, cut to 80 characters. If the repr is empty, has several lines, begins with "<" or contains an
-    address in memory, the line is the name of the value's type.
+    The line is the repr, cut to 80 characters. A class is shown by its name, and an Arrow type as Arrow prints it. If
+    the repr is empty, has several lines, begins with "<" or contains an address in memory, the line is the name of the
+    value's type.
 
     >>> shown("1x"), shown(print), shown("x" * 1000) == repr("x" * 78)[:-1] + "…"
     ("'1x'", 'a builtin_function_or_method', True)
@@ -29,15 +30,15 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     try:
-        as_written = str if isinstance(value, pa.DataType) else repr
-        text = as_written(value[:1000] if isinstance(value, str | bytes) else value)
+        to_text = str if isinstance(value, pa.DataType) else repr
+        text = to_text(value[:1000] if isinstance(value, str | bytes) else value)
     except Exception:  # code of the value's type failed, or an integer has more digits than Python converts to text
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
         package = type(value).__module__.split(".")[0]
         name = f"{package}.{type(value).__name__}".removeprefix("builtins.").removeprefix("__main__.")
         return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
 def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str:
@@ -46,15 +47,15 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
-    >>> nearest("HOST", ["host", "bytes"])  # names that differ by case are different, unlike in Spark
+    >>> nearest("HOST", ["host", "bytes"])  # names are case-sensitive, unlike in Spark
     "did you mean 'host'?"
     """
     import difflib  # imported here because only misspelt names need it
 
     candidates = list(candidates)
-    in_other_case = [other for other in candidates if other.casefold() == name.casefold()]
-    near = in_other_case or difflib.get_close_matches(name[:100], candidates, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(candidates)}"
+    equal_except_case = [other for other in candidates if other.casefold() == name.casefold()]
+    similar = equal_except_case or difflib.get_close_matches(name[:100], candidates, n=1)
+    return f"did you mean {similar[0]!r}?" if similar else otherwise or f"there are {listed(candidates)}"
 
 
 def listed(names: list[str]) -> str:
@@ -64,7 +65,7 @@ def listed(names: list[str]) -> str:
     ('host, bytes', 'none')
     """
     lengths = accumulate(len(name) + 2 for name in names)
-    shown_names = names[: max(1, sum(length <= _MOST_LISTED for length in lengths))]
+    shown_names = names[: max(1, sum(length <= _MAX_LIST_LENGTH for length in lengths))]
     more = f" and {len(names) - len(shown_names)} more" if len(shown_names) < len(names) else ""
     return f"{', '.join(shown_names)}{more}" or "none"
 
@@ -119,8 +120,8 @@ def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
     """
     if isinstance(value, str) and value:
         raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}: write [{shown(value)}]")
-    loose = isinstance(value, str | bytes | bytearray | set | frozenset | Mapping | type)
-    if loose or not isinstance(value, Iterable):
+    is_excluded = isinstance(value, str | bytes | bytearray | set | frozenset | Mapping | type)
+    if is_excluded or not isinstance(value, Iterable):
         raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}")
     return value
 
@@ -147,13 +148,13 @@ def checked_truth(value: object, what: str) -> bool:
     return bool(value)
 
 
-def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
-    """Return a value unchanged if it is an instance of the class ``dtype``; otherwise raises ``ValueError``.
+def checked_type(value: object, expected: type[T], what: str, hint: str = "") -> T:
+    """Return a value unchanged if it is an instance of the class ``expected``; otherwise raises ``ValueError``.
 
     The message calls the value ``what``. ``hint`` is added after the name of the class.
     """
-    if not isinstance(value, dtype):
-        name = "pyarrow." * dtype.__module__.startswith("pyarrow") + dtype.__name__
+    if not isinstance(value, expected):
+        name = "pyarrow." * expected.__module__.startswith("pyarrow") + expected.__name__
         raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
     return value
 
@@ -169,7 +170,7 @@ def checked_mapping(value: object, what: str, entries: str) -> Mapping[Any, Any]
 
 
 def because(error: OSError) -> str:
-    """Return one line that describes an error of the operating system, with the file that it concerns.
+    """Return one line that describes an error of the operating system. It begins with the name of the file, if known.
 
     >>> because(FileNotFoundError(2, "No such file or directory", "x.csv"))
     'x.csv: no such file or directory'
@@ -177,8 +178,8 @@ def because(error: OSError) -> str:
     if error.strerror is None or error.errno is None:
         return _without_number((str(error).splitlines() or [type(error).__name__])[0])
     reason = _without_number(error.strerror.split("\n")[0])
-    where = "" if error.filename is None else f"{shortened(str(error.filename))}: "
-    return where + reason[:1].lower() + reason[1:] if where else reason
+    prefix = "" if error.filename is None else f"{shortened(str(error.filename))}: "
+    return prefix + reason[:1].lower() + reason[1:] if prefix else reason
 
 
 def _without_number(reason: str) -> str:
@@ -190,7 +191,7 @@ def shortened(text: str) -> str:
     """Return a user's text for a message that shows it without quotes. A text of more than 120 characters is cut to
     80.
     """
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
 def frozen(value: Any) -> Any:

@@ -16,17 +16,17 @@ from aggr.arguments import checked_truth, is_name, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.functions.limits import BEYOND, ERROR, REACTIONS, check_beyond
 from aggr.measure import Measure
-from aggr.parameters import default_of, typed
+from aggr.parameters import default_of, parse_parameter
 from aggr.registry import get
 from aggr.sql.inputs import quoted
 
-_OPTIONAL = "str | None"
+_OPTIONAL_TEXT = "str | None"
 # For each function that accepts ``distinct``, the function that replaces it if distinct=True is passed.
-_DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
+_DISTINCT_FUNCTIONS = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
 # For each function that accepts beyond="estimate", the function that replaces it if this argument is passed.
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}
 _ESTIMATE = "estimate"
-_WORDS = {  # the parameters that several calls share, with their descriptions
+_DESCRIPTIONS = {  # the parameters that several calls share, with their descriptions
     "by": "The column of event times. The default is the time column of the frame.",
     "where": "Aggregate only the rows for which this SQL condition is true.",
     "distinct": "Aggregate each distinct value of a group once. The state then contains these values, at most ``max`` "
@@ -35,7 +35,7 @@ _WORDS = {  # the parameters that several calls share, with their descriptions
     type. Rows with a weight of 0 or null are skipped. The state is bit-identical to the state of rows repeated that
     often.""",
 }
-_COLUMN_WORDS = {False: "str", True: "str or sequence of str"}
+_COLUMN_TYPES = {False: "str", True: "str or sequence of str"}
 _RAISES = """TypeError, ValueError
     For arguments that the function does not take, and for values that it does not allow."""
 
@@ -72,7 +72,7 @@ def caller(name: str) -> Callable[..., Measure]:
 @cache
 def call_of(function: type[Function]) -> Callable[..., Measure]:
     """Return the call of a function: a Python function that takes columns and parameters, and returns a measure."""
-    signature, own = _signature(function), [parameter.name for parameter in _parameters(function)]
+    signature, parameter_names = _signature(function), [parameter.name for parameter in _parameters(function)]
 
     def call(*positional: Any, **named: Any) -> Measure:
         try:
@@ -81,17 +81,17 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             reason = str(error).replace("got an unexpected keyword argument", "there is no parameter")
             raise TypeError(f"{function.name}: {reason}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
-            return call_of(get(_DISTINCT[function.name]))(**arguments)
+            return call_of(get(_DISTINCT_FUNCTIONS[function.name]))(**arguments)
         if function.name in _ESTIMATES and _is_estimate(arguments.get(BEYOND, ERROR)):
             del arguments[BEYOND]
-            exact = {"k": arguments.pop("max")} if "max" in arguments else {}
-            return call_of(get(_ESTIMATES[function.name]))(**arguments, **exact)
+            estimate_parameters = {"k": arguments.pop("max")} if "max" in arguments else {}
+            return call_of(get(_ESTIMATES[function.name]))(**arguments, **estimate_parameters)
         if input_rule(function, function.inputs[0]).takes_records and not isinstance(arguments["column"], str):
             arguments["column"] = _record_of(function, arguments["column"])
-        parameters = {name: arguments.pop(name) for name in own if name in arguments}
-        shaping = function().own_state.parameters if parameters else {}
-        for name in parameters.keys() & shaping.keys():
-            parameters[name] = typed(name, parameters[name], shaping[name])
+        parameters = {name: arguments.pop(name) for name in parameter_names if name in arguments}
+        state_parameters = function().own_state.parameters if parameters else {}
+        for name in parameters.keys() & state_parameters.keys():
+            parameters[name] = parse_parameter(name, parameters[name], state_parameters[name])
         further_inputs = tuple(arguments.pop(keyword(role), None) for role in function.inputs[1:])
         return Measure(function(**parameters), arguments.pop("column", None), others=further_inputs, **arguments)
 
@@ -132,19 +132,21 @@ def _signature(function: type[Function]) -> Signature:
     """Return the signature of a function's call: the column, further inputs, the function's own parameters, ``by``,
     ``where`` and ``weight``.
     """
-    rows_alone = function.name == "count"  # count is the only function that can be called without a column
-    column = _parameter("column", *((_OPTIONAL, None) if rows_alone else (_column_type(function),)))
-    needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
-    own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
-    words = [
+    can_count_rows = function.name == "count"  # count is the only function that can be called without a column
+    column = _parameter("column", *((_OPTIONAL_TEXT, None) if can_count_rows else (_column_type(function),)))
+    further_columns = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
+    parameters = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
+    keywords = [
         *(["by"] if EVENT_TIME in function.inputs else []),
         "where",
         *([WEIGHT] if function.takes_weights else []),
     ]
-    named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
-    if function.name in _DISTINCT:
-        named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
-    return Signature([column, *needed, *own, *named], return_annotation="Measure")
+    keyword_parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL_TEXT) for name in keywords
+    ]
+    if function.name in _DISTINCT_FUNCTIONS:
+        keyword_parameters.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
+    return Signature([column, *further_columns, *parameters, *keyword_parameters], return_annotation="Measure")
 
 
 def _column_type(function: type[Function]) -> str:
@@ -161,22 +163,24 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     """
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
-    first, *further = function.inputs
-    rules = {"column": input_rule(function, first)}
-    rules |= {keyword(role): input_rule(function, role) for role in further if role != EVENT_TIME}
-    columns = [f"{word} : {_COLUMN_WORDS[rule.takes_records]}\n    {rule.sentence}" for word, rule in rules.items()]
-    named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    kinds = {"distinct": "bool"}
-    words = [f"{word} : {kinds.get(word, 'str, optional')}\n    {_WORDS[word]}" for word in named]
-    own = [sections["Parameters"]] if "Parameters" in sections else []
+    first_role, *further_roles = function.inputs
+    rules = {"column": input_rule(function, first_role)}
+    rules |= {keyword(role): input_rule(function, role) for role in further_roles if role != EVENT_TIME}
+    column_texts = [
+        f"{word} : {_COLUMN_TYPES[rule.takes_records]}\n    {rule.sentence}" for word, rule in rules.items()
+    ]
+    keywords = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    types = {"distinct": "bool"}
+    keyword_texts = [f"{word} : {types.get(word, 'str, optional')}\n    {_DESCRIPTIONS[word]}" for word in keywords]
+    parameter_texts = [sections["Parameters"]] if "Parameters" in sections else []
     sections = {
-        **{"Parameters": "\n".join([*columns, *own, *words])},
+        **{"Parameters": "\n".join([*column_texts, *parameter_texts, *keyword_texts])},
         **{"Returns": f"Measure\n    Its result: {function.returns}. Guarantee: {function.guarantee}."},
         **{"Raises": _RAISES},
         **{title: text for title, text in sections.items() if title != "Parameters"},
     }
-    written = [f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items()]
-    return "\n\n".join([summary.rstrip(), *written])
+    section_texts = [f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items()]
+    return "\n\n".join([summary.rstrip(), *section_texts])
 
 
 def each_column(

@@ -44,34 +44,36 @@ def split(text: str) -> list[str] | None:
     >>> split("10s, hopping(1h, 10m), 'a,b'")
     ['10s', 'hopping(1h, 10m)', "'a,b'"]
     """
-    parts, at = [""], 0
+    parts, position = [""], 0
     open_brackets: list[str] = []
     for token in _TOKEN.finditer(text):
         word = token[0]
-        if token.start() != at or (word in _CLOSING and (not open_brackets or open_brackets.pop() != _CLOSING[word])):
+        if token.start() != position or (
+            word in _CLOSING and (not open_brackets or open_brackets.pop() != _CLOSING[word])
+        ):
             return None
-        at = token.end()
+        position = token.end()
         if word in _CLOSING.values():
             open_brackets.append(word)
         if word == "," and not open_brackets:
             parts.append("")
         else:
             parts[-1] += word
-    return None if open_brackets or at != len(text) else [part.strip() for part in parts]
+    return None if open_brackets or position != len(text) else [part.strip() for part in parts]
 
 
-def read_call(text: object, name_alone: bool = False) -> Call | None:
-    """Return the name and the arguments of a call; return None if the text is not a call. With ``name_alone``, a name
-    without parentheses is also a call.
+def read_call(text: object, allows_bare_name: bool = False) -> Call | None:
+    """Return the name and the arguments of a call; return None if the text is not a call. With ``allows_bare_name``, a
+    name without parentheses is also a call.
 
     >>> read_call("hopping(1h, hop=10m)")
     Call(name='hopping', arguments=((None, '1h'), ('hop', '10m')))
     """
     match = _CALL.fullmatch(text) if isinstance(text, str) else None
-    if match is None or (match[2] is None and not name_alone):
+    if match is None or (match[2] is None and not allows_bare_name):
         return None
-    inside = (match[2] or "()")[1:-1]
-    parts = split(inside) if inside.strip() else []
+    argument_text = (match[2] or "()")[1:-1]
+    parts = split(argument_text) if argument_text.strip() else []
     keys = [_KEY.fullmatch(part) for part in parts or ()]
     if parts is None or not all(parts) or any(key and not key[2] for key in keys):
         return None
@@ -89,8 +91,8 @@ def read_value(text: str) -> Any:
         return [read_value(part) for part in parts if part]
     if re.fullmatch(_QUOTED, text, re.DOTALL):
         quote = text[0]
-        inside = re.sub(rf"\\.|{quote}{quote}", lambda m: m[0] if m[0][0] == "\\" else f"\\{quote}", text[1:-1])
-        text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
+        content = re.sub(rf"\\.|{quote}{quote}", lambda m: m[0] if m[0][0] == "\\" else f"\\{quote}", text[1:-1])
+        text = quote + content.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
             # Otherwise Python warns about a backslash and a letter that do not form an escape sequence.
@@ -111,82 +113,92 @@ def read_mapping(text: str) -> dict[str, str] | None:
     return {str(read_value(pair[1])): pair[2] for pair in pairs if pair} if pairs and all(pairs) else None
 
 
-def bound(
+def bind_call(
     call: Call,
-    make: Callable[..., T],
+    constructor: Callable[..., T],
     text: str,
     what: str,
-    fixed: Mapping[str, Any] | None = None,
-    value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
+    fixed_arguments: Mapping[str, Any] | None = None,
+    parse_value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
-    """Return a function without parameters that calls ``make`` with the arguments of ``call``. Raises ``ValueError`` if
-    ``make`` does not take these arguments.
+    """Return a function without parameters that calls ``constructor`` with the arguments of ``call``. Raises
+    ``ValueError`` if ``constructor`` does not take these arguments.
 
     Error messages show ``text``, the text of the complete call, and ``what``, the kind of object that it describes.
-    ``fixed`` contains arguments that the text cannot set. They are passed if ``make`` has parameters with their names.
-    ``value(argument, parameter)`` parses the text of an argument; ``parameter`` is the name of its parameter, or None
-    if ``make`` has no such parameter.
+    ``fixed_arguments`` contains arguments that the text cannot set. They are passed if ``constructor`` has parameters
+    with their names. ``parse_value(argument, parameter)`` parses the text of an argument; ``parameter`` is the name of
+    its parameter, or None if ``constructor`` has no such parameter.
     """
-    parameters = inspect.signature(make).parameters
-    make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})
-    takes = {name: part for name, part in inspect.signature(make).parameters.items() if name not in (fixed or {})}
-    places, by_name, problem = list(takes), False, ""
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
+    fixed = {
+        name: argument
+        for name, argument in (fixed_arguments or {}).items()
+        if name in inspect.signature(constructor).parameters
+    }
+    constructor = partial(constructor, **fixed)
+    signature = inspect.signature(constructor)
+    parameters = {name: parameter for name, parameter in signature.parameters.items() if name not in fixed}
+    names, has_named, problem = list(parameters), False, ""
+    positional_arguments: list[Any] = []
+    named_arguments: dict[str, Any] = {}
     for key, argument in call.arguments:
-        flag = key is None and argument in takes and takes[argument].default is False
-        name = argument if flag else key
+        is_flag = key is None and argument in parameters and parameters[argument].default is False
+        name = argument if is_flag else key
         if name is None:
-            problem = f"{shown(argument)} has no name, but follows a named argument; name it" if by_name else problem
-            positional.append(value(argument, places[len(positional)] if len(positional) < len(places) else None))
-        elif name in named:
+            problem = f"{shown(argument)} has no name, but follows a named argument; name it" if has_named else problem
+            place = len(positional_arguments)
+            positional_arguments.append(parse_value(argument, names[place] if place < len(names) else None))
+        elif name in named_arguments:
             problem = f"{name!r} is passed twice"
         else:
-            named[name], by_name = (True, by_name) if flag else (value(argument, name), True)
+            named_arguments[name], has_named = (True, has_named) if is_flag else (parse_value(argument, name), True)
     try:
-        inspect.Signature(list(takes.values())).bind(*positional, **named)
+        inspect.Signature(list(parameters.values())).bind(*positional_arguments, **named_arguments)
     except TypeError as error:
-        unknown = [f"there is no parameter {shown(name)}" for name in named if name not in takes]
+        unknown = [f"there is no parameter {shown(name)}" for name in named_arguments if name not in parameters]
         problem = problem or (unknown or [str(error).replace("too many positional", "too many")])[0]
     if problem:
-        written = ", ".join(_parameter(part) for part in takes.values())
-        raise ValueError(f"cannot read {shown(text)} as {what}: {problem}; {call.name} takes {written or 'nothing'}")
-    return partial(make, *positional, **named)
+        parameter_list = ", ".join(_parameter(parameter) for parameter in parameters.values())
+        raise ValueError(
+            f"cannot read {shown(text)} as {what}: {problem}; {call.name} takes {parameter_list or 'nothing'}"
+        )
+    return partial(constructor, *positional_arguments, **named_arguments)
 
 
-def _parameter(part: inspect.Parameter) -> str:
-    name = f"*{part.name}" if part.kind is part.VAR_POSITIONAL else part.name
-    return f"{name}=" if part.kind is part.KEYWORD_ONLY else name
+def _parameter(parameter: inspect.Parameter) -> str:
+    name = f"*{parameter.name}" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
+    return f"{name}=" if parameter.kind is parameter.KEYWORD_ONLY else name
 
 
-def read_as(
-    makers: Mapping[str, Callable[..., T]],
+def evaluate_call(
+    constructors: Mapping[str, Callable[..., T]],
     text: object,
     what: str,
     example: str,
-    fixed: Mapping[str, Any] | None = None,
-    inner: Callable[[str], Any] | None = None,
-    name_alone: bool = False,
+    fixed_arguments: Mapping[str, Any] | None = None,
+    parse_inner_call: Callable[[str], Any] | None = None,
+    allows_bare_name: bool = False,
 ) -> T:
-    """Parse the text of a call, look up its name in ``makers``, and return the result of calling this callable with the
-    arguments in the text. Raises ``ValueError`` for other texts, unknown names and invalid arguments.
+    """Parse the text of a call, look up its name in ``constructors``, and return the result of calling this callable
+    with the arguments in the text. Raises ``ValueError`` for other texts, unknown names and invalid arguments.
 
-    In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed`` is described in
-    `bound`. ``inner`` parses arguments that are calls themselves; without it, they are bare text. With ``name_alone``,
-    a name without parentheses also counts as a call.
+    In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed_arguments`` is
+    described in `bind_call`. ``parse_inner_call`` parses arguments that are calls themselves; without it, they are bare
+    text. With ``allows_bare_name``, a name without parentheses also counts as a call.
     """
-    call = read_call(text, name_alone)
-    if call is None or call.name not in makers:
-        hint = nearest(call.name, makers, f"write {example}") if call else f"write {example}"
+    call = read_call(text, allows_bare_name)
+    if call is None or call.name not in constructors:
+        hint = nearest(call.name, constructors, f"write {example}") if call else f"write {example}"
         raise ValueError(f"cannot read {shown(text)} as {what}; {hint}")
 
-    def value(argument: str, parameter: str | None) -> Any:
-        if inner is not None and read_call(argument):
-            return inner(argument)
+    def parse_value(argument: str, parameter: str | None) -> Any:
+        if parse_inner_call is not None and read_call(argument):
+            return parse_inner_call(argument)
         # Lists are converted to tuples, because the callables create frozen dataclasses, whose fields must be hashable.
         return frozen(read_value(argument))
 
-    return bound(call, makers[call.name], str(text), what, fixed=fixed, value=value)()
+    return bind_call(
+        call, constructors[call.name], str(text), what, fixed_arguments=fixed_arguments, parse_value=parse_value
+    )()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:

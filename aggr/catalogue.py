@@ -12,7 +12,7 @@ from typing import Any
 
 from aggr.call_by_name import caller
 from aggr.function import Function, input_rule
-from aggr.parameters import as_written, default_of
+from aggr.parameters import default_of, parameter_text
 from aggr.registry import aliases, get, names
 from aggr.tables.accessors import accessors_of
 
@@ -30,8 +30,8 @@ class Figures:
     reduce_ns_per_row, merge_ns_per_state, finish_ns_per_state : float
         The time in nanoseconds, for 1,000 groups on one core.
     bytes : mapping of str to int or None
-        The bytes of one state in memory for each number of rows, which is the key as text. The value of a number that
-        the function rejects is null.
+        The size of one state in memory, in bytes, by the number of its rows as text. None if the function rejects this
+        number of rows.
     worst_relative_error : float or None
         The largest error relative to the exact result, for lognormal values. None if no exact result is known.
     """
@@ -69,9 +69,10 @@ class Entry:
     keeps, returns, guarantee : str
         Short descriptions of the content of the state, of the result, and of its accuracy.
     is_mergeable, is_subtractable : bool
-        Whether states can be merged, which is always True, and whether rows can be subtracted from them.
+        Whether states can be merged (always True), and whether rows can be subtracted from states.
     takes_weights, reads_neighbours : bool
-        Whether a row may represent several rows, and whether results can use points of the windows before and after.
+        Whether a row may represent several rows, and whether a result can also use points of the previous and the next
+        window.
     accessors : sequence of str
         Other results that can be read from the state, such as ``quantile`` and ``rank``.
     package : str
@@ -145,7 +146,7 @@ def _entry(function: type[Function]) -> Entry:
         signature=f"{function.name}{_signature(function.name)}",
         summary=inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " "),
         inputs={name: input_rule(function, name).sentence for name in function.inputs},
-        parameters={parameter.name: as_written(default_of(parameter)) for parameter in parameters},
+        parameters={parameter.name: parameter_text(default_of(parameter)) for parameter in parameters},
         state_parameters=[parameter.name for parameter in parameters if parameter.name in shaping],
         state={name: field.description for name, field in default.own_state.fields.items()},
         state_name=default.own_state.name,

@@ -89,7 +89,7 @@ def longest_unit(length: int) -> str:
     >>> longest_unit(5_400_000_000), longest_unit(250_000)
     ('m', 'ms')
     """
-    return [unit for unit, of_unit in LENGTH.items() if unit != "w" and length % of_unit == 0][-1]
+    return [unit for unit, unit_length in LENGTH.items() if unit != "w" and length % unit_length == 0][-1]
 
 
 def offset_shown(offset: int) -> str:

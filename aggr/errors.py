@@ -1,4 +1,4 @@
-"""Errors with another text, for example with the measure, window or key that caused the error before the message."""
+"""Copies of errors with other messages, for example with the name of the measure that caused the error."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def with_text(error: Exception, text: str) -> Exception:
     ValueError('first line: Expecting value: line 1 column 1 (char 0)')
     """
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), ValueError)
-    renamed = kind(text).with_traceback(error.__traceback__)
-    renamed.__cause__ = None if type(error) is kind else error
-    return renamed
+    new_error = kind(text).with_traceback(error.__traceback__)
+    new_error.__cause__ = None if type(error) is kind else error
+    return new_error

@@ -26,7 +26,7 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.values import Values
 
-NOT_THERE = "the state does not contain these rows; subtract only rows that it contains"
+ROWS_NOT_IN_STATE = "the state does not contain these rows; subtract only rows that it contains"
 _REDUCE_AGAIN = "; reduce the remaining rows instead"
 
 
@@ -156,8 +156,9 @@ class Field(ABC):
         """
         return self.merge(column, groups)
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge: for each pair of states, return the field of the first state without the rows of the second.
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
+        """Undo a merge: for each pair of states, return the field of the first state after the rows of the second state
+        were removed.
 
         The method is called only if the `State` declares ``counted_by``, and only for states in which some rows remain.
 
@@ -165,7 +166,7 @@ class Field(ABC):
         ----------
         column : array, shape (rows,)
             The field in undamaged states.
-        gone : array, shape (rows,)
+        subtracted : array, shape (rows,)
             The same field in the states to subtract.
 
         Returns
@@ -205,8 +206,8 @@ class Add(Field):
     def check(self, column: pa.Array) -> None:
         field_of_type(column, pa.int64())
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        return pa.array(column.to_numpy() - gone.to_numpy())
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
+        return pa.array(column.to_numpy() - subtracted.to_numpy())
 
 
 class Counts(Add):
@@ -220,10 +221,10 @@ class Counts(Add):
         if len(numbers) and numbers.min() < 0:
             raise DamagedState(f"contains the negative count {numbers.min()}")
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        left = column.to_numpy() - gone.to_numpy()
-        refuse_where(left < 0, NOT_THERE)
-        return pa.array(left)
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
+        remaining = column.to_numpy() - subtracted.to_numpy()
+        refuse_where(remaining < 0, ROWS_NOT_IN_STATE)
+        return pa.array(remaining)
 
 
 class BitOr(Field):
@@ -232,16 +233,16 @@ class BitOr(Field):
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
         flags, column_flags = np.zeros(groups.n, np.int8), column.to_numpy()
-        raised = np.flatnonzero(column_flags)  # few states have flags, and the others do not change the result
-        np.bitwise_or.at(flags, groups.ids[raised], column_flags[raised])
+        rows_with_flags = np.flatnonzero(column_flags)  # few states have flags, and the others do not change the result
+        np.bitwise_or.at(flags, groups.ids[rows_with_flags], column_flags[rows_with_flags])
         return pa.array(flags)
 
     def check(self, column: pa.Array) -> None:
         field_of_type(column, pa.int8())
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        flags = gone.to_numpy()
-        refuse_where((flags & ~column.to_numpy()) != 0, NOT_THERE)
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
+        flags = subtracted.to_numpy()
+        refuse_where((flags & ~column.to_numpy()) != 0, ROWS_NOT_IN_STATE)
         refuse_where(
             flags != 0,
             "the rows to subtract contain special values (NaN, infinities, or zeros for means of logarithms), and the "
@@ -267,7 +268,7 @@ class MinOrMax(Field):
         return f"the {'greatest' if self.greatest else 'smallest'} value"
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        empty, column, groups = _present(column, groups)
+        empty, column, groups = _drop_nulls(column, groups)
         if column.type in (pa.float64(), pa.int64()):
             return self.of_numbers(Numbers(column.to_numpy(), groups))
         return self._pick(column, groups, empty)
@@ -295,26 +296,28 @@ class MinOrMax(Field):
         return pa.array(extremes.high if self.greatest else extremes.low, mask=extremes.empty)
 
     def _pick(self, column: pa.Array, groups: Groups, empty: pa.Array) -> pa.Array:
-        best = row_of_extreme(order_keys(column), groups, self.greatest)
-        return _take(column, best, empty)
+        rows = row_of_extreme(order_keys(column), groups, self.greatest)
+        return _take(column, rows, empty)
 
     def check(self, column: pa.Array) -> None:
         if not has_order(column.type):
             raise DamagedState(f"has type {column.type}, which has no order")
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        is_subtracted = gone.is_valid()
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
+        is_subtracted = subtracted.is_valid()
         refuse_where(
-            is_subtracted.to_numpy(zero_copy_only=False) & column.is_null().to_numpy(zero_copy_only=False), NOT_THERE
+            is_subtracted.to_numpy(zero_copy_only=False) & column.is_null().to_numpy(zero_copy_only=False),
+            ROWS_NOT_IN_STATE,
         )
-        keys = order_keys(pa.concat_arrays([column.filter(is_subtracted), gone.filter(is_subtracted)]))
-        own_keys, gone_keys = np.split(keys if self.greatest else ~keys, 2)
-        rows, end = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
-        refuse_where(gone_keys > own_keys, NOT_THERE, rows)
+        keys = order_keys(pa.concat_arrays([column.filter(is_subtracted), subtracted.filter(is_subtracted)]))
+        own_keys, subtracted_keys = np.split(keys if self.greatest else ~keys, 2)
+        rows, adjective = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
+        refuse_where(subtracted_keys > own_keys, ROWS_NOT_IN_STATE, rows)
         reason = (
-            f"the rows to subtract contain the {end} value, and the state does not record the next one{_REDUCE_AGAIN}"
+            f"the rows to subtract contain the {adjective} value, and the state does not record the next one"
+            f"{_REDUCE_AGAIN}"
         )
-        refuse_where(gone_keys == own_keys, reason, rows)
+        refuse_where(subtracted_keys == own_keys, reason, rows)
         return column
 
 
@@ -329,8 +332,9 @@ class ValueBy(Field):
     greatest : bool
         True for the greatest ordering value, False for the smallest.
     other : str
-        The name of the field with the value. Among rows with the same ordering value, the greatest value is kept if
-        ``greatest`` is True, otherwise the smallest. If this field is ``"time"``, the earliest time is always kept.
+        The name of the field with the value that is selected. Among rows with the same ordering value, the greatest
+        value is kept if ``greatest`` is True, otherwise the smallest. If this field is ``"time"``, the earliest time is
+        always kept.
     """
 
     by: str
@@ -357,13 +361,15 @@ class ValueBy(Field):
         return self.greatest and self.other != "time"
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        empty, column, groups = _present(column, groups)
+        empty, column, groups = _drop_nulls(column, groups)
         keys = order_keys(column.field(self.by))
-        edge = extreme_by_group(keys, groups, self.greatest)
-        tied = np.flatnonzero(keys == edge[groups.ids])
-        tie_keys = order_keys(column.field(self.other).take(pa.array(tied)))
-        best = row_of_extreme(tie_keys, Groups._trusted(groups.ids[tied], groups.n), self.greatest_of_ties)
-        return _take(column, np.append(tied, -1)[best], empty)
+        extremes = extreme_by_group(keys, groups, self.greatest)
+        tied_rows = np.flatnonzero(keys == extremes[groups.ids])
+        tie_keys = order_keys(column.field(self.other).take(pa.array(tied_rows)))
+        rows_of_extremes = row_of_extreme(
+            tie_keys, Groups._trusted(groups.ids[tied_rows], groups.n), self.greatest_of_ties
+        )
+        return _take(column, np.append(tied_rows, -1)[rows_of_extremes], empty)
 
     def check(self, column: pa.Array) -> None:
         dtype = column.type
@@ -398,8 +404,8 @@ class Exact(Field):
     def check(self, column: pa.StructArray) -> None:
         check_exact(column, self.degree)
 
-    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
-        return subtract_exactly(column, gone)
+    def subtract(self, column: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
+        return subtract_exactly(column, subtracted)
 
 
 class ScaledExact(Field):
@@ -411,8 +417,8 @@ class ScaledExact(Field):
     def check(self, column: pa.StructArray) -> None:
         check_scaled(column)
 
-    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
-        return subtract_scaled(column, gone)
+    def subtract(self, column: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
+        return subtract_scaled(column, subtracted)
 
 
 class Unit(Field):
@@ -426,7 +432,7 @@ class Unit(Field):
             raise DamagedState(f"has type {column.type}, which is not the type of an exact sum's unit")
         refuse_nulls(column)
 
-    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+    def subtract(self, column: pa.Array, subtracted: pa.Array) -> pa.Array:
         return column
 
 
@@ -444,12 +450,12 @@ SCALED = ScaledExact()
 UNIT = Unit()
 
 
-def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
+def refuse_where(is_invalid: Flags, reason: str, rows: Ids | None = None) -> None:
     """Raise `CannotSubtract` if the result of a row is invalid.
 
     Parameters
     ----------
-    wrong : array of bool, shape (n,)
+    is_invalid : array of bool, shape (n,)
         A mask of the states whose result is invalid.
     reason : str
         The last part of the message.
@@ -461,12 +467,12 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
     CannotSubtract
         For the first row that is invalid.
     """
-    if wrong.any():
-        first = int(np.argmax(wrong))
+    if is_invalid.any():
+        first = int(np.argmax(is_invalid))
         raise CannotSubtract(first if rows is None else int(rows[first]), reason)
 
 
-def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:
+def _drop_nulls(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:
     """Return an empty array of the column's type, the column without nulls, and the groups of the remaining rows."""
     check_lengths(len(column), groups)
     empty = column.slice(0, 0)
@@ -483,5 +489,5 @@ def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
     """
     if not len(column):
         return pa.nulls(len(rows), empty.type)
-    chosen = column.take(pa.array(rows, mask=rows < 0))
-    return canonical(chosen)
+    values = column.take(pa.array(rows, mask=rows < 0))
+    return canonical(values)

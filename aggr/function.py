@@ -1,8 +1,8 @@
 """The interface of a function, which reads results from states.
 
 A `State` (`aggr.state`) contains the values from which results are computed. A function declares its inputs, their
-types and its state, and computes one result from each state. This module derives the types, the identity, and the
-grouped values from plain Arrow arrays.
+types and its state, and computes one result from each state. From these declarations, `Function` derives the types of
+states and results, and the identity. It also groups the values of plain Arrow arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aggr.groups.groups import Groups, check_groups, type_name
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
 from aggr.state import State
-from aggr.state_checks import CheckedStates, check_states, received
+from aggr.state_checks import CheckedStates, check_states, validated_column
 from aggr.values import Values
 
 EVENT_TIME = "time"  # the input for a row's event time, whose column is passed as ``by``
@@ -43,8 +43,8 @@ class Function(ABC):
     keeps, returns, guarantee : short descriptions for users
     takes : the rule for its inputs, from `aggr.input_types`, or a mapping from each input to its rule: the types, a
         sentence that documentation shows, and whether values are compared; any type by default
-    inputs : names of its input columns; several columns are passed as a struct with these fields. ``time`` is the event
-        time, and is passed as ``by=``; others are passed by their names
+    inputs : names of its input columns; several columns are passed as a struct with these fields. In calls, the column
+        of the input ``time``, the event time, is passed as ``by=``, and the columns of other inputs by their names
     takes_weights : whether a row may represent several rows; ``values.weights`` then contains their number
     finish_states : the method that computes results
 
@@ -52,7 +52,7 @@ class Function(ABC):
     -------------------------
     aliases : other names of the function; a subclass does not inherit them
     reads : other states that contain its own state, so that its results can also be computed from them
-    time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
+    time_is_order : whether the function uses event times only to order rows, so that row numbers can replace them
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
     further_columns : the columns of the `inputs` after the first, if parameters of the function name them
@@ -114,8 +114,8 @@ class Function(ABC):
 
             results                  8   2  null      null if the state has no rows
 
-        The method only reads: a state never changes, and a result depends only on its own state. `finish` calls this
-        method after it has checked the states and left out nulls.
+        The method does not change the states, and each result depends only on its own state. `finish` calls this method
+        after it has checked the states and removed nulls.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Function(ABC):
         OverflowError
             If a result does not fit its type.
         DamagedState
-            If a field that is checked while it is read is damaged.
+            If a field is damaged that is checked only when it is read.
         """
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
@@ -154,18 +154,18 @@ class Function(ABC):
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Call `restore_readable`, because a class that defines `finish_states` must not inherit the
+        """Call `reset_is_always_readable`, because a class that defines `finish_states` must not inherit the
         `is_always_readable` of a base class.
         """
         super().__init_subclass__(**kwargs)
-        restore_readable(cls, "finish_states")
+        reset_is_always_readable(cls, "finish_states")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         """Compute one result per state, for a function that `reads_neighbours`.
 
-        The method also reads the last point of the key before each window, and the first point after it, from the other
-        states. If such a point is at most `Neighbours.longest` away from the nearest point in the window, the time
-        between these two points counts in this window, up to the edge of the window.
+        For each window, the method also reads two points from the states of other windows: the key's last point before
+        the window, and its first point after the window. If such a point is at most `Neighbours.longest` away from the
+        nearest point in the window, the part of the time between these two points that lies in the window counts.
 
         Parameters
         ----------
@@ -241,11 +241,13 @@ class Function(ABC):
         TypeError
             If the function does not take this type.
         """
-        several = len(self.inputs) > 1 and pa.types.is_struct(input_type)
-        plain = pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if several else input_type
+        has_several_inputs = len(self.inputs) > 1 and pa.types.is_struct(input_type)
+        plain_type = (
+            pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if has_several_inputs else input_type
+        )
         # the type is checked first, because Arrow cannot create arrays of some of the types that are rejected
-        self.check_input(normalized_type(plain))
-        return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
+        self.check_input(normalized_type(plain_type))
+        return self.reduce(pa.array([], normalized_type(plain_type)), Groups.of([], n))
 
     def reduce(
         self,
@@ -281,9 +283,9 @@ class Function(ABC):
         OverflowError
             If the sum of a group's weights exceeds int64.
         """
-        plain = values if isinstance(values, Values) else self.grouped(values, groups, weights)
-        self.check_input(plain.array.type)
-        return self.own_state.reduce(self.drop_null(plain))
+        grouped_values = values if isinstance(values, Values) else self.grouped(values, groups, weights)
+        self.check_input(grouped_values.array.type)
+        return self.own_state.reduce(self.drop_null(grouped_values))
 
     def grouped(
         self, values: pa.Array | Sequence[pa.Array], groups: Groups | None, weights: pa.Array | None = None
@@ -322,18 +324,18 @@ class Function(ABC):
                 f"{self.name}: each weight must have one group id; got {len(weights)} weights and {len(groups)} group "
                 "ids"
             )
-        column, refused = normalize(_arrow(self, weights)), None
+        column, refused_counts = normalize(_checked_array(self, weights)), None
         if self.skips_bad_values:
             numbers, is_refused = accepted_weights(column)
             if is_refused.any():
                 is_refused &= array.is_valid().to_numpy(zero_copy_only=False)
-                refused = groups.filter(is_refused).counts()
+                refused_counts = groups.filter(is_refused).counts()
         else:
             numbers = read_weights(column)
-        plain = Values(array, groups, numbers, refused)
-        if len(plain) and numbers.min() == 0:
-            plain = plain.filter(numbers > 0)
-        return replace(plain, weights=None) if np.all(plain.weights == 1) else plain
+        grouped_values = Values(array, groups, numbers, refused_counts)
+        if len(grouped_values) and numbers.min() == 0:
+            grouped_values = grouped_values.filter(numbers > 0)
+        return replace(grouped_values, weights=None) if np.all(grouped_values.weights == 1) else grouped_values
 
     @overload
     def merge(self, states: CheckedStates, groups: Groups) -> CheckedStates: ...
@@ -434,7 +436,9 @@ class Function(ABC):
             If a result does not fit its type.
         """
         is_checked = isinstance(states, CheckedStates)
-        column, is_named = (one_array(states.states), True) if is_checked else received(self.own_state, states, self)
+        column, is_named = (
+            (one_array(states.states), True) if is_checked else validated_column(self.own_state, states, self)
+        )
         readable = column.drop_null() if column.null_count else column
         if not is_checked:
             check_states(self.own_state, readable, self, is_named, in_full=False)
@@ -451,8 +455,8 @@ class Function(ABC):
             raise damaged_state(self.name, damage) from None
         if not isinstance(results, pa.Array | pa.ChunkedArray) or len(results) != len(readable):
             raise TypeError(
-                f"{self.name}: finish_states returned {_shown_results(results)}; it must return an Arrow array with a "
-                f"result for each of the {len(readable)} states"
+                f"{self.name}: finish_states returned {_describe_results(results)}; it must return an Arrow array "
+                f"with a result for each of the {len(readable)} states"
             )
         return results if len(readable) == len(column) else with_nulls(results, _readable(column, beyond))
 
@@ -499,7 +503,7 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
 
-def restore_readable(cls: type[Function], reader: str) -> None:
+def reset_is_always_readable(cls: type[Function], reader: str) -> None:
     """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
     `is_always_readable`.
 
@@ -559,7 +563,7 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
     """
     inputs = function.inputs
     if len(inputs) == 1:
-        return normalize(_arrow(function, values))
+        return normalize(_checked_array(function, values))
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         dtype = values.type
         names = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
@@ -567,26 +571,26 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
             raise unsupported_input(function.name, dtype, f"a struct of {' and '.join(inputs)}")
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
-        columns, missing = [pc.struct_field(values, name) for name in inputs], values.is_null()
+        columns, is_null = [pc.struct_field(values, name) for name in inputs], values.is_null()
     else:
-        columns, missing = _columns(function, values), None
+        columns, is_null = _checked_columns(function, values), None
         if len(columns) != len(inputs):
             raise ValueError(
                 f"{function.name}: values must be one array for each input, {' and '.join(inputs)}; got {len(columns)} "
                 "arrays"
             )
-    columns = [normalize(_arrow(function, column)) for column in columns]
-    return pa.StructArray.from_arrays(columns, names=list(inputs), mask=missing)
+    columns = [normalize(_checked_array(function, column)) for column in columns]
+    return pa.StructArray.from_arrays(columns, names=list(inputs), mask=is_null)
 
 
-def _columns(function: Function, values: Any) -> list[Any]:
+def _checked_columns(function: Function, values: Any) -> list[Any]:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        takes = f"Arrow arrays of {' and '.join(function.inputs)}, or a struct of them"
-        raise TypeError(f"{function.name}: values must be {takes}; got {type_name(values)}")
+        expected = f"Arrow arrays of {' and '.join(function.inputs)}, or a struct of them"
+        raise TypeError(f"{function.name}: values must be {expected}; got {type_name(values)}")
     return list(values)
 
 
-def _arrow(function: Function, values: Any) -> Any:
+def _checked_array(function: Function, values: Any) -> Any:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         raise TypeError(
             f"{function.name}: values must be an Arrow array; got {type_name(values)}; create one with pa.array"
@@ -650,7 +654,7 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
     return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights else []))
 
 
-def _shown_results(results: Any) -> str:
+def _describe_results(results: Any) -> str:
     """Describe the return value of `finish_states` for an error message: an array by its length, others by type."""
     if isinstance(results, pa.Array | pa.ChunkedArray):
         return f"an array of {len(results)} rows"

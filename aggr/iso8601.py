@@ -1,4 +1,4 @@
-"""ISO 8601: parse times, one at a time or a complete column, in extended or basic form, with or without an offset.
+"""ISO 8601: parse single times and columns of times, in extended or basic form, with or without an offset.
 
 2024-05-01   20240501   2024-05-01T10:00   20240501T100000,5Z   2024-05-01 10:00:00.123 +0530   2024-05-01Z
 """

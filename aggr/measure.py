@@ -16,7 +16,7 @@ from aggr.errors import with_text
 from aggr.exact.weights import check_weight_type
 from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.groups.groups import Groups
-from aggr.parameters import as_written, default_of, described, read
+from aggr.parameters import default_of, describe_parameter, parameter_text, restore_parameter
 from aggr.registry import get, names
 from aggr.sql.inputs import columns_in, may_read, type_in, values_in
 from aggr.sql.number_columns import Use, columns_of_use
@@ -41,7 +41,8 @@ class Measure:
     others : columns or expressions
         The columns of the function's further inputs, in order. None stands for the event time of the frame.
     weight : str or None
-        The column or expression with the number of rows that each row represents, if the function takes weights.
+        The column or expression with the number of rows that each row represents. It is allowed only if the function
+        takes weights.
 
     Raises
     ------
@@ -100,9 +101,10 @@ class Measure:
 
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
-            able = ", ".join(name for name in names() if get(name).takes_weights)
+            functions_with_weights = ", ".join(name for name in names() if get(name).takes_weights)
             raise ValueError(
-                f"{self.function.name} does not accept a weight; got {shown(self.weight)}; these functions do: {able}"
+                f"{self.function.name} does not accept a weight; got {shown(self.weight)}; these functions do: "
+                f"{functions_with_weights}"
             )
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
@@ -119,7 +121,8 @@ class Measure:
         ----------
         names : collection of str, optional
             The columns of the data. They determine whether a text is a column or an expression. Without ``names``, all
-            columns that the measure might read are returned: every text itself, and the columns in every expression.
+            columns that the measure might read are returned: each text, as it may be the name of a column, and the
+            columns that occur in it, as it may be an expression.
 
         Returns
         -------
@@ -248,9 +251,9 @@ class Measure:
         with self._named_errors():
             table = table.select(list(self.columns(table.schema.names)))
             if self.where is not None:
-                rows = sql.rows_where(self.where, table, timezone)
-                table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
-                times = times if times is None else times.filter(pa.array(rows))
+                is_selected = sql.rows_where(self.where, table, timezone)
+                table, groups = filterable(table).filter(pa.array(is_selected)), groups.filter(is_selected)
+                times = times if times is None else times.filter(pa.array(is_selected))
             weights = None if self.weight is None else values_in(self.weight, table, timezone, Use.NUMBER)
             if self.column is None:
                 return self.function.grouped(pa.array(groups.ids), groups, weights)
@@ -320,7 +323,7 @@ class Measure:
 
     def describe(self) -> dict[str, Any]:
         """Return the measure as plain data, from which `from_description` restores it."""
-        parameters = {f.name: described(getattr(self.function, f.name)) for f in fields(self.function)}
+        parameters = {f.name: describe_parameter(getattr(self.function, f.name)) for f in fields(self.function)}
         texts = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
             "function": self.function.name,
@@ -347,7 +350,7 @@ class Measure:
         for f in fields(self.function):
             value = getattr(self.function, f.name)
             if value != default_of(f):
-                arguments.append(f"{f.name}={as_written(value)}")
+                arguments.append(f"{f.name}={parameter_text(value)}")
         named = {**self.named_inputs(), "where": self.where}
         arguments += [f"{name}={value!r}" for name, value in named.items() if value is not None]
         return f"{self.function.name}({', '.join(arguments)})"
@@ -368,7 +371,7 @@ def from_description(description: dict[str, Any]) -> Measure:
     Raises
     ------
     KeyError
-        If its function is not registered.
+        If the function of the measure is not registered.
     TypeError, ValueError
         If the function does not take these parameters, or the data does not describe a measure.
 
@@ -379,17 +382,17 @@ def from_description(description: dict[str, Any]) -> Measure:
     """
     if not isinstance(description, dict) or FUNCTION not in description:
         raise ValueError(
-            "a described measure must be a dict with the key 'function', as Measure.describe returns it; got "
+            "the description of a measure must be a dict with the key 'function', as Measure.describe returns it; got "
             f"{shown(description)}"
         )
     values = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
-    function = get(description["function"])(**{name: read(value) for name, value in values.items()})
+    function = get(description["function"])(**{name: restore_parameter(value) for name, value in values.items()})
     roles = [keyword(role) for role in type(function).inputs[1:]]
     keys = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
     for part in description:
         if part not in keys:
             raise ValueError(
-                f"a described {function.name} cannot have the part {shown(part)}; {nearest(str(part), keys)}"
+                f"the description of {function.name} cannot have the key {shown(part)}; {nearest(str(part), keys)}"
             )
     further_columns = tuple(description.get(role) for role in roles)
     weight = description.get(WEIGHT) if function.takes_weights else None

@@ -20,8 +20,8 @@ class Neighbours:
     its window.
 
     Starts, ends and ``longest`` are in microseconds. If two consecutive points of a key are at most ``longest`` apart,
-    the time between them counts, also if they lie in different windows. Each window then counts its part, up to its
-    edge.
+    the time between them counts, even if they lie in different windows. Each window then counts the part of this time
+    that lies in the window.
     """
 
     keys: Groups
@@ -44,13 +44,13 @@ class Neighbours:
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
         keys, times = keys[order], times[order]
-        first, until = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
+        start, end = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
         # whether a point has the key of the previous point, and is at most ``longest`` after it
-        joined = np.zeros(len(times) + 1, np.bool_)
-        joined[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
-        owners = np.append(keys, -1)
-        cut_first, cut_last = (joined[edge] & (owners[edge] == self.keys.ids) for edge in (first, until))
-        return order, first - cut_first, until + cut_last
+        continues_series = np.zeros(len(times) + 1, np.bool_)
+        continues_series[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
+        point_keys = np.append(keys, -1)
+        has_previous, has_next = (continues_series[edge] & (point_keys[edge] == self.keys.ids) for edge in (start, end))
+        return order, start - has_previous, end + has_next
 
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:

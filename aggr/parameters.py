@@ -47,13 +47,13 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
     return pa.repeat(scalar, n) if n else pa.repeat(scalar, 1).slice(0, 0)
 
 
-def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
+def distinct_values(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return the distinct values of the parameter ``name`` in ``column``, a field of states.
 
     For nested types and views, only the first two distinct values are returned. Raises ``ValueError`` for a column that
     cannot be cast to ``dtype``, the type of the parameter.
 
-    >>> distinct("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
+    >>> distinct_values("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
     [[1], [2]]
     """
     if column.type != dtype:
@@ -63,27 +63,27 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
             raise ValueError(f"the field {name!r} has type {column.type}, not {dtype}") from None
     if not pa.types.is_nested(dtype) and not versions.is_string_view(dtype) and not versions.is_binary_view(dtype):
         return pc.unique(column)
-    first = column.slice(0, 1)
+    first_value = column.slice(0, 1)
     if len(column) < 2 or same_bits(column, pa.repeat(column[0], len(column))):
-        return first
-    other = next(row for row in range(1, len(column)) if not same_bits(column.slice(row, 1), first))
-    return pa.concat_arrays([first, column.slice(other, 1)])
+        return first_value
+    other_row = next(row for row in range(1, len(column)) if not same_bits(column.slice(row, 1), first_value))
+    return pa.concat_arrays([first_value, column.slice(other_row, 1)])
 
 
-def described(value: Any) -> Any:
-    """Return a parameter as JSON values, from which `read` restores it.
+def describe_parameter(value: Any) -> Any:
+    """Return a parameter as JSON values, from which `restore_parameter` restores it.
 
-    >>> described((Decimal("1.50"), None))
+    >>> describe_parameter((Decimal("1.50"), None))
     [{'$decimal': '1.50'}, None]
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
-        return described(value.item())
+        return describe_parameter(value.item())
     if isinstance(value, list | tuple):
-        return [described(part) for part in value]
+        return [describe_parameter(part) for part in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: described(part) for name, part in value.items()}
+        return {name: describe_parameter(part) for name, part in value.items()}
     if hasattr(value, "describe"):  # a parameter may also contain measures, as in `aggr.per`
         return value.describe()
     for tag, (dtype, write, read_text) in _TEXTS.items():
@@ -95,36 +95,36 @@ def described(value: Any) -> Any:
     )
 
 
-def read(value: Any) -> Any:
-    """Return the parameter from which `described` made the JSON values.
+def restore_parameter(value: Any) -> Any:
+    """Return the parameter whose description, from `describe_parameter`, is ``value``.
 
-    >>> read([{"$decimal": "1.50"}, None])
+    >>> restore_parameter([{"$decimal": "1.50"}, None])
     (Decimal('1.50'), None)
     """
     if isinstance(value, list | tuple):
-        return tuple(read(part) for part in value)
+        return tuple(restore_parameter(part) for part in value)
     if isinstance(value, dict):
         tag, text = next(iter(value.items()), ("", None))
         if len(value) == 1 and tag in _TEXTS:
             return _TEXTS[tag][2](text)
-        return {name: read(part) for name, part in value.items()}
+        return {name: restore_parameter(part) for name, part in value.items()}
     return value
 
 
-def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
+def parse_parameter(name: str, value: Any, dtype: pa.DataType) -> Any:
     """Return the decimal, time or duration (``'90s'``) that a text represents, also within lists and structs.
 
     ``name`` and ``dtype`` are the name and the type of the parameter. Values that are not text, and texts for other
     types, are returned unchanged. Raises ``ValueError`` for a text that is not a value of the type.
 
-    >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
+    >>> parse_parameter("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
     (Decimal('0.5'), Decimal('2.0'))
     """
     if isinstance(value, list | tuple) and hasattr(dtype, "value_type"):
-        return tuple(typed(name, part, dtype.value_type) for part in value)
+        return tuple(parse_parameter(name, part, dtype.value_type) for part in value)
     if isinstance(value, dict) and pa.types.is_struct(dtype):
         inner = {f.name: f.type for f in dtype}
-        return {key: typed(f"{name}.{key}", part, inner.get(key, pa.null())) for key, part in value.items()}
+        return {key: parse_parameter(f"{name}.{key}", part, inner.get(key, pa.null())) for key, part in value.items()}
     if not isinstance(value, str) or not (pa.types.is_decimal(dtype) or pa.types.is_temporal(dtype)):
         return value
     try:
@@ -137,17 +137,17 @@ def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
         raise ValueError(f"{name} must be of type {dtype}; got {shown(value)}") from None
 
 
-def as_written(value: Any) -> str:
+def parameter_text(value: Any) -> str:
     """Return a parameter as text in the form that users type: tuples as lists, decimals and times as text, durations in
     seconds.
 
-    >>> as_written((Decimal("1.50"), True))
+    >>> parameter_text((Decimal("1.50"), True))
     "['1.50', True]"
     """
     if isinstance(value, list | tuple):
-        return f"[{', '.join(as_written(part) for part in value)}]"
+        return f"[{', '.join(parameter_text(part) for part in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name!r}: {as_written(part)}" for name, part in value.items()) + "}"
+        return "{" + ", ".join(f"{name!r}: {parameter_text(part)}" for name, part in value.items()) + "}"
     if isinstance(value, dt.timedelta):
         return repr(f"{value.total_seconds()!r}s")
     return repr(str(value)) if isinstance(value, Decimal | dt.date | dt.time) else repr(value)

@@ -18,15 +18,15 @@ import numpy as np
 
 from aggr.arguments import nearest, shown
 from aggr.arrays import Floats, Whole
-from aggr.asked_quantiles import capped_ranks, percentile
+from aggr.quantile_parameters import cap_ranks, percentile
 
 LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
 
 # A function of a quantile and of the numbers of values, shape (n,). It returns positions, counted from 0, shape (n,).
-_Indices = Callable[[float, Floats], Floats]
+_PositionFunction = Callable[[float, Floats], Floats]
 
 
-def _product(q: float, counts: Floats) -> Floats:
+def _multiply_decimal(q: float, counts: Floats) -> Floats:
     """Return ``counts`` multiplied by the decimal value of ``q``, shape (n,): 0.07 of 100 values is 7, not
     7.000000000000001.
     """
@@ -37,34 +37,34 @@ def _linear_position(q: float, counts: Floats) -> Floats:
     return q * (counts - 1.0)
 
 
-def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the position ``⌈q·n⌉ - 1``, counted from 0: the positions up to this one have at least q·n of n values.
+def _inverted_cdf_position(q: float, counts: Floats) -> Floats:
+    """Return the position ``⌈q·n⌉ - 1``, counted from 0. The positions up to this one contain at least q·n values.
 
     Instead of 100·q, the next smaller double is used, so that a rounding error cannot give the next position.
     """
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 
 
-def _closest(q: float, counts: Floats) -> Floats:
+def _closest_position(q: float, counts: Floats) -> Floats:
     """Return the position, counted from 0, of the rank q·n, rounded to a whole rank. Halves are rounded to the even
     rank.
     """
-    return np.rint(_product(q, counts)) - 1.0
+    return np.rint(_multiply_decimal(q, counts)) - 1.0
 
 
-def _plotting_position(alpha: float, beta: float) -> _Indices:
-    return lambda q, counts: _product(q, counts) + (alpha + q * (1.0 - alpha - beta)) - 1.0
+def _plotting_position(alpha: float, beta: float) -> _PositionFunction:
+    return lambda q, counts: _multiply_decimal(q, counts) + (alpha + q * (1.0 - alpha - beta)) - 1.0
 
 
-_DISCRETE: dict[str, _Indices] = {
+_DISCRETE: dict[str, _PositionFunction] = {
     LOWER: lambda q, counts: np.floor(_linear_position(q, counts)),
     "higher": lambda q, counts: np.ceil(_linear_position(q, counts)),
     "nearest": lambda q, counts: np.rint(_linear_position(q, counts)),
-    "inverted_cdf": _at_least,
-    "closest_observation": _closest,
-    HDR_HISTOGRAM: lambda q, counts: np.floor(_product(q, counts) + 0.5) - 1.0,
+    "inverted_cdf": _inverted_cdf_position,
+    "closest_observation": _closest_position,
+    HDR_HISTOGRAM: lambda q, counts: np.floor(_multiply_decimal(q, counts) + 0.5) - 1.0,
 }
-_CONTINUOUS: dict[str, _Indices] = {
+_CONTINUOUS: dict[str, _PositionFunction] = {
     "linear": _linear_position,
     "interpolated_inverted_cdf": _plotting_position(0.0, 1.0),
     "hazen": _plotting_position(0.5, 0.5),
@@ -72,14 +72,16 @@ _CONTINUOUS: dict[str, _Indices] = {
     "median_unbiased": _plotting_position(1 / 3, 1 / 3),
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
-_MEANS: dict[str, _Indices] = {  # methods that return the mean of the two values next to a position that is not whole
+_MEANS: dict[
+    str, _PositionFunction
+] = {  # methods that return the mean of the two values next to a position that is not whole
     "midpoint": _linear_position,
-    "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
+    "averaged_inverted_cdf": lambda q, counts: _averaged_position(_multiply_decimal(q, counts)),
 }
 METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 
 
-def _averaged(ranks: Floats) -> Floats:
+def _averaged_position(ranks: Floats) -> Floats:
     """Return a position, counted from 0, for each rank, counted from 1.
 
     For a whole rank, the position is halfway between the value at this rank and the next value. For another rank, it is
@@ -127,13 +129,13 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
     """
     numbers = counts.astype(np.float64)
     if method in _DISCRETE:
-        ranks = capped_ranks(np.maximum(_DISCRETE[method](q, numbers), 0.0), counts)
+        ranks = cap_ranks(np.maximum(_DISCRETE[method](q, numbers), 0.0), counts)
         return ranks, ranks, np.zeros(len(counts))
     is_mean = method in _MEANS
     positions = np.maximum((_MEANS if is_mean else _CONTINUOUS)[method](q, numbers), 0.0)
     floors = np.floor(positions)
     shares = np.where(positions > floors, 0.5, 0.0) if is_mean else positions - floors
-    low, high = capped_ranks(floors, counts), capped_ranks(np.ceil(positions), counts)
+    low, high = cap_ranks(floors, counts), cap_ranks(np.ceil(positions), counts)
     return low, high, shares
 
 
@@ -144,12 +146,12 @@ def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tup
     return np.stack(low), np.stack(high), np.stack(shares)
 
 
-def between(low: Floats, high: Floats, shares: Floats) -> Floats:
+def interpolate(low: Floats, high: Floats, shares: Floats) -> Floats:
     """Return values between ``low`` and ``high``; ``shares`` are the weights of ``high``. Two equal values, including
     infinite ones, are returned unchanged.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        mixed = low * (1.0 - shares) + high * shares
+        interpolated = low * (1.0 - shares) + high * shares
         # rounding could give a number outside the two values
-        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))
-    return np.where((low == high) | (shares == 0.0), low, mixed)
+        interpolated = np.clip(interpolated, np.minimum(low, high), np.maximum(low, high))
+    return np.where((low == high) | (shares == 0.0), low, interpolated)

@@ -25,7 +25,7 @@ _QUANTILES = (
 )
 _DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
 # Names of functions in other tools, in lower case, each with the function to use here.
-_ELSEWHERE = {
+_NAMES_IN_OTHER_TOOLS = {
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
     **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which is exact, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",
@@ -73,21 +73,23 @@ def register(function: type[Function]) -> type[Function]:
                 f"the name {word!r} is already used by {owner.__module__}.{owner.__qualname__}; choose another"
             )
     _check(words[0], function)
-    _add(function)
+    _add_names(function)
     return function
 
 
-def _add(function: type[Function]) -> None:
+def _add_names(function: type[Function]) -> None:
     words = [function.name, *function.__dict__.get("aliases", ())]
     _FUNCTIONS.update(dict.fromkeys(words, function))
 
 
 def register_own(*functions: type[Function]) -> None:
-    """Register functions of this distribution without the checks of `register`. Tests make these checks instead,
-    because the checks create Arrow values, which imports pandas.
+    """Register functions of this distribution without the checks of `register`.
+
+    The checks create Arrow values, which imports pandas, so that programs would start more slowly. Tests make the
+    checks instead.
     """
     for function in functions:
-        _add(function)
+        _add_names(function)
 
 
 def _check(name: str, function: type[Function]) -> None:
@@ -197,17 +199,17 @@ def get(name: str) -> type[Function]:
     >>> get("dds").guarantee
     'quantiles have a relative error of at most α; the other fields are exact'
     """
-    _load_others()
+    _load_entry_points()
     if checked_name(name, "a function") not in _FUNCTIONS:
-        here = _ELSEWHERE.get(name.lower())
-        say = f"write {here}" if here else nearest(name, names())
-        raise UnknownFunction(f"there is no function {shown(name)}; {say}")
+        replacement = _NAMES_IN_OTHER_TOOLS.get(name.lower())
+        hint = f"write {replacement}" if replacement else nearest(name, names())
+        raise UnknownFunction(f"there is no function {shown(name)}; {hint}")
     return _FUNCTIONS[name]
 
 
 def names() -> list[str]:
     """Return the names of all functions, sorted; aliases are left out."""
-    _load_others()
+    _load_entry_points()
     return sorted({function.name for function in _FUNCTIONS.values()})
 
 
@@ -222,13 +224,13 @@ def aliases() -> dict[str, str]:
     >>> aliases()["mean"]
     'avg'
     """
-    _load_others()
+    _load_entry_points()
     return {word: function.name for word, function in _FUNCTIONS.items() if word != function.name}
 
 
 def class_names() -> list[str]:
     """Return the names of the classes of all functions, such as ``'Rate'``."""
-    _load_others()
+    _load_entry_points()
     return sorted({function.__name__ for function in _FUNCTIONS.values()})
 
 
@@ -238,12 +240,12 @@ def class_named(name: str) -> type[Function] | None:
     >>> class_named("Dds").name, class_named("DDS")
     ('dds', None)
     """
-    _load_others()
+    _load_entry_points()
     return next((function for function in _FUNCTIONS.values() if function.__name__ == name), None)
 
 
 @cache
-def _load_others() -> None:
+def _load_entry_points() -> None:
     """Register the functions that entry points declare. This happens once per process, when functions are first looked
     up. A warning is issued for each function that cannot be loaded.
     """

@@ -1,4 +1,4 @@
-"""A faster start of the command line: pyarrow does not import pandas.
+"""Prevent pyarrow from importing pandas, so that the command line starts faster.
 
 ``pa.array`` and ``pa.scalar`` also accept objects of pandas. Their first call therefore imports pandas if it is
 installed, which takes half a second, in a process that never uses pandas.
@@ -17,11 +17,11 @@ _PANDAS = "pandas"
 
 class _State:
     is_skipped = False
-    is_expected = False  # whether code of others, which may pass objects of pandas to pyarrow, is loaded
+    is_expected = False  # whether code of other packages, which may pass objects of pandas to pyarrow, is loaded
 
 
-class _Missing(MetaPathFinder):
-    """A finder for which pandas is not installed."""
+class _PandasBlocker(MetaPathFinder):
+    """A finder of modules that reports pandas as not installed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         """Raise ``ModuleNotFoundError`` for pandas."""
@@ -37,12 +37,12 @@ def skip_pandas() -> None:
     """
     if _State.is_expected or _PANDAS in sys.modules:
         return
-    missing = _Missing()
-    sys.meta_path.insert(0, missing)
+    blocker = _PandasBlocker()
+    sys.meta_path.insert(0, blocker)
     try:
         pa.scalar(0)  # pyarrow imports pandas in its first conversion, and remembers whether that succeeded
     finally:
-        sys.meta_path.remove(missing)
+        sys.meta_path.remove(blocker)
     _State.is_skipped = True
 
 

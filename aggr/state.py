@@ -26,7 +26,7 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import one_array
 from aggr.excluded_counts import ExcludedCounts
-from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
+from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups
 from aggr.parameters import repeated
 from aggr.state_checks import (
@@ -38,7 +38,7 @@ from aggr.state_checks import (
     damaged_field,
     mark_as_checked,
     name_array,
-    received,
+    validated_column,
 )
 from aggr.values import Values
 
@@ -47,7 +47,7 @@ CANNOT_SUBTRACT = (
 )
 # The maximum number of rows that are reduced together. Each row adds less than 2^36 to a digit of an exact sum, and
 # digits are int64, so more than 2^27 rows could overflow.
-_MOST_ROWS = 1 << 24
+_MAX_ROWS = 1 << 24
 
 
 class State(ABC):
@@ -61,10 +61,10 @@ class State(ABC):
     name : the word that is stored in each row, which is the name of the function that defines the state
     fields : name -> the field, which merges its part of the states
     parameters : name -> Arrow type, for the dataclass fields, which are stored in each row; other values raise an error
-    optional_parameters : name -> Arrow type, for dataclass fields that are among ``parameters``, and stored, only if
-        they do not have their default; a stored state without such a parameter is read as a state with the default
+    optional_parameters : name -> Arrow type, for dataclass fields that are stored, and are among ``parameters``, only
+        if they differ from their default; a stored state without such a parameter has the default
     optional_fields : names of the fields that only states with optional parameters have
-    versions : the layouts that can be read, ascending; the last one is written, and other versions raise an error
+    versions : the versions of layouts that can be read, ascending; the last one is written. All others raise an error
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field is merged separately; False if `align` must convert several fields first
@@ -106,8 +106,8 @@ class State(ABC):
 
     @property
     def rank(self) -> int:
-        """The preference among several states from which a measure can be read. The state with the highest rank is
-        kept.
+        """The preference if a measure can be read from several states. A frame keeps the state with the highest
+        rank.
         """
         return 0
 
@@ -258,12 +258,12 @@ class State(ABC):
             For the same reasons as `reduce_values`.
         """
         n = values.groups.n
-        if len(values) <= _MOST_ROWS:
+        if len(values) <= _MAX_ROWS:
             fields = self.reduce_values(values)
             self._check_reduced(fields, n)
             return self.pack(fields, n)
-        starts = range(0, len(values), _MOST_ROWS)
-        parts = [self.reduce(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
+        starts = range(0, len(values), _MAX_ROWS)
+        parts = [self.reduce(values.slice(slice(start, start + _MAX_ROWS))) for start in starts]
         groups = Groups(np.tile(np.arange(n), len(parts)), n)
         return self.merge(mark_as_checked(pa.concat_arrays(parts)), groups).states
 
@@ -304,7 +304,7 @@ class State(ABC):
         """
         reading = reading or self
         is_checked = isinstance(states, CheckedStates)
-        column, is_named = (one_array(states.states), True) if is_checked else received(self, states, reading)
+        column, is_named = (one_array(states.states), True) if is_checked else validated_column(self, states, reading)
         check_groups(reading.name, groups)
         if len(column) != len(groups):
             raise ValueError(
@@ -348,8 +348,8 @@ class State(ABC):
     def is_current(self, states: pa.StructArray) -> bool:
         """Return whether all states have the layout of this release.
 
-        A merge converts states of earlier layouts to this one. If all states are current, `merge` returns a state that
-        is the only one of its group unchanged.
+        A merge converts states of earlier layouts to this one. If all states are current, and each group has exactly
+        one state, `merge` returns the states unchanged.
 
         Parameters
         ----------
@@ -413,18 +413,18 @@ class State(ABC):
             raise ValueError(
                 f"{reading.name}: subtract needs two columns of states of the same length and type; got {kinds}"
             )
-        left = self.row_counts(minuends) - self.row_counts(subtrahends)
-        refuse_where(left < 0, NOT_THERE)
-        remaining = np.flatnonzero(left)
-        emptied = np.flatnonzero(left == 0)
-        _check_equal(minuends.take(pa.array(emptied)), subtrahends.take(pa.array(emptied)), emptied)
+        remaining_counts = self.row_counts(minuends) - self.row_counts(subtrahends)
+        refuse_where(remaining_counts < 0, ROWS_NOT_IN_STATE)
+        nonempty = np.flatnonzero(remaining_counts)
+        empty = np.flatnonzero(remaining_counts == 0)
+        _check_equal(minuends.take(pa.array(empty)), subtrahends.take(pa.array(empty)), empty)
         differences = self._subtract_fields(
-            minuends.take(pa.array(remaining)), subtrahends.take(pa.array(remaining)), remaining
+            minuends.take(pa.array(nonempty)), subtrahends.take(pa.array(nonempty)), nonempty
         )
         zero = self.merge(minuends.slice(0, 0), Groups.of([], 1), reading=reading)
-        places = np.full(len(left), len(differences))
-        places[remaining] = np.arange(len(differences))
-        return pa.concat_arrays([differences, zero]).take(pa.array(places))
+        positions = np.full(len(remaining_counts), len(differences))
+        positions[nonempty] = np.arange(len(differences))
+        return pa.concat_arrays([differences, zero]).take(pa.array(positions))
 
     def row_counts(self, states: pa.StructArray) -> Whole:
         """Return the number of rows of each state.
@@ -448,13 +448,15 @@ class State(ABC):
         ``rows`` contains the row number of each state in the original column, for error messages.
         """
         try:
-            parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
+            fields = {
+                name: field.subtract(states.field(name), subtracted.field(name)) for name, field in self.fields.items()
+            }
         except CannotSubtract as error:
             raise CannotSubtract(int(rows[error.row]), error.reason) from None
-        differences = self.pack(parts, len(states))
+        differences = self.pack(fields, len(states))
         if not self.is_sound(differences):
-            first = next(i for i in range(len(differences)) if not self.is_sound(differences.slice(i, 1)))
-            raise CannotSubtract(int(rows[first]), NOT_THERE)
+            first_invalid = next(i for i in range(len(differences)) if not self.is_sound(differences.slice(i, 1)))
+            raise CannotSubtract(int(rows[first_invalid]), ROWS_NOT_IN_STATE)
         return differences
 
     def is_sound(self, states: pa.StructArray) -> bool:
@@ -611,7 +613,7 @@ def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) 
     """
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))
-        raise CannotSubtract(int(rows[first]), NOT_THERE)
+        raise CannotSubtract(int(rows[first]), ROWS_NOT_IN_STATE)
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import normalize
 from aggr.fields import Field
 from aggr.groups.groups import type_name
-from aggr.parameters import distinct
+from aggr.parameters import distinct_values
 
 FUNCTION, VERSION = "function", "version"  # the fields with the name of a state and the version of its layout
 
@@ -51,7 +51,7 @@ class CheckedStates:
 
 
 class Layout(Protocol):
-    """The parts of an `aggr.state.State` that the checks use."""
+    """The part of the interface of `aggr.state.State` that the checks use."""
 
     @property
     def name(self) -> str:
@@ -84,8 +84,8 @@ class Layout(Protocol):
 
 
 class Reading(Protocol):
-    """The parts of a function, or of a state without a function, that the checks use: its name in errors, and the
-    states that it accepts.
+    """The part of the interface of a function that the checks use: its name in errors, and the states that it accepts.
+    A state has these attributes as well.
     """
 
     @property
@@ -98,7 +98,7 @@ class Reading(Protocol):
 
 
 class FunctionOfStates(Reading, Protocol):
-    """The parts of a function that the checks use: those of `Reading`, and its own state."""
+    """The part of the interface of a function that `checked` uses: that of `Reading`, and the function's own state."""
 
     @property
     def own_state(self) -> Layout:
@@ -133,12 +133,12 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
     parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts other fields.
     """
     state = function.own_state
-    column, is_named = received(state, states, function)
+    column, is_named = validated_column(state, states, function)
     check_states(state, column.drop_null() if column.null_count else column, function, is_named, in_full=True)
     return CheckedStates(column)
 
 
-def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
+def validated_column(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
     """Return a column of states as one array, and whether all rows are known to have the name of ``state``.
 
     Raises ``TypeError`` if ``states`` is not an Arrow column, and `DamagedState` if offsets or indices in it are out of
@@ -220,7 +220,7 @@ def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():
-        if name != state.name and name not in [larger.name for larger in reading.reads]:
+        if name != state.name and name not in [state_in_reads.name for state_in_reads in reading.reads]:
             raise ValueError(f"these are states of {name}, not of {reading.name}; read them with {name}")
 
 
@@ -240,9 +240,9 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
             f"a {reader} state has version {numbers.max()}, and this release can read versions up to "
             f"{state.version}; upgrade tiltframe"
         )
-    if unread := set(np.unique(numbers).tolist()) - set(state.versions):
+    if unreadable := set(np.unique(numbers).tolist()) - set(state.versions):
         raise ValueError(
-            f"a {reader} state has version {min(unread)}, and this release can read only version "
+            f"a {reader} state has version {min(unreadable)}, and this release can read only version "
             f"{state.version}; roll up the rows again, or read the states with the release that wrote them"
         )
 
@@ -255,15 +255,15 @@ def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Arra
     if is_constant(column, expected):
         return
     try:
-        values = distinct(name, column, expected.type)
+        values = distinct_values(name, column, expected.type)
     except ValueError as error:
         raise ValueError(
             f"these are not states of {reader}: {error}; pass states that {reader} has reduced or merged"
         ) from None
-    for other in values:
-        if not same_bits(pa.repeat(other, 1), expected):
+    for value in values:
+        if not same_bits(pa.repeat(value, 1), expected):
             raise ValueError(
-                f"states of {reader} with {name}={shortened(str(other))} cannot be merged or read as "
+                f"states of {reader} with {name}={shortened(str(value))} cannot be merged or read as "
                 f"{name}={shortened(str(expected[0]))}; "
                 f"use the same {name} everywhere"
             )
@@ -277,10 +277,10 @@ def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[s
         is_stored = states.type.get_field_index(name) >= 0
         if is_stored == (name in parameters) or (is_stored and not len(states)):
             continue
-        other = shortened(str(states.field(name)[0])) if is_stored else getattr(type(state), name)
+        stored_value = shortened(str(states.field(name)[0])) if is_stored else getattr(type(state), name)
         raise ValueError(
-            f"states of {reader} with {name}={other} cannot be merged or read as {name}={state.parameter(name)}; "
-            f"use the same {name} everywhere"
+            f"states of {reader} with {name}={stored_value} cannot be merged or read as "
+            f"{name}={state.parameter(name)}; use the same {name} everywhere"
         )
 
 

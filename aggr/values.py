@@ -1,4 +1,5 @@
-"""Values: one column under one grouping, with quantities that are computed once and shared by several functions.
+"""Values: one column and the groups of its rows, with quantities that are computed once and shared by several
+functions.
 
 array     5  null  2  13          min, max, sum and a sketch of this column share these quantities: the column without
 groups    0  1     0  1           nulls, and the extremes and the exact sum of each group
@@ -24,7 +25,7 @@ from aggr.groups.numbers import Numbers, sum_by_group
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """One column under one grouping. The arrays are shared by several functions, so they are read-only.
+    """One column and the groups of its rows. The arrays are shared by several functions, so they are read-only.
 
     Parameters
     ----------
@@ -62,10 +63,10 @@ class Values:
         """The rows whose value is not null."""
         # Not a cached property: without nulls, the object would contain itself, and only the garbage collector, not
         # the reference count, would free it.
-        return self._valid if self.array.null_count else self
+        return self._without_nulls if self.array.null_count else self
 
     @cached_property
-    def _valid(self) -> Values:
+    def _without_nulls(self) -> Values:
         return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False))
 
     @cached_property
@@ -88,7 +89,7 @@ class Values:
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
-            # like `as_floats`, but from the parts that are already computed
+            # the result of `as_floats`, computed from the parts, which other functions may have computed already
             return Numbers(self.parts[0].array / 10.0**dtype.scale, self.groups)
         return Numbers(as_floats(self.array), self.groups)
 
@@ -99,17 +100,17 @@ class Values:
         Decimals and timestamps are represented by the number of their units: 150 for 1.50. Rows that are NaN or
         infinite have 0.
         """
-        return self._split[0]
+        return self._parts_and_flags[0]
 
     @property
     def special(self) -> NDArray[np.int8] | None:
         """Flags of the rows that are NaN or infinite, shape (rows,), or None if all rows are finite. In `parts`, rows
         with flags are 0.
         """
-        return self._split[1]
+        return self._parts_and_flags[1]
 
     @cached_property
-    def _split(self) -> tuple[list[Numbers], NDArray[np.int8] | None]:
+    def _parts_and_flags(self) -> tuple[list[Numbers], NDArray[np.int8] | None]:
         if not pa.types.is_floating(self.array.type):
             return [Numbers(part, self.groups) for part in exact_float_parts(self.array)], None
         if not len(self) or np.isfinite(self.floats.min_max).all():

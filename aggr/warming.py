@@ -23,29 +23,32 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 
     >>> folders = warm(["count"])
     """
-    chosen = [get(name)() for name in (names() if functions is None else functions)]
-    reduced = []
+    instances = [get(name)() for name in (names() if functions is None else functions)]
+    reduced_states = []
     for values in _samples():  # the first samples compile the loops that most jobs need; results are computed last
-        for function in chosen:
+        for function in instances:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_once():
-                    reduced.append((function, _states(function, _input(function, values))))
+                    reduced_states.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
                 continue  # The function rejects such values; hdr, for example, rejects negative numbers.
-    for function, states in reduced:
+    for function, states in reduced_states:
         with compile_at_once():
             function.finish(states)
     return cache_folders()
 
 
 def _samples() -> list[pa.Array]:
-    """Return arrays of numbers that together need every loop: floats and integers, of one sign and of both signs, and
-    close together and far apart.
+    """Return arrays of numbers that together need every loop: floats of one sign and of both signs, integers, and
+    numbers of similar and of very different magnitudes.
     """
-    near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
+    similar, distant = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     integers = np.arange(_ROWS)
-    return [pa.array(values) for values in (near, np.where(integers % 2, near, -near), far, integers, integers << 40)]
+    return [
+        pa.array(values)
+        for values in (similar, np.where(integers % 2, similar, -similar), distant, integers, integers << 40)
+    ]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:

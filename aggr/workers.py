@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The default number of threads is limited: more threads would only wait for the calling thread, which reads the items
 # and merges the results, and would need more memory.
-MOST_JOBS = 4
+MAX_JOBS = 4
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -37,14 +37,14 @@ def available_cores() -> int:
 
 
 def checked_jobs(jobs: int | None) -> int:
-    """Return a number of threads, by default one for each available core, but at most `MOST_JOBS`.
+    """Return a number of threads, by default one for each available core, but at most `MAX_JOBS`.
 
     Raise ``ValueError`` for a number below 1.
 
     >>> checked_jobs(3)
     3
     """
-    return min(available_cores(), MOST_JOBS) if jobs is None else checked_whole(jobs, "jobs", 1)
+    return min(available_cores(), MAX_JOBS) if jobs is None else checked_whole(jobs, "jobs", 1)
 
 
 class Workers:
@@ -73,29 +73,29 @@ class Workers:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Call ``function`` with each item in a thread, and yield the results in the order of the items.
 
-        At most ``jobs`` results are waiting or being computed. If several calls fail, the error of the first item among
-        them is raised. Items are fetched in the calling thread.
+        At most ``jobs`` calls are running, or have results that were not yielded yet. If several calls fail, the error
+        of the first of their items is raised. Items are fetched in the calling thread.
         """
         items = iter(items)
         if self.jobs == 1:
             yield from map(function, items)
             return
-        first = deque(islice(items, 2))
-        if len(first) < 2:
-            if first:
-                yield function(first.popleft())
+        first_items = deque(islice(items, 2))
+        if len(first_items) < 2:
+            if first_items:
+                yield function(first_items.popleft())
             return
-        pool = self._started()
-        calls: deque[Future[R]] = deque()
-        for item in chain(_drained(first), items):
-            if len(calls) == self.jobs:
-                yield calls.popleft().result()
-            calls.append(pool.submit(function, item))
+        pool = self._start_pool()
+        futures: deque[Future[R]] = deque()
+        for item in chain(_pop_items(first_items), items):
+            if len(futures) == self.jobs:
+                yield futures.popleft().result()
+            futures.append(pool.submit(function, item))
             del item  # an item may be large, so no reference to it is kept
-        while calls:
-            yield calls.popleft().result()
+        while futures:
+            yield futures.popleft().result()
 
-    def _started(self) -> ThreadPoolExecutor:
+    def _start_pool(self) -> ThreadPoolExecutor:
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -103,7 +103,7 @@ class Workers:
         return self._pool
 
 
-def _drained(items: deque[T]) -> Iterator[T]:
+def _pop_items(items: deque[T]) -> Iterator[T]:
     """Yield items, and remove them from ``items``, so that no reference to them remains."""
     while items:
         yield items.popleft()

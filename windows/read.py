@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from aggr.arguments import shown
-from aggr.call_text import read_as, read_call, split
+from aggr.call_text import evaluate_call, read_call, split
 from aggr.duration import UNITS
 from windows.contract import TimeWindow
 from windows.kinds.tumbling import window
@@ -45,7 +45,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
     timezone = check_timezone(timezone)
-    call = read_call(text, name_alone=True)
+    call = read_call(text, allows_bare_name=True)
     if hasattr(text, "ranges"):
         raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
@@ -53,7 +53,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     makers: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
     example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
     fixed = {"timezone": timezone}
-    return read_as(makers, text, "a window", example, fixed=fixed, name_alone=True)
+    return evaluate_call(makers, text, "a window", example, fixed_arguments=fixed, allows_bare_name=True)
 
 
 def text_of(window: TimeWindow) -> str:

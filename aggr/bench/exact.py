@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.asked_quantiles import label
 from aggr.bench.exact_statistics import STATISTICS, statistic
 from aggr.function import Function
 from aggr.measure import Measure
+from aggr.quantile_parameters import quantile_label
 from aggr.values import Values
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -206,7 +206,7 @@ def _exact_quantiles(function: Function, values: pa.Array) -> Ranges:
     ranges = {}
     for quantile in quantiles:
         place = quantile * (len(ordered) - 1)
-        ranges[label(quantile)] = float(ordered[math.floor(place)]), float(ordered[math.ceil(place)])
+        ranges[quantile_label(quantile)] = float(ordered[math.floor(place)]), float(ordered[math.ceil(place)])
     return ranges
 
 

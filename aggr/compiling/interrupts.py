@@ -10,13 +10,13 @@ from types import FrameType
 
 
 @contextmanager
-def hold_interrupts() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Defer the KeyboardInterrupt of Ctrl-C until the end of the block.
 
     LLVM calls back into Python while it compiles. An exception in such a callback is only printed, so without this
     function the program would ignore Ctrl-C and continue.
 
-    >>> with hold_interrupts():
+    >>> with defer_interrupts():
     ...     pass
     """
     handler = signal.getsignal(signal.SIGINT)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from aggr.compiling.interrupts import hold_interrupts
+from aggr.compiling.interrupts import defer_interrupts
 from aggr.compiling.notice import waiting_for_compiler
 
 LOCK_SUFFIX = ".compiling.lock"
@@ -174,7 +174,7 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
     dispatcher._cache = _Cache(dispatcher._cache, f"{source.stem}{LOCK_SUFFIX}")
 
     def compile_in_turn(signature: Any) -> Any:
-        with hold_interrupts(), global_compiler_lock:
+        with defer_interrupts(), global_compiler_lock:
             if not _turn.depth:
                 _turn.pause_collector()
             _turn.depth += 1

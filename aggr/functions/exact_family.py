@@ -27,7 +27,7 @@ from aggr.exact.possible_sums import all_possible, schwarz_holds
 from aggr.exact.row_sums import sum_monomials, sum_powers, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
-from aggr.function import Function, restore_readable
+from aggr.function import Function, reset_is_always_readable
 from aggr.groups.groups import Groups
 from aggr.input_types import SUMMABLE, InputTypes
 from aggr.state import State
@@ -200,7 +200,7 @@ class ExactSums(Function):
         weights and ``own_state`` has a sum of a product of several inputs.
         """
         super().__init_subclass__(**kwargs)
-        restore_readable(cls, "result")
+        reset_is_always_readable(cls, "result")
         if isinstance(cls.__dict__.get("own_state"), SumsState):
             _check_inputs(cls)
 

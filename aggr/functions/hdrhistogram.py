@@ -19,7 +19,6 @@ from aggr.arguments import checked_whole
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled
@@ -42,7 +41,8 @@ from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
-from aggr.quantile_methods import HDR_HISTOGRAM, between, check_method, interpolates, stacked_ranks
+from aggr.quantile_methods import HDR_HISTOGRAM, check_method, interpolate, interpolates, stacked_ranks
+from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
 from aggr.values import Values
 
 _FRACTION = "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to count values in multiples of that unit"
@@ -382,7 +382,7 @@ class Hdr(Function):
     hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
     """
 
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    quantiles: tuple[float, ...] = field(default=DEFAULT_QUANTILES, metadata={"accepts": "Sequence[float] | float"})
     digits: int = 3
     unit: float | None = None
     method: str = field(default=HDR_HISTOGRAM, kw_only=True)
@@ -447,7 +447,7 @@ class Hdr(Function):
             "mean": pa.array(mean, mask=~present),
             "stdev": pa.array(np.sqrt(variance), mask=~present),
             "var": pa.array(variance, mask=~present),
-            "quantiles": record(self.quantiles, quantiles, dtype),
+            "quantiles": quantile_struct(self.quantiles, quantiles, dtype),
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
@@ -457,7 +457,7 @@ class Hdr(Function):
 
 def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:
     below, above = (pc.fill_null(values, 0).to_numpy().astype(np.float64) for values in (low, high))
-    return pa.array(between(below, above, shares), mask=mask)
+    return pa.array(interpolate(below, above, shares), mask=mask)
 
 
 def _whole_numbers(values: pa.Array) -> Whole:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.exact.number_columns import NEGATIVE, POSITIVE, scale_of, with_special
 from aggr.exact.scaled_sums import read_scaled, with_places
 from aggr.fields import COUNT, GREATEST, LEAST, SCALED, Field
@@ -29,7 +28,8 @@ from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
-from aggr.quantile_methods import LOWER, between, check_method, interpolates, stacked_ranks
+from aggr.quantile_methods import LOWER, check_method, interpolate, interpolates, stacked_ranks
+from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
 from aggr.values import Values
 
 COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
@@ -138,7 +138,7 @@ class SketchState(BucketState):
 class SignedSketch(Function):
     """A sketch of positive and negative numbers, with exact count, sum, min, max, mean."""
 
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    quantiles: tuple[float, ...] = field(default=DEFAULT_QUANTILES, metadata={"accepts": "Sequence[float] | float"})
     method: str = field(default=LOWER, kw_only=True)
 
     takes = NUMBERS.described("A column of integers, floats or decimals, of either sign.")
@@ -171,7 +171,7 @@ class SignedSketch(Function):
             "max": states.field("max"),
             "mean": pa.array(means, mask=~present),
             **self._more(states),
-            "quantiles": record(self.quantiles, self._quantiles(states, parts), pa.float64()),
+            "quantiles": quantile_struct(self.quantiles, self._quantiles(states, parts), pa.float64()),
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
@@ -182,7 +182,7 @@ class SignedSketch(Function):
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
         values = self._at_ranks(states, parts, low)
         if interpolates(self.method):
-            values = between(values, self._at_ranks(states, parts, high), shares)
+            values = interpolate(values, self._at_ranks(states, parts, high), shares)
         place, empty = np.argsort(order), counts == 0
         return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
 

@@ -12,7 +12,6 @@ from aggr.arguments import checked_whole
 from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
-from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import Function
@@ -23,7 +22,8 @@ from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.input_types import ORDERED
-from aggr.quantile_methods import LOWER, between, check_method, interpolates, ranks_of
+from aggr.quantile_methods import LOWER, check_method, interpolate, interpolates, ranks_of
+from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
 from aggr.state import State
 from aggr.values import Values
 
@@ -187,7 +187,7 @@ class ExactQuantiles(Counted):
     exact_quantiles('rating', quantiles=[0.5])
     """
 
-    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+    quantiles: tuple[float, ...] = field(default=DEFAULT_QUANTILES, metadata={"accepts": "Sequence[float] | float"})
     max: int = DEFAULT_MAX
     method: str = field(default=LOWER, kw_only=True)
     beyond: str = field(default=ERROR, kw_only=True)
@@ -229,9 +229,9 @@ class ExactQuantiles(Counted):
             result = at(low)
             if is_between:
                 below, above = (pc.fill_null(column, 0.0).to_numpy() for column in (result, at(high)))
-                result = pa.array(between(below, above, shares), mask=totals == 0)
+                result = pa.array(interpolate(below, above, shares), mask=totals == 0)
             results.append(result)
-        return record(self.quantiles, results, values.type)
+        return quantile_struct(self.quantiles, results, values.type)
 
 
 def most_frequent_first(counts: Whole, owners: Groups) -> Ids:

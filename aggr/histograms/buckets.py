@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
-from aggr.fields import NOT_THERE, Field, refuse_where
+from aggr.fields import ROWS_NOT_IN_STATE, Field, refuse_where
 from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import TOO_MANY_VALUES
 from aggr.histograms.column import (
@@ -176,7 +176,7 @@ class Buckets(Field):
             np.concatenate([minuend.keys, subtrahend.keys]),
             np.concatenate([minuend.counts, -subtrahend.counts]),
         )
-        refuse_where(counts < 0, NOT_THERE, ids)
+        refuse_where(counts < 0, ROWS_NOT_IN_STATE, ids)
         left = counts > 0
         return Histograms(np.bincount(ids[left], minlength=len(column)), keys[left], counts[left]).to_arrow()
 

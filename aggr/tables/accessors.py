@@ -22,13 +22,13 @@ from aggr.accessor import AccessorMethod, accessor_methods
 from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
-from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE, Sketches
 from aggr.function import Function
 from aggr.functions.approx_count_distinct import HashesState
 from aggr.functions.count import Count
 from aggr.functions.moments import Avg, Stdev
 from aggr.histograms.bucket_state import BucketState
+from aggr.quantile_parameters import check_quantiles
 from aggr.registry import get, names
 from aggr.state_checks import checked
 from aggr.tables.identify import function_of

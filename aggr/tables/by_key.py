@@ -25,7 +25,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, one_array
 from aggr.errors import with_text
-from aggr.fields import NOT_THERE, CannotSubtract
+from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract
 from aggr.function import Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
@@ -288,7 +288,7 @@ def subtract_by(
     at = place[groups.ids[states.num_rows :]]
     if (at < 0).any():
         row = int(np.argmax(at < 0))
-        raise CannotSubtract(row, NOT_THERE, f"the state at {_row_text(subtracted.select(keys), row)}")
+        raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the state at {_row_text(subtracted.select(keys), row)}")
     empty, after = np.ones(len(at), np.bool_), np.arange(states.num_rows)
     after[at] = states.num_rows + np.arange(len(at))
     for name, function in functions.items():

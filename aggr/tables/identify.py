@@ -10,7 +10,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.groups.groups import type_name
-from aggr.parameters import distinct, frozen
+from aggr.parameters import distinct_values, frozen
 from aggr.registry import functions, get, names
 from aggr.state_checks import FUNCTION, VERSION, checked
 
@@ -37,7 +37,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     state = function().own_state
     optional = {name: t for name, t in state.optional_parameters.items() if states.type.get_field_index(name) >= 0}
     types = {**state.parameters, **optional}
-    parameters = {name: distinct(name, rows.field(name), dtype).to_pylist() for name, dtype in types.items()}
+    parameters = {name: distinct_values(name, rows.field(name), dtype).to_pylist() for name, dtype in types.items()}
     for name, values in parameters.items():
         if len(values) > 1:
             raise ValueError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from aggr.compiling.interrupts import hold_interrupts
+from aggr.compiling.interrupts import defer_interrupts
 from spark_udaf.plan.class_archive import java_options
 from spark_udaf.plan.engine import engine_of
 from spark_udaf.versions.java_objects import scheduler_of
@@ -155,7 +155,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
     Workers on this machine run the same Python as this process, unless ``PYSPARK_PYTHON`` names another one. PySpark's
     default, ``python3``, lacks this library if its environment is not activated.
     """
-    with hold_interrupts():
+    with defer_interrupts():
         spark = builder.getOrCreate()
     scheduler = scheduler_of(spark)
     if scheduler is not None and scheduler.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:

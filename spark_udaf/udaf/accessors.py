@@ -12,9 +12,9 @@ from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
 from aggr import ApproxCountDistinct
-from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
+from aggr.quantile_parameters import check_quantiles
 from aggr.registry import get
 from aggr.tables import accessors, set_operations
 from spark_udaf.udaf.aggregate_function import error_label

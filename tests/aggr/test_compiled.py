@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from aggr.compiling import notice
-from aggr.compiling.interrupts import hold_interrupts
+from aggr.compiling.interrupts import defer_interrupts
 from aggr.compiling.jit import compiled
 from aggr.compiling.notice import announce_compiling
 
@@ -64,11 +64,11 @@ def test_a_handler_that_is_set_while_ctrl_c_waits_stays():
     """As Spark's, which cancels its jobs."""
     before = signal.getsignal(signal.SIGINT)
     try:
-        with hold_interrupts():
+        with defer_interrupts():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         signal.signal(signal.SIGINT, before)
-        with hold_interrupts():
+        with defer_interrupts():
             pass
         assert signal.getsignal(signal.SIGINT) is before
     finally:

@@ -402,7 +402,7 @@ def test_accessors_that_could_not_be_called_are_refused_at_registration():
     def within(self: Function, states: pa.StructArray, low: float, high: float) -> pa.Array: ...
     def among(self: Function, states: pa.StructArray, *values: float) -> pa.Array: ...
 
-    with pytest.raises(ValueError, match="accessor 'state'; choose another name than state, merge, finish, list"):
+    with pytest.raises(ValueError, match="accessor 'state'; choose a name other than state, merge, finish, list"):
         aggr.register(_with_accessor(state))
     with pytest.raises(ValueError, match=r"'within' of Named has 2 parameters after the states: low.*, high"):
         aggr.register(_with_accessor(within))

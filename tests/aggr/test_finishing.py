@@ -11,10 +11,10 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.asked_quantiles import percentile
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import LogarithmicMapping
 from aggr.histograms.reading import Packed
+from aggr.quantile_parameters import percentile
 
 QUANTILES = (0.999, 0.0, 0.5, 0.25, 1.0)  # in no order
 

@@ -21,7 +21,7 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.fields import ADD, GREATEST
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.parameters import described, read
+from aggr.parameters import describe_parameter, restore_parameter
 from aggr.state import State
 from aggr.tables.accessors import count
 from aggr.tables.identify import function_of
@@ -273,6 +273,6 @@ def test_a_default_that_is_made_anew_is_a_default():
 
 
 def test_what_cannot_be_described_is_refused():
-    assert read(described((1, {"a": b"\1"}, np.float64(0.5)))) == (1, {"a": b"\1"}, 0.5)
+    assert restore_parameter(describe_parameter((1, {"a": b"\1"}, np.float64(0.5)))) == (1, {"a": b"\1"}, 0.5)
     with pytest.raises(ValueError, match="which cannot be stored"):
-        described({1, 2})
+        describe_parameter({1, 2})

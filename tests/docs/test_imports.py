@@ -83,7 +83,7 @@ LAYERS = [
         "aggr.excluded_counts",
         "aggr.fields",
         "aggr.parameters",
-        "aggr.asked_quantiles",
+        "aggr.quantile_parameters",
         "aggr.quantile_methods",
         "aggr.input_types",
         "aggr.state_checks",

@@ -408,7 +408,7 @@ def test_new_measures_of_several_inputs_are_options(local):
     measures = {name: STORE_FRAME.measures[name] for name in ("peak", "mean", "first")}
     options = to_options(local.uri, Query("1h", measures=measures), None)
     assert from_options(options)[0].plan.measures == {name: (name, measure) for name, measure in measures.items()}
-    with pytest.raises(ValueError, match="a described arg_max cannot have the part 'weight'; there are function"):
+    with pytest.raises(ValueError, match="the description of arg_max cannot have the key 'weight'; there are function"):
         from_options(options | {"measures": '{"q": {"function": "arg_max", "column": "word", "weight": "i"}}'})
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.fields import NOT_THERE, CannotSubtract
+from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract
 from aggr.state_checks import arrow_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError
@@ -164,7 +164,7 @@ def subtract_by(rows: pa.Table, removed: pa.Table, by: Iterable[str], functions:
     missing = Counter(tokens_of(removed)) - Counter(tokens_of(rows))
     if missing:
         row = tokens_of(removed).index(next(iter(missing)))
-        raise CannotSubtract(row, NOT_THERE, f"{missing}")
+        raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"{missing}")
     return rows.filter(pa.array([token not in set(tokens_of(removed)) for token in tokens_of(rows)], pa.bool_()))
 
 
@@ -616,7 +616,7 @@ class World:
         try:
             self.works(actor, work)
         except CannotSubtract as error:
-            assert "not there" in str(error) or NOT_THERE in str(error), error  # noqa: PT017
+            assert "not there" in str(error) or ROWS_NOT_IN_STATE in str(error), error  # noqa: PT017
 
     def fill_past(self, actor):
         """Backfill two ranges, with a plan that is recorded."""

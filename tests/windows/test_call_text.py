@@ -125,7 +125,7 @@ def test_values_read_back(draw):
     for _ in range(TRIALS * 5):
         values = {name: value(draw) for name in draw.sample(("a", "having", "x_1"), draw.randrange(4))}
         text = write_call("call", values)
-        call = read_call(text, name_alone=True)
+        call = read_call(text, allows_bare_name=True)
         assert call is not None, text
         assert {key: read_value(argument) for key, argument in call.arguments} == values, text
         parts = [value(draw) for _ in range(draw.randrange(1, 4))]

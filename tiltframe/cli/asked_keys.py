@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aggr.arguments import shown
-from aggr.call_text import read_as
+from aggr.call_text import evaluate_call
 from tiltframe.store import key_kinds
 
 
@@ -37,4 +37,4 @@ def _read_derived(call: str) -> Any:
         raise ValueError(f"cannot read {shown(call)} as a key; write the name of a key of the frame")
     what = " or ".join(f"a {word}" for word in kinds)
     example = " or ".join(kind.text for kind in kinds.values())
-    return read_as({word: kind.make for word, kind in kinds.items()}, call, what, example)
+    return evaluate_call({word: kind.make for word, kind in kinds.items()}, call, what, example)

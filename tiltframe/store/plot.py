@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from aggr import Measure
 from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import is_number, one_array
-from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
 from aggr.python_objects import python_objects
+from aggr.quantile_parameters import check_quantiles
 from aggr.tables.by_key import key_column
 from aggr.time_zones import zone_of
 from tiltframe.instants import instants_of

@@ -9,7 +9,7 @@ from typing import Any
 import aggr
 from aggr import Measure, sql
 from aggr.arguments import shortened, shown
-from aggr.call_text import bound, read_call, read_mapping, read_value
+from aggr.call_text import bind_call, read_call, read_mapping, read_value
 from aggr.function import column_keywords
 from aggr.tables.result_expressions import is_expression
 
@@ -40,7 +40,7 @@ def measure_from(text: str) -> Measure:
         value, calls = read_value(argument), read_mapping(argument)
         return {name: measure_from(inner) for name, inner in calls.items()} if calls and value == argument else value
 
-    measure = bound(call, maker, text, "a measure", value=value)
+    measure = bind_call(call, maker, text, "a measure", parse_value=value)
     try:
         return measure()
     except (TypeError, ValueError) as error:
@@ -108,7 +108,7 @@ def _is_expression(text: str) -> bool:
     """Return whether a text is an expression over results. Return False for the name of a function of `aggr`, and for
     calls of such a function.
     """
-    call = read_call(text, name_alone=True)
+    call = read_call(text, allows_bare_name=True)
     if call is not None:
         with suppress(aggr.UnknownFunction):
             aggr.get(call.name)

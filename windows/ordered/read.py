@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from aggr.arguments import shown
-from aggr.call_text import read_as, read_call
+from aggr.call_text import evaluate_call, read_call
 from windows.contract import TimeWindow
 from windows.ordered.contract import OrderedWindow
 from windows.ordered.kinds.count import count, weighted_count
@@ -48,7 +48,7 @@ def read_ordered(text: str) -> OrderedWindow:
     """
     call = read_call(text)
     makers: Mapping[str, Callable[..., OrderedWindow]] = kinds(OrderedWindow, call.name if call else "")
-    return read_as(makers, text, "an ordered window", _EXAMPLE, inner=read_tick)
+    return evaluate_call(makers, text, "an ordered window", _EXAMPLE, parse_inner_call=read_tick)
 
 
 def read_tick(text: str) -> Tick:
@@ -73,7 +73,7 @@ def read_tick(text: str) -> Tick:
     >>> str(read_tick("daily(UTC)"))
     "daily('UTC')"
     """
-    return read_as(
+    return evaluate_call(
         TICKS,
         text,
         "a tick",

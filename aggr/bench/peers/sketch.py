@@ -134,4 +134,4 @@ class SketchPeer(Peer):
 
     @cached_property  # read once, because `build` is called once per group
     def _call(self) -> Call | None:
-        return read_call(self.expression, name_alone=True)
+        return read_call(self.expression, allows_bare_name=True)

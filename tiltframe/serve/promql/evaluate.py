@@ -11,8 +11,8 @@ import numpy as np
 import promql_parser
 from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, ParenExpr, SubqueryExpr, UnaryExpr
 
-from aggr.asked_quantiles import label
 from aggr.extend.arguments import shown
+from aggr.quantile_parameters import quantile_label
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Scalar, States, Vector
 from tiltframe.serve.promql.function_table import (
@@ -166,9 +166,9 @@ def _summary(states: States, matchers: list[Matcher]) -> Vector:
     """
     parts = [Vector.empty(states.moments)]
     for q in vars(states.reader)["quantiles"]:
-        if all(matcher.takes(label(q)) for matcher in matchers):
+        if all(matcher.takes(quantile_label(q)) for matcher in matchers):
             values = quantile_of(states, q).values()  # type: ignore[operator]
-            parts.append(replace(values, series=[{**labels, QUANTILE: label(q)} for labels in values.series]))
+            parts.append(replace(values, series=[{**labels, QUANTILE: quantile_label(q)} for labels in values.series]))
     series = [labels for part in parts for labels in part.series]
     return Vector(series, np.concatenate([p.values for p in parts]), np.concatenate([p.present for p in parts]))
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import Avg, Sum
-from aggr.asked_quantiles import label
 from aggr.extend import Function, Groups
+from aggr.quantile_parameters import quantile_label
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
@@ -101,7 +101,7 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
     """
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
-        return states.read_by(reader, ("quantiles", label(quantile)), GAUGE)
+        return states.read_by(reader, ("quantiles", quantile_label(quantile)), GAUGE)
     beyond = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
     return Vector(states.series, np.full(states.present().shape, beyond), states.present())
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.fields import NOT_THERE, CannotSubtract
+from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract
 from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
@@ -175,7 +175,7 @@ def _write_without(
             transaction.write(level, remaining)
     if not is_there.all():
         row = int(np.argmin(is_there))
-        raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")
+        raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the window of {level.name} at {as_text(int(starts[row]))}")
 
 
 def retract(

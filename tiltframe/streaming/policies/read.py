@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from aggr.call_text import read_as
+from aggr.call_text import evaluate_call
 from aggr.entry_points import load
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
@@ -123,4 +123,4 @@ def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, e
 
         policies = [load(point) for point in entry_points(group=GROUP, name=name)]
         family |= {kind.name: kind for kind in policies if issubclass(kind, base)}
-    return read_as(family, text, what, f"one of {', '.join(family)}, such as {example}", name_alone=True)
+    return evaluate_call(family, text, what, f"one of {', '.join(family)}, such as {example}", allows_bare_name=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrays import Floats, Whole
 
-DEFAULT = (0.5, 0.9, 0.99)
+DEFAULT_QUANTILES = (0.5, 0.9, 0.99)
 
 
 def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ...]:
@@ -45,18 +45,18 @@ def _as_number(quantile: Any) -> Any:
     return quantile
 
 
-def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
+def quantile_struct(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
     """Return a struct column with one field of type ``dtype`` per quantile. ``results`` has a column per quantile.
 
     The fields are named by the shortest texts of the quantiles: ``0.5``, ``0.99``, ``1``.
     """
-    return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
+    return pa.StructArray.from_arrays(results, fields=[pa.field(quantile_label(q), dtype) for q in quantiles])
 
 
-def label(q: float) -> str:
+def quantile_label(q: float) -> str:
     """Return the shortest text that parses to the same quantile.
 
-    >>> label(0.999), label(1.0)
+    >>> quantile_label(0.999), quantile_label(1.0)
     ('0.999', '1')
     """
     return repr(q).removesuffix(".0")
@@ -67,14 +67,14 @@ def percentile(q: float) -> float:
     return float(Decimal(repr(q)) * 100)
 
 
-def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
+def cap_ranks(ranks: Floats, counts: Whole) -> Whole:
     """Return ranks as whole numbers of at most ``counts - 1``, shape (n,). Ranks are counted from 0.
 
     Without this limit, a rank could exceed the last rank, ``counts - 1``, because doubles round some large ranks up.
 
-    >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
+    >>> cap_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])
     """
     last = np.maximum(counts - 1, 0)
-    beyond = ranks >= last
-    return np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
+    is_too_large = ranks >= last
+    return np.where(is_too_large, last, np.where(is_too_large, 0.0, ranks).astype(np.int64))
