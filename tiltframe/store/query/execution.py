@@ -30,6 +30,7 @@ from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, by_windows, 
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import (
+    empty_measures,
     finish,
     finish_measures,
     latest_of_keys,
@@ -287,11 +288,11 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
     """Return the schema of the results of a query. Nothing is read. Raise ``ValueError`` if a condition, an order or an
     expression of the query cannot be computed from results with their types.
     """
-    states = regroup(manifest.schema.empty_table(), plan, (0, 0))
-    nothing = finish(states, plan, 0, 0)
+    measures = empty_measures(manifest.schema, plan)
+    results = with_expressions_of(measures, plan, 0, 0)
     if query.fill:
-        nothing = fill_values(nothing, states, plan, query.fill)
-    return next(present(iter([nothing]), query, plan.timezone)).schema
+        results = fill_values(results, measures, plan, query.fill)
+    return next(present(iter([results]), query, plan.timezone)).schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -81,6 +82,9 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | N
     """
     rows_at_once = ROWS_AT_ONCE if rows_at_once is None else rows_at_once
     if not part_ranges:
+        return
+    if _rows(part_ranges) <= rows_at_once:
+        yield sorted(part_ranges, key=itemgetter(1))
         return
     bucket = bucket_of(level)
     touched = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)

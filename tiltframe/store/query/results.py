@@ -19,7 +19,7 @@ from aggr.groups.groups import group_by
 from aggr.neighbours import Neighbours
 from aggr.sql.inputs import values_in
 from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
-from aggr.tables.by_key import finish_by, key_column, merge_by
+from aggr.tables.by_key import finish_by, key_column, key_type, merge_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.result_expressions import with_expressions
 from aggr.tables.result_names import result_values, results_where
@@ -37,6 +37,16 @@ from windows.timezone import Instants
 MOST_ROWS = 10_000_000
 
 
+def select_rows(rows: pa.Table, plan: QueryPlan) -> pa.Table:
+    """Return the rows of states that meet the condition of a plan, with a column for each key of its results."""
+    if plan.where is not None:
+        rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
+    for name in plan.key_fields:
+        rows = rows.append_column(name, values_in(name, rows, plan.timezone))
+    derived = {name: key.keys_of(rows, name, plan.now) for name, key in plan.derived_keys.items()}
+    return pa.table({name: rows.column(name) for name in rows.column_names} | derived)
+
+
 def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge rows of states of a level into the windows and keys of a plan. Return a table with window_start,
     window_end, keys and states.
@@ -45,12 +55,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     microseconds UTC. Other plans ignore ``span``. Raise ``ValueError`` if overlapping windows would need more than
     `MOST_ROWS` rows.
     """
-    if plan.where is not None:
-        rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
-    for name in plan.key_fields:
-        rows = rows.append_column(name, values_in(name, rows, plan.timezone))
-    derived = {name: key.keys_of(rows, name, plan.now) for name, key in plan.derived_keys.items()}
-    rows = pa.table({name: rows.column(name) for name in rows.column_names} | derived)
+    rows = select_rows(rows, plan)
     if plan.whole:
         starts, window_ends = (np.full(rows.num_rows, at) for at in span)
         return merge_windows(rows, starts, window_ends, plan)
@@ -118,6 +123,18 @@ def finish_measures(
     ``neighbours`` has the points next to each window for the measures that are read up to the edges of windows.
     """
     return finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
+
+
+def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
+    """Return a table without rows, in the form in which `finish_measures` returns results. ``stored`` is the schema of
+    the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed for its types.
+    """
+    keys = select_rows(stored.empty_table(), plan).schema
+    fields = [pa.field(START, INSTANT), pa.field(END, INSTANT)]
+    fields += [pa.field(name, key_type(keys.field(name).type)) for name in plan.keys]
+    for name, (column, measure) in plan.measures.items():
+        fields.append(pa.field(name, measure.function.result_type(stored.field(column).type)))
+    return pa.schema(fields).empty_table()
 
 
 def with_expressions_of(finished: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
