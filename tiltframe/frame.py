@@ -15,8 +15,9 @@ import pyarrow as pa
 from aggr import Measure, UnknownFunction, from_description
 from aggr.arguments import checked_list, checked_mapping, checked_name, checked_type, nearest, shortened, shown
 from aggr.arrow.normalize import normalized_type
+from aggr.remembered import remembered
 from aggr.state_checks import checked
-from aggr.tables.by_key import check_rows, columns_read, states_fields
+from aggr.tables.by_key import check_rows, columns_read, columns_reduced, states_fields
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
 from aggr.tables.result_expressions import in_order, split_results, with_expressions
@@ -208,9 +209,29 @@ class TiltFrame:
         ValueError
             If a column is missing, or if a text names a column and is also an expression of other columns.
         """
+        return self._columns_read(tuple(names))
+
+    @remembered
+    def _columns_read(self, names: tuple[str, ...]) -> tuple[str, ...]:
         if self.time not in names:
             raise ValueError(f"the data has no column {shown(self.time)}; {nearest(self.time, names)}")
         return tuple(dict.fromkeys([self.time, *columns_read(self.keyed_by, self.states, names)]))
+
+    @remembered
+    def columns_to_reduce(self, names: tuple[str, ...]) -> frozenset[str]:
+        """Return the names of the columns that are read while rows are reduced. Columns that only keys read are left
+        out, because keys are computed before the rows are reduced.
+
+        Parameters
+        ----------
+        names : tuple of str
+            The columns of the rows.
+
+        Returns
+        -------
+        frozenset of str
+        """
+        return frozenset([self.time, *columns_reduced(self.keyed_by, self.states, names)])
 
     def may_read(self) -> tuple[str, ...]:
         """Return the names of all columns that the frame might read, for data whose columns are not known yet.
@@ -252,7 +273,7 @@ class TiltFrame:
         parts["states"] = {column.name: provenance.describe_states(column) for column in self.states}
         return pa.field(LEVEL, pa.string(), metadata=provenance.with_provenance(parts))
 
-    @property
+    @cached_property
     def states_columns(self) -> tuple[str, ...]:
         """The names of all columns of a table of states: level, window_start, window_end, the keys, the columns of
         states.
@@ -321,6 +342,10 @@ class TiltFrame:
             If a column is missing, or a condition or expression cannot be evaluated for the types of its columns.
         """
         checked_type(schema, pa.Schema, "the schema of data")
+        self._check(schema.remove_metadata())  # pandas adds metadata, which older versions of pyarrow cannot hash
+
+    @remembered
+    def _check(self, schema: pa.Schema) -> None:
         check_rows(schema, self.keyed_by, self.states, time=INSTANT, more=[self.time])
         kind = schema.field(self.time).type
         if pa.types.is_timestamp(kind) and kind.tz is None:
@@ -448,7 +473,12 @@ class TiltFrame:
         """
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
-        return next(column.name for column in self.states if measure in column.serves)
+        return self.state_columns[measure]
+
+    @cached_property
+    def state_columns(self) -> Mapping[str, str]:
+        """For each measure, by name, the name of the column of states from which it is computed."""
+        return {measure: column.name for column in self.states for measure in column.serves}
 
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
         """Raise an error if a schema is not the schema of states of this frame.

@@ -15,7 +15,7 @@ import pyarrow as pa
 from aggr.groups.groups import group_by
 from aggr.state_checks import mark_as_checked
 from aggr.tables import partial_aggregation
-from aggr.tables.by_key import columns_reduced, reduce_by
+from aggr.tables.by_key import reduce_by
 from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
@@ -57,13 +57,9 @@ def adaptive_states(
     Rows are not reduced if ``adaptive`` is true and their batch has almost as many groups as rows, as in
     `aggr.tables.partial_aggregation.adaptive_states`.
     """
-    checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
-        schema = table.schema.remove_metadata()  # pandas adds metadata, which older versions of pyarrow cannot hash
-        if schema not in checked:
-            frame.check(schema)
-            checked.add(schema)
+        frame.check(table.schema)
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:
@@ -97,19 +93,13 @@ def reduce_rows(
     ``times`` and ``placed`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the rows.
     ``placed`` replaces them only for the choice of windows; functions such as `aggr.first` still read the event times.
     """
-    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
+    needed = frame.columns_to_reduce(tuple(rows.column_names))
+    rows, places, keys = keyed(rows, frame.keyed_by, needed, frame.timezone)
     if times is None:
         times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     elif places is not None:
         times, placed = times[places], None if placed is None else placed[places]
     return reduce_keyed(rows, keys, frame, times=times, placed=placed)
-
-
-def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Return the names of the columns that are read while rows are reduced. Columns that only keys read are left out,
-    because keys are computed before the rows are reduced.
-    """
-    return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 
 def reduce_keyed(

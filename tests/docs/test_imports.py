@@ -68,6 +68,7 @@ LAYERS = [
         "aggr.duration",
         "aggr.entry_points",
         "aggr.extras",
+        "aggr.remembered",
         "aggr.skipped_pandas",
         "aggr.time_zones",
     ],

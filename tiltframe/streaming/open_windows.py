@@ -31,7 +31,7 @@ from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
 from tiltframe.parameter_names import parameter
 from tiltframe.ranges import LAST
-from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
+from tiltframe.reducing import reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
 from tiltframe.streaming.added_levels import reason_against, with_added_levels
 from tiltframe.streaming.ahead import check_ahead, read_ahead
@@ -603,7 +603,7 @@ class OpenWindows:
             return reduce_rows(rows, self.partial_frame, times, placed), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
         level = self._levels[0] if self._levels else self._no_windows(window, to_window_table(none, self._rules))
-        needed = columns_to_reduce(rows, self.partial_frame)
+        needed = self.partial_frame.columns_to_reduce(tuple(rows.column_names))
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
         joins = self._accepted_rows(level, keys, assigned.starts[owners], assigned.ends[owners])

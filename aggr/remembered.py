@@ -1,0 +1,49 @@
+"""remembered: methods of immutable objects that remember their last results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+_RESULTS = 64  # the number of results that a method remembers
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class remembered(Generic[T, P, R]):
+    """Make a method of an immutable object remember its last results, by its arguments, which must be hashable.
+
+    Errors are not remembered. Each object has results of its own, in its ``__dict__``, like `functools.cached_property`.
+
+    >>> class Doubling:
+    ...     @remembered
+    ...     def double(self, x):
+    ...         print("computed")
+    ...         return 2 * x
+    >>> doubling = Doubling()
+    >>> doubling.double(3), doubling.double(3)
+    computed
+    (6, 6)
+    """
+
+    def __init__(self, method: Callable[Concatenate[T, P], R]) -> None:
+        """Set the method whose results are remembered."""
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type[T]) -> Self: ...
+
+    @overload
+    def __get__(self, instance: T, owner: type[T]) -> Callable[P, R]: ...
+
+    def __get__(self, instance: T | None, owner: Any) -> Any:
+        """Return the method of an object, or this descriptor for a class."""
+        if instance is None:
+            return self
+        bound = lru_cache(maxsize=_RESULTS)(partial(self._method, instance))
+        vars(instance)[self._method.__name__] = bound  # from now on, Python finds this function before the descriptor
+        return bound
