@@ -113,7 +113,7 @@ class Values:
     def _parts_and_flags(self) -> tuple[list[Numbers], NDArray[np.int8] | None]:
         if not pa.types.is_floating(self.array.type):
             return [Numbers(part, self.groups) for part in exact_float_parts(self.array)], None
-        if not len(self) or np.isfinite(self.floats.min_max).all():
+        if np.isfinite(self.floats.array).all():
             return [self.floats], None
         special = read_only(special_flags(self.floats.array))
         return [Numbers(np.where(special, 0.0, self.floats.array), self.groups)], special

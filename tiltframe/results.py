@@ -74,13 +74,15 @@ def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
 
 
 def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Table:
-    """Return the table that `results_of` returns, computed in parts by up to ``jobs`` threads."""
+    """Return the table that `results_of` returns. Many states are divided into parts, for up to ``jobs`` threads."""
     size = max(_LEAST_ROWS, -(-states.num_rows // jobs))
-    parts = [states.slice(begin, size) for begin in range(0, states.num_rows, size)] or [states]
+    if states.num_rows <= size:
+        return results_of(states, frame)
+    parts = [states.slice(begin, size) for begin in range(0, states.num_rows, size)]
     with Workers(jobs) as workers:
         return frame.with_expressions(pa.concat_tables(workers.map(partial(_finished, frame=frame), parts)))
 
 
 def _finished(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
-    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    measures = {name: (frame.state_columns[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, START, END, *frame.keys), measures)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_type
 from aggr.state_checks import mark_as_checked
+from aggr.tables import partial_aggregation
 from aggr.tables.by_key import check_rows
 from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
@@ -27,7 +28,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
-from tiltframe.reducing import partial_states
+from tiltframe.reducing import partial_states, reduce_rows
 from tiltframe.tabular import Batches, StoredTypes, consume, rows_of
 
 T = TypeVar("T")
@@ -80,7 +81,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, j
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
     jobs = checked_jobs(jobs)
-    states, excluded = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame, jobs))
+    rows = _rows(data, frame, reading)
+    states, excluded = consume(rows, lambda rows: counted_rollup(_frame_batches(rows, frame), frame, jobs))
     excluded.report()
     return states
 
@@ -99,14 +101,14 @@ def from_rows(
     ``use_stored_types`` may replace inferred types by those of a store, as `tiltframe.tabular.rows_of` describes.
     """
     rows = _rows(data, frame, reading, use_stored_types)
-    return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
+    return consume(rows, lambda rows: read(iter(_frame_batches(rows, frame))))
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value in a file
     does not fit the type that was inferred for its column.
     """
-    return _frame_batches(_rows(data, frame, reading), frame)
+    return iter(_frame_batches(_rows(data, frame, reading), frame))
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
@@ -118,9 +120,13 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> pa.Table:
-    """Reduce a stream of at least one batch to states of the frame's panes (`TiltFrame.panes`) in ``jobs`` threads.
-    Return a table with one row per pane and key.
+    """Reduce at least one batch to states of the frame's panes (`TiltFrame.panes`). Return a table with one row per
+    pane and key. A list of few rows is reduced at once, and any other input in parts, by ``jobs`` threads.
     """
+    if isinstance(batches, list) and sum(batch.num_rows for batch in batches) <= partial_aggregation.REDUCE_ROWS:
+        rows = partial_aggregation.joined_batches(batches)
+        frame.check(rows.schema)
+        return reduce_rows(rows, frame)
     return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame, jobs=jobs))), frame)
 
 
@@ -204,11 +210,15 @@ def _rows(
     )
 
 
-def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
-    """Yield an empty batch, and then each batch with only the columns that the frame needs."""
+def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterable[pa.RecordBatch]:
+    """Return an empty batch, and then each batch with only the columns that the frame needs: a list if the batches are
+    in memory, otherwise an iterator.
+    """
     schema = rows.schema
     frame.check(schema)
     # the first batch, which has the schema and no rows; if the input has no batches, it is the only one
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
+    if isinstance(rows.batches, list):
+        return [batch.select(columns) for batch in [nothing, *rows.batches]]
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

@@ -216,6 +216,9 @@ def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
         )
     if len(batches) == 1:
         return table
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) == 1:
+        return pa.Table.from_batches(filled)
     try:
         return table.combine_chunks()
     except pa.ArrowInvalid:  # Arrow cannot join dictionaries that contain null, so dictionary columns are decoded
