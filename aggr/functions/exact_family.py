@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +77,21 @@ class Sums:
         The fields ``product``, ``left`` and ``right`` contain Σab, Σa and Σb.
         """
         return cross(self.counts, self[product], self[left], self[right])
+
+
+class _RelatedSums(NamedTuple):
+    """The fields of a state that are checked together with the field ``name``, which sums a product of inputs.
+
+    ``special`` has the special values of the product, and ``square`` sums its squares; both may be None. ``units`` are
+    the fields with the units of the inputs. ``factors`` are pairs of fields: the square of the product is the product
+    of what they sum.
+    """
+
+    name: str
+    special: str | None
+    square: str | None
+    units: tuple[str, ...]
+    factors: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,24 +164,44 @@ class SumsState(State):
 
         The sums of n rows satisfy (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb². These inequalities are checked too.
         """
-        counts, monomials = states.field("count").to_numpy(), self.monomials
-        by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
-        squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
-        flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
-        for name, inputs in monomials.items():
-            if name in squares.values() and squares[name] is None:
-                continue  # this field sums the squares of another field; the iteration for that field checks both sums
-            special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
-            square = None if squares[name] is None else digits_of(states.field(squares[name]))
-            fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
-            if not all_possible(counts, special, digits_of(states.field(name)), square, fractions=fractions):
+        counts = states.field("count").to_numpy()
+        for related in self._related_sums:
+            special = np.zeros(len(states), np.int8)
+            if related.special is not None:
+                special = states.field(related.special).to_numpy()
+            square = None if related.square is None else digits_of(states.field(related.square))
+            fractions = any(pa.types.is_floating(states.field(unit).type) for unit in related.units)
+            sums = digits_of(states.field(related.name))
+            if not all_possible(counts, special, sums, square, fractions=fractions):
                 return False
-            for a, b in combinations(filter(_is_even, by_product), 2):
-                if tuple(sorted(a + b)) == tuple(sorted(inputs * 2)) and not schwarz_holds(
-                    *(Limbs.of_arrow(states.field(field)) for field in (name, by_product[a], by_product[b]))
-                ):
+            for a, b in related.factors:
+                if not schwarz_holds(*(Limbs.of_arrow(states.field(field)) for field in (related.name, a, b))):
                     return False
         return True
+
+    @cached_property
+    def _related_sums(self) -> tuple[_RelatedSums, ...]:
+        """The fields with sums that `check_consistency` compares, each with the fields to compare it with.
+
+        A field that sums the squares of another field is left out, because it is compared with that field.
+        """
+        by_product = {tuple(sorted(inputs)): name for name, inputs in self.monomials.items()}
+        squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in self.monomials.items()}
+        flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
+        even_pairs = list(combinations(filter(_is_even, by_product), 2))
+        return tuple(
+            _RelatedSums(
+                name,
+                special=flags.get(inputs),
+                square=squares[name],
+                units=tuple(self.units[input_name] for input_name in inputs),
+                factors=tuple(
+                    (by_product[a], by_product[b]) for a, b in even_pairs if sorted(a + b) == sorted(inputs * 2)
+                ),
+            )
+            for name, inputs in self.monomials.items()
+            if name not in squares.values() or squares[name] is not None
+        )
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         is_struct = pa.types.is_struct(values.array.type)
