@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -185,6 +185,8 @@ class Tumbling(TimeWindow):
         """
         margin += 2 * int(self.length) + 3 * DAY
         zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
+        if len(zone.since) == 1:  # The UTC offset does not change.
+            return zone
         size = self.period.shortest
         return zone.without_whole_shifts(size, self.offset) if size < DAY else zone
 
@@ -249,15 +251,28 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     shift = 0 if offset is None else read_duration(offset, "offset")
     if isinstance(size, Tumbling):
         return Tumbling(size.count, size.unit, timezone, size.offset if offset is None else shift)
+    if isinstance(size, str):
+        return _read_size(size, timezone, shift)
+    raise _unreadable(size)
+
+
+@lru_cache(maxsize=256)  # cached, because queries read the texts of their windows several times
+def _read_size(size: str, timezone: str, shift: int) -> Tumbling:
+    """Return the windows of a size such as ``10s``, with an offset of ``shift`` microseconds."""
     parts = number_and_unit(size)
     if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _LARGEST:
-        whole_size = _in_whole_units(size)
-        hint = "" if whole_size is None else f"; {shown(size)} is {whole_size}"
-        raise ValueError(
-            f"cannot read {shown(size)} as a window; write a whole number and one of us, ms, s, m, h, d, w, mo, q, y, "
-            f"such as '10s', '500ms', '1h' or '1mo'{hint}"
-        )
+        raise _unreadable(size)
     return Tumbling(parts[0], UNITS[parts[1]], timezone, shift)
+
+
+def _unreadable(size: object) -> ValueError:
+    """Return the error for a value that is not the size of a window."""
+    whole_size = _in_whole_units(size)
+    hint = "" if whole_size is None else f"; {shown(size)} is {whole_size}"
+    return ValueError(
+        f"cannot read {shown(size)} as a window; write a whole number and one of us, ms, s, m, h, d, w, mo, q, y, "
+        f"such as '10s', '500ms', '1h' or '1mo'{hint}"
+    )
 
 
 def _in_whole_units(size: object) -> str | None:
