@@ -16,7 +16,7 @@ R = TypeVar("R")
 class remembered(Generic[T, P, R]):
     """Make a method of an immutable object remember its last results, by its arguments, which must be hashable.
 
-    Errors are not remembered. Each object has results of its own, in its ``__dict__``, like `functools.cached_property`.
+    Errors are not remembered. Each object has its own results, in its ``__dict__``, like `functools.cached_property`.
 
     >>> class Doubling:
     ...     @remembered

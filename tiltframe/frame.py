@@ -258,6 +258,10 @@ class TiltFrame:
         -------
         ColumnUses
         """
+        return self._column_uses(where)
+
+    @remembered
+    def _column_uses(self, where: str | None) -> ColumnUses:
         groups = tuple(tuple(self.measures[name] for name in column.serves) for column in self.states)
         return ColumnUses(self.keyed_by, groups, where)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.measure import Measure
+from aggr.remembered import remembered
 from aggr.sql.inputs import columns_in, is_column, quoted
 from aggr.sql.number_columns import Use
 from aggr.tables.keys import KeyPath, columns_keys_may_read, key_paths, names_with_keys, records_of_keys
@@ -37,11 +38,15 @@ class ColumnUses:
     measures: tuple[tuple[Measure, ...], ...] = ()
     where: str | None = None
 
-    def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
+    def among(self, names: Collection[str]) -> Uses:
         """Return the uses of each column in ``names``. Columns that are not read are left out.
 
         An expression that reads a column outside ``names`` is ignored; the frame raises an error for it later.
         """
+        return self._among(tuple(names))
+
+    @remembered
+    def _among(self, names: tuple[str, ...]) -> Uses:
         uses: dict[str, frozenset[Use]] = {}
         try:
             readable = names_with_keys(self.keys, names)
