@@ -82,8 +82,12 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, j
     """
     jobs = checked_jobs(jobs)
     rows = _rows(data, frame, reading)
-    states, excluded = consume(rows, lambda rows: counted_rollup(_frame_batches(rows, frame), frame, jobs))
-    excluded.report()
+    panes, states = consume(rows, lambda rows: _states_of_panes_and_levels(_frame_batches(rows, frame), frame, jobs))
+    excluded = Exclusions(frame)
+    if excluded.has_columns:
+        excluded.count_values(panes)
+        excluded.count_levels(states)
+        excluded.report()
     return states
 
 
@@ -116,7 +120,7 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     batch, which may be empty, because the batch has the schema. The memory that is needed grows with the number of
     windows and keys, not with the number of rows.
     """
-    return counted_rollup(batches, frame)[0]
+    return _states_of_panes_and_levels(batches, frame)[1]
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> pa.Table:
@@ -130,17 +134,12 @@ def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int
     return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame, jobs=jobs))), frame)
 
 
-def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> tuple[pa.Table, Exclusions]:
-    """Return two values: the states of all levels, as `rollup_batches` returns them, and the numbers of excluded values
-    and results. These are values that ``bad_values="skip"`` skipped, and results that are null because of
-    ``beyond="null"``.
-    """
+def _states_of_panes_and_levels(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1
+) -> tuple[pa.Table, pa.Table]:
+    """Return the states of the frame's panes, and the states of all levels."""
     panes = finest_states(batches, frame, jobs)
-    excluded = Exclusions(frame)
-    excluded.count_values(panes)
-    rolled_up = joined(climb(panes, frame), frame)
-    excluded.count_levels(rolled_up)
-    return rolled_up, excluded
+    return panes, joined(climb(panes, frame), frame)
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
