@@ -346,6 +346,8 @@ def _expired(plan: QueryPlan, first_held: int) -> tuple[str, ...]:
 
 def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str, ...]:
     starts = known_from(snapshot)
+    if not starts:
+        return ()
     since = {name: starts[column] for name, (column, _) in plan.measures.items() if column in starts}
     return tuple(
         f"{name} was added at {as_text(at)}, and is null in earlier windows"

@@ -63,16 +63,16 @@ def read_results(
     that the log states.
     """
     read: dict[str, RowFunction | None] = {START: None, **dict.fromkeys(keys), **functions}
-    columns_with_bounds, file_schema = [START, *(bound.key for bound in bounds)], stored_schema(schema)
+    columns_with_bounds = [START, *(bound.key for bound in bounds)]
     tables = list[pa.Table]()
     for part, span in parts:
         file = _File(part, folder, schema, columns_with_bounds)
-        if not has_columns(file.fragment, file_schema):
-            return None
         is_whole = span[0] <= part.first_start and part.last_start < span[1]
         row_groups = file.bounds.selected(None if is_whole else span, bounds)
         if row_groups:
             rows = file.read(row_groups, read)
+            if rows is None:
+                return None
             tables.append(rows if is_whole else inside(rows, span))
     return pa.concat_tables(tables) if tables else None
 
@@ -97,14 +97,17 @@ class _File:
             bounds_count = footer.num_row_groups * len(columns_with_bounds)
             CACHE.put(place, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
 
-    def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table:
+    def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table | None:
         """Return the results of functions in row groups. In the place of a function, None stands for the stored values
-        of the column with its name.
+        of the column with its name. Return None if the file must be read, and lacks a column of the schema or has it in
+        another type.
         """
         places = {name: (self._version, name if function is None else function) for name, function in read.items()}
         cached: dict[str, Arrays] = {name: CACHE.get(place) or {} for name, place in places.items()}
         absent = [group for group in row_groups if any(group not in arrays for arrays in cached.values())]
         if absent:
+            if not has_columns(self.fragment, stored_schema(self._schema)):
+                return None
             needed = {name: function for name, function in read.items() if not cached[name].keys() >= set(absent)}
             for name, arrays in self._computed(absent, needed).items():
                 cached[name] = {**cached[name], **arrays}

@@ -30,6 +30,8 @@ class FileCache:
 
     def limit(self, most_bytes: int) -> None:
         """Set the maximum number of bytes. If the values exceed it, remove those that were used least recently."""
+        if most_bytes == self._most_bytes:
+            return
         with self._lock:
             self._most_bytes = most_bytes
             self._remove_oldest()
