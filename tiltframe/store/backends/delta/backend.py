@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -105,6 +105,14 @@ class _Contents:
         return replace(self, version=self.version + 1, parts=parts, records=files)
 
 
+class _LastSnapshot(NamedTuple):
+    """A snapshot, with the contents and the names of the records from which it was made."""
+
+    contents: _Contents
+    names: tuple[str, ...] | None
+    snapshot: Snapshot
+
+
 @dataclass
 class _Opened:
     """The open table, and the contents of its last version that is known. After a commit of this object, ``table`` does
@@ -115,6 +123,7 @@ class _Opened:
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
     contents: _Contents = field(default_factory=_Contents)
+    last_snapshot: _LastSnapshot | None = None
     parsed: Manifest | None = None
     read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records, by file name
     verified: dict[str, str] = field(default_factory=dict)  # the digests of verified files of the log, by file name
@@ -194,7 +203,7 @@ class DeltaBackend:
         self._check_nothing_there()
         return None
 
-    def _current(self, names: Iterable[str] | None) -> Snapshot:
+    def _current(self, names: tuple[str, ...] | None) -> Snapshot:
         now, contents = self._opened, self._opened.contents
         # The lock is not needed here. Another thread holds it while it commits. If a file of records cannot be read,
         # for example because a vacuum removed it, the log is read again below.
@@ -213,12 +222,19 @@ class DeltaBackend:
         head = self._verified_head()
         return head is None or head.version <= contents.version
 
-    def _snapshot(self, now: _Opened, contents: _Contents, names: Iterable[str] | None) -> Snapshot:
-        requested = None if names is None else set(names)
-        records = self._records(now, contents, requested)
-        names_read = records if requested is None else requested & records.keys()
+    def _snapshot(self, now: _Opened, contents: _Contents, names: tuple[str, ...] | None) -> Snapshot:
+        """Return a snapshot of ``contents`` with the named records. All queries of a version need the same snapshot, so
+        the last one is kept.
+        """
+        last = now.last_snapshot
+        if last is not None and last.contents is contents and last.names == names:
+            return last.snapshot
+        records = self._records(now, contents, names)
+        names_read = records if names is None else set(names) & records.keys()
         named = {name: Record(*records[name]) for name in names_read}
-        return Snapshot(contents.version, contents.manifest, contents.parts, named)
+        snapshot = Snapshot(contents.version, contents.manifest, contents.parts, named)
+        now.last_snapshot = _LastSnapshot(contents, names, snapshot)
+        return snapshot
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write one Parquet file for each bucket of time, and return the files as parts."""
@@ -260,7 +276,7 @@ class DeltaBackend:
         with self._updated() as now:
             assert now.table is not None
             before = now.contents
-            if reason := transaction.conflict(self._snapshot(now, before, transaction.record_names)):
+            if reason := transaction.conflict(self._snapshot(now, before, tuple(sorted(transaction.record_names)))):
                 raise Conflict(reason)
             version = before.version + 1
             files, outdated = self._record_files(now, transaction.recorded, version)
@@ -355,12 +371,11 @@ class DeltaBackend:
         now.read[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
-    def _records(self, now: _Opened, contents: _Contents, names: Iterable[str] | None) -> Records:
+    def _records(self, now: _Opened, contents: _Contents, names: tuple[str, ...] | None) -> Records:
         """Return the records with the names ``names``, or all records if ``names`` equals None. The result may also
         contain records with other names, because complete files are read.
         """
-        requested = None if names is None else tuple(names)
-        files = (file for file in contents.records if requested is None or file.may_have(requested))
+        files = (file for file in contents.records if names is None or file.may_have(names))
         return latest(self._load(now, file) for file in files)
 
     def _load(self, now: _Opened, file: RecordFile) -> Records:
