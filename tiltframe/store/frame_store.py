@@ -42,7 +42,6 @@ from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.derived_keys import Unmapped
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
@@ -415,45 +414,6 @@ class FrameStore:
         warn_of_missing(joined.expired, joined.unknown)
         return pa.concat_tables(joined.slices)
 
-    def plan_join(self, rows: pa.Schema, join: Join) -> PlannedJoin:
-        """Plan a join that runs in other processes, such as tasks of Spark, which have the rows.
-
-        Parameters
-        ----------
-        rows : pa.Schema
-            The schema of the rows.
-        join : Join
-            The arguments of the join.
-
-        Returns
-        -------
-        PlannedJoin
-            The plan, which can be pickled. Its method ``joined(tables)`` joins tables of rows with the store at one
-            moment.
-
-        Raises
-        ------
-        ValueError, StoreError
-            If the join does not fit the columns of the rows or the store.
-
-        Examples
-        --------
-        >>> import aggr, tempfile
-        >>> from tiltframe import FrameStore, TiltFrame
-        >>> from tiltframe.store import Join
-        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"]))
-        >>> store.append_rows(pa.table({"ts": [0, 60_000], "host": ["a", "a"]}), writer="docs", commit=1)
-        True
-        >>> events = pa.table({"host": ["a", "b"]})
-        >>> planned = store.plan_join(events.schema, Join("host", per="1h"))
-        >>> [row["n"] for table in planned.joined([events.slice(0, 1), events.slice(1)]) for row in table.to_pylist()]
-        [2, None]
-        """
-        schema = self.at().join_schema(rows, join)
-        return PlannedJoin(
-            backend=self._backend, manifest=self.manifest, join=join, row_schema=rows, result_schema=schema
-        )
-
     def query_schema(self, query: Query) -> pa.Schema:
         """Return the schema of the results of a query, without reading results.
 
@@ -474,6 +434,7 @@ class FrameStore:
 
     ask = _of_view(StoreView.ask)
     plan = _of_view(StoreView.plan)
+    plan_join = _of_view(StoreView.plan_join)
     key_values = _of_view(StoreView.key_values)
     changes = _of_view(StoreView.changes)
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
-from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.backends.stored_types import stored, stored_schema
-from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.query.join import Join
-from tiltframe.store.view import StoreView
-from tiltframe.time_range import moment_or_now
+
+
+class JoinedRows(Protocol):
+    """The attribute of `tiltframe.store.Joined` that a planned join needs."""
+
+    @property
+    def slices(self) -> Iterator[pa.Table]:
+        """The joined rows."""
+
+
+class View(Protocol):
+    """The method of `tiltframe.store.StoreView` that a planned join needs."""
+
+    def join(self, rows: pa.Table, join: Join) -> JoinedRows:
+        """Join rows with the results of the store."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +35,8 @@ class PlannedJoin:
 
     Parameters
     ----------
-    backend : Backend
-    manifest : Manifest
+    current_view : function
+        A function that returns a view of the store at the moment of the call.
     join : Join
     row_schema : pa.Schema
         The schema of the rows.
@@ -32,8 +44,7 @@ class PlannedJoin:
         The schema of the joined rows, before result columns are converted to their stored types.
     """
 
-    backend: Backend
-    manifest: Manifest
+    current_view: Callable[[], View]
     join: Join
     row_schema: pa.Schema
     result_schema: pa.Schema
@@ -66,11 +77,10 @@ class PlannedJoin:
         ValueError, StoreError
             If a range or a window of a row cannot be read, or the store is damaged.
         """
-        view: StoreView | None = None
+        view: View | None = None
         for rows in tables:
             if view is None:
-                now = moment_or_now(None, self.manifest.frame.timezone)
-                view = StoreView.of(self.backend, self.manifest, now)
+                view = self.current_view()
             for table in view.join(rows, self.join).slices:
                 yield self._in_stored_types(table)
 

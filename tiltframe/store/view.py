@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, expired_before, known_from
 from tiltframe.store.log.run import snapshot_of
+from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
     Answer,
@@ -39,7 +41,7 @@ from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
 from tiltframe.store.query.results import present
-from tiltframe.time_range import read_moment, read_time_range
+from tiltframe.time_range import moment_or_now, read_moment, read_time_range
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,44 @@ class StoreView:
         """
         return join_schema(rows, join, self.ask, frame=self.frame, now=self._now(Query(**join.options)))
 
+    def plan_join(self, rows: pa.Schema, join: Join) -> PlannedJoin:
+        """Plan a join that runs in other processes, such as tasks of Spark, which have the rows.
+
+        Parameters
+        ----------
+        rows : pa.Schema
+            The schema of the rows.
+        join : Join
+            The arguments of the join.
+
+        Returns
+        -------
+        PlannedJoin
+            The plan, which can be pickled. Its method ``joined(tables)`` joins tables of rows with the store at one
+            moment.
+
+        Raises
+        ------
+        ValueError, StoreError
+            If the join does not fit the columns of the rows or the store.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> from tiltframe.store import Join
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"]))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000], "host": ["a", "a"]}), writer="docs", commit=1)
+        True
+        >>> events = pa.table({"host": ["a", "b"]})
+        >>> planned = store.plan_join(events.schema, Join("host", per="1h"))
+        >>> [row["n"] for table in planned.joined([events.slice(0, 1), events.slice(1)]) for row in table.to_pylist()]
+        [2, None]
+        """
+        schema = self.join_schema(rows, join)
+        current_view = partial(_current_view, self.backend, self.manifest)
+        return PlannedJoin(current_view, join, row_schema=rows, result_schema=schema)
+
     def cost(self, query: Query) -> Cost:
         """Estimate how much a query reads and returns, without reading states.
 
@@ -506,3 +546,8 @@ class StoreView:
         expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
         return Answer(schema, slices, expired=tuple(expired), unknown=tuple(unknown), readings=readings)
+
+
+def _current_view(backend: Backend, manifest: Manifest) -> StoreView:
+    """Return a view of a store at the current moment."""
+    return StoreView.of(backend, manifest, moment_or_now(None, manifest.frame.timezone))

@@ -15,6 +15,7 @@ from functools import reduce
 import pyarrow as pa
 
 from aggr.workers import Workers
+from tiltframe.instants import instants_of
 from tiltframe.level_chain import labelled
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
@@ -25,7 +26,7 @@ from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, reporting_unmapped
-from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
+from tiltframe.store.query.filling import empty_windows, fill_values
 from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, by_windows, pieces_of, pieces_within
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
@@ -305,12 +306,30 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
         return (finish(states, plan, first_held, now) for states in _selected(slices, reading, query, now))
     states = pa.concat_tables(slices)
     if plan.edges is not None:
-        results = finish_to_edges(states, plan, fill=query.fill, known_from=first_held, now=now)
+        results = _finish_to_edges(states, plan, fill=query.fill, known_from=first_held, now=now)
     else:
-        windows = fill_gaps(states, plan, now) if query.fill else states
+        windows = _fill_gaps(states, plan, now) if query.fill else states
         results = finish(running_states(windows, plan) if query.running else windows, plan, first_held, now)
         results = fill_values(results, states, plan, query.fill) if query.fill else results
     return _selected(iter([results]), reading, query, now)
+
+
+def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
+    """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
+    outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
+    those of `finish`.
+    """
+    begun = instants_of(states)
+    is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
+    inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
+    windows = _fill_gaps(inside, plan, now) if fill else inside
+    results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
+    return fill_values(results, inside, plan, fill) if fill else results
+
+
+def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
+    """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``."""
+    return states if plan.whole else united([states, empty_windows(states, plan, now)], plan)
 
 
 def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:

@@ -22,8 +22,7 @@ from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
-from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import MOST_ROWS, finish, united
+from tiltframe.store.query.plan import MOST_ROWS, QueryPlan
 from tiltframe.time_range import closed
 from windows.timezone import Instants
 
@@ -35,13 +34,11 @@ _EXACT_DOUBLES = 2.0**50
 _MOST_DIGITS = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 
 
-def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``.
-    Added rows have the state of a group without rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there
-    would be more than `MOST_ROWS` rows.
+def empty_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
+    """Return a row for every window in the range up to ``now`` and every key that occurs in ``states``. The rows have
+    the state of a group without rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there would be more than
+    `MOST_ROWS` rows.
     """
-    if plan.whole:
-        return states
     starts = instants_of(states)
     bounds = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
     low, high = closed(plan.within, bounds)
@@ -64,7 +61,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     for name in plan.states:
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
-    return united([states, pa.table(grid, schema=states.schema)], plan)
+    return pa.table(grid, schema=states.schema)
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
@@ -92,19 +89,6 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         values = filler(one_array(results.column(name)))
         results = results.set_column(results.column_names.index(name), name, values)
     return results.append_column(FILLED, pa.array(filled))
-
-
-def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
-    """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
-    outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
-    those of `finish`.
-    """
-    begun = instants_of(states)
-    is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
-    inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
-    windows = fill_gaps(inside, plan, now) if fill else inside
-    results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
-    return fill_values(results, inside, plan, fill) if fill else results
 
 
 @dataclass(frozen=True)

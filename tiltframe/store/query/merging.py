@@ -17,8 +17,8 @@ import pyarrow as pa
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, common, minus
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.protocol import Backend, Part
 from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.log.snapshot import Part
 from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
@@ -45,6 +45,13 @@ def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
     return [(part, piece) for part, part_range in part_ranges for piece in common([part_range], [span])]
 
 
+class Reader(Protocol):
+    """An object that reads parts, such as a backend."""
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str]) -> pa.Table:
+        """Return, for each pair of a part and a range, the rows of the part whose windows start in the range."""
+
+
 class Writer(Protocol):
     """An object that writes parts: a backend, or a transaction, which discards its parts if it is not committed."""
 
@@ -53,27 +60,27 @@ class Writer(Protocol):
 
 
 def write_merged(
-    backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
+    reader: Reader, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
     """Merge the states in ranges of parts, write the merged states as parts of ``level`` through ``writer``, and return
     the new parts. The parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
     """
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):
-        states = backend.read(pieces, columns)
+        states = reader.read(pieces, columns)
         if states.num_rows:
             parts += writer.write(level, merge_level(states, manifest.frame, level, unknown=True))
     return parts
 
 
 def write_without(
-    backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
+    reader: Reader, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
 ) -> list[Part]:
     """Write the states of parts of a level again through ``writer``, without the windows that start in the range
     ``removed``. Return the new parts.
     """
     pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
-    return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
+    return write_merged(reader, writer, manifest, level=level, part_ranges=pieces)
 
 
 def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | None = None) -> Iterator[PartRanges]:

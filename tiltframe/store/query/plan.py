@@ -25,6 +25,8 @@ from tiltframe.store.query.query import Query
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name
+# the maximum number of rows that filling and overlapping windows may create; more would not fit into memory
+MOST_ROWS = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,10 @@ from tiltframe.instants import instants_of, take_rows
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
 from tiltframe.store.query.other_zone import check_parts
-from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.query.plan import MOST_ROWS, QueryPlan
 from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
-
-# the maximum number of rows that filling and overlapping windows may create; more would not fit into memory
-MOST_ROWS = 10_000_000
 
 
 def select_rows(rows: pa.Table, plan: QueryPlan) -> pa.Table:
