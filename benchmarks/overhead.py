@@ -47,7 +47,7 @@ def direct_and_timed(measure: aggr.Measure, groups: int) -> tuple[Call, Call]:
     """
     ids = np.random.default_rng(1).integers(0, groups, ROWS)
     rows = table_for([measure], ROWS, "lognormal").append_column(GROUP, pa.array(ids)).combine_chunks()
-    return lambda: measure.reduce(rows, Groups(ids, groups)), MeasureCase(measure, rows, groups).reduced
+    return lambda: measure.reduce(rows, Groups(ids, groups)), MeasureCase(measure, rows, groups).reduce_rows
 
 
 def cpu_seconds(call: Call) -> float:

@@ -52,10 +52,10 @@ def _has_dictionary(dtype: pa.DataType) -> bool:
 
 def digest(column: pa.Array | pa.ChunkedArray) -> str:
     """Return a SHA-256 hash of the bits of a column. It does not depend on chunks, slices or padding."""
-    total = hashlib.sha256()
-    for piece in _pieces(normalize(column)):
-        total.update(piece)
-    return total.hexdigest()
+    hasher = hashlib.sha256()
+    for byte_piece in _pieces(normalize(column)):
+        hasher.update(byte_piece)
+    return hasher.hexdigest()
 
 
 def _pieces(column: pa.Array) -> Iterator[bytes]:
@@ -73,19 +73,19 @@ def _pieces(column: pa.Array) -> Iterator[bytes]:
             pa.ListArray.from_arrays(column.offsets, entries, mask=column.is_null()) if len(column) else pa.array([])
         )
         dtype = column.type
-    lists = pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
-    name_unless_struct = "list" if lists else str(dtype)
+    is_list = pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
+    name_unless_struct = "list" if is_list else str(dtype)
     name = "struct" if pa.types.is_struct(dtype) else name_unless_struct
     yield f"{len(column)} {name};".encode()
-    valid = column.is_valid()
-    yield np.packbits(valid.to_numpy(zero_copy_only=False)).tobytes()
+    is_valid = column.is_valid()
+    yield np.packbits(is_valid.to_numpy(zero_copy_only=False)).tobytes()
     if pa.types.is_struct(dtype):
         for i in range(dtype.num_fields):
             yield dtype.field(i).name.encode()
             yield from _pieces(normalize(pc.struct_field(column, [i])))
         return
     column = column.drop_null() if column.null_count else column
-    if lists:
+    if is_list:
         yield pc.list_value_length(column).cast(pa.int32()).to_numpy().tobytes()
         yield from _pieces(normalize(column.flatten()))
     elif pa.types.is_string(dtype) or pa.types.is_binary(dtype):

@@ -37,7 +37,7 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array) -> None:
-    """Raise `DamagedState` if a field has nulls. A whole state may be null, but not one of its fields."""
+    """Raise `DamagedState` if a field has nulls. A state may be null as a whole, but its fields may not."""
     if column.null_count:
         raise DamagedState("contains null in some states")
 

@@ -1,4 +1,6 @@
-"""Flat columns: columns without structs that have the same equality and the same order as a column of structs."""
+"""Flat columns: convert structs to columns without structs, in which the same rows are equal and sort in the same
+order.
+"""
 
 from __future__ import annotations
 

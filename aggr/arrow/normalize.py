@@ -10,7 +10,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow import versions
 
 # Extension types whose storage is a number without its unit, each with its name in messages.
-_NUMBERED = {"pandas.period": "pandas' Period"}
+_TYPES_WITHOUT_UNIT = {"pandas.period": "pandas' Period"}
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -37,15 +37,15 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Return rows that Arrow can filter. `normalize` converts the columns that Arrow cannot filter.
+    """Return a table that Arrow can filter. Columns that Arrow cannot filter are converted by `normalize`.
 
-    Arrow cannot filter columns of string views, binary views or run-length encodings, or dictionaries of such values.
+    These are columns of string views, of binary views, of run-length encodings, and of dictionaries of such values.
     """
     tests = (versions.is_string_view, versions.is_binary_view, pa.types.is_run_end_encoded)
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if any(test(value_type) for test in tests):
-            table = versions.set_column(table, place, field.name, normalize(table.column(place)))
+            table = versions.set_column(table, index, field.name, normalize(table.column(index)))
     return table
 
 
@@ -64,9 +64,9 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     """
     is_a = pa.types
     if isinstance(dtype, pa.BaseExtensionType):
-        if dtype.extension_name in _NUMBERED:
+        if dtype.extension_name in _TYPES_WITHOUT_UNIT:
             raise TypeError(
-                f"a column of {_NUMBERED[dtype.extension_name]} loses its unit in Arrow, where only numbers "
+                f"a column of {_TYPES_WITHOUT_UNIT[dtype.extension_name]} loses its unit in Arrow, where only numbers "
                 "remain; convert it to text with .astype(str), or to times with .dt.start_time"
             )
         return normalized_type(dtype.storage_type)
@@ -136,9 +136,9 @@ def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
     return values.take(pa.array(np.cumsum(is_valid) - 1, mask=~is_valid))
 
 
-def is_number(kind: pa.DataType) -> bool:
+def is_number(dtype: pa.DataType) -> bool:
     """Return whether a type is numeric."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
 def microseconds(times: pa.Array) -> Whole:
@@ -152,5 +152,5 @@ def microseconds(times: pa.Array) -> Whole:
     if times.type.unit == "ns":  # a cast would round times before 1970 upwards
         floored: Whole = times.view(pa.int64()).to_numpy() // 1000
         return floored
-    fine: Whole = times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64()).to_numpy()
-    return fine
+    rounded: Whole = times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64()).to_numpy()
+    return rounded

@@ -1,6 +1,6 @@
 """Records: values by name, stored as a struct, a map, or a list of structs with the fields ``key`` and ``value``.
 
-    {"a": 1, "b": null}                              a struct: a null field counts as missing, because
+    {"a": 1, "b": null}                              a struct: a null field is not an entry, because
                                                      Arrow stores missing fields as null
     [("a", 1), ("b", null)]                          a map: a value may be null
     [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of such structs: a key may occur twice
@@ -83,16 +83,16 @@ def entries_of(column: pa.Array | pa.ChunkedArray) -> Entries:
     if pa.types.is_struct(records.type):
         return _entries_of_structs(records, value_type)
     lists = records if pa.types.is_map(records.type) else records.cast(pa.large_list(records.type.value_field))
-    pairs = lists.drop_null()
+    present_lists = lists.drop_null()
     valid_rows = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
     if pa.types.is_map(records.type):
-        sizes = np.diff(pairs.offsets.to_numpy())
-        begin = pairs.offsets[0].as_py() if len(pairs) else 0
+        sizes = np.diff(present_lists.offsets.to_numpy())
+        first_entry = present_lists.offsets[0].as_py() if len(present_lists) else 0
         count = int(sizes.sum())
-        keys, values = pairs.keys.slice(begin, count), pairs.items.slice(begin, count)
+        keys, values = present_lists.keys.slice(first_entry, count), present_lists.items.slice(first_entry, count)
     else:
-        elements = pc.list_flatten(pairs)
-        sizes = pc.list_value_length(pairs).to_numpy()
+        elements = pc.list_flatten(present_lists)
+        sizes = pc.list_value_length(present_lists).to_numpy()
         keys, values = (pc.struct_field(elements, [name]) for name in (KEY, VALUE))
     return Entries(np.repeat(valid_rows, sizes), normalize(keys).cast(key_type), normalize(values).cast(value_type))
 
@@ -108,8 +108,8 @@ def values_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
-    """Return the value that each record has for its key in ``keys``, which contains one key per record. If a record
-    contains the key several times, its first value is returned; if it does not contain the key, null.
+    """Look up one key in each record, and return the values. ``keys`` contains the key for each record. If a record
+    contains its key several times, the first value is returned. If it does not contain the key, the value is null.
 
     >>> look_up(pa.array([{"a": 1, "b": 2}, {"a": 3, "b": None}]), pa.array(["b", "b"])).to_pylist()
     [2, None]
@@ -119,42 +119,42 @@ def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
         return _look_up_fields(records, keys)
     entries = entries_of(records)
     sought_keys = keys.take(pa.array(entries.rows))
-    hits = np.flatnonzero(pc.fill_null(pc.equal(entries.keys, sought_keys), False).to_numpy(zero_copy_only=False))
-    rows_of_hits = entries.rows[hits]
-    is_first = np.append(True, rows_of_hits[1:] != rows_of_hits[:-1])[: len(hits)]
-    places = np.full(len(records), -1)
-    places[rows_of_hits[is_first]] = hits[is_first]
-    return entries.values.take(pa.array(places, mask=places < 0))
+    matches = np.flatnonzero(pc.fill_null(pc.equal(entries.keys, sought_keys), False).to_numpy(zero_copy_only=False))
+    matched_rows = entries.rows[matches]
+    is_first = np.append(True, matched_rows[1:] != matched_rows[:-1])[: len(matches)]
+    positions = np.full(len(records), -1)
+    positions[matched_rows[is_first]] = matches[is_first]
+    return entries.values.take(pa.array(positions, mask=positions < 0))
 
 
 def _common_field_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type to which all fields of a struct can be converted: one of their types, int64, float64, a decimal
     or text. Raises ``TypeError`` if only text would be possible, but a field is nested.
     """
-    kinds = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
-    if len(kinds) <= 1:
-        return kinds[0] if kinds else pa.float64()
-    if all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in kinds):
+    types = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
+    if len(types) <= 1:
+        return types[0] if types else pa.float64()
+    if all(pa.types.is_integer(field_type) and field_type != pa.uint64() for field_type in types):
         return pa.int64()
-    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+    if all(pa.types.is_integer(field_type) or pa.types.is_floating(field_type) for field_type in types):
         return pa.float64()
-    if all(is_number(kind) and not pa.types.is_floating(kind) for kind in kinds):
-        return _common_decimal_type(kinds)
+    if all(is_number(field_type) and not pa.types.is_floating(field_type) for field_type in types):
+        return _common_decimal_type(types)
     nested = [field.name for field in dtype if pa.types.is_nested(field.type)]
     if nested:
         raise TypeError(
-            f"the fields of a record do not have a common type: {', '.join(map(str, kinds))}; name only fields "
+            f"the fields of a record do not have a common type: {', '.join(map(str, types))}; name only fields "
             f"of one type, or leave out {shown(nested[0])}"
         )
     return pa.string()
 
 
-def _common_decimal_type(kinds: list[pa.DataType]) -> pa.DataType:
+def _common_decimal_type(types: list[pa.DataType]) -> pa.DataType:
     """Return a decimal type, of at most 38 digits, for the values of several types of integers and decimals."""
-    decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
-    scale = max((kind.scale for kind in decimals), default=0)
-    digits_of_decimals = max((kind.precision - kind.scale for kind in decimals), default=0)
-    has_integers = len(decimals) < len(kinds)
+    decimals = [dtype for dtype in types if pa.types.is_decimal(dtype)]
+    scale = max((dtype.scale for dtype in decimals), default=0)
+    digits_of_decimals = max((dtype.precision - dtype.scale for dtype in decimals), default=0)
+    has_integers = len(decimals) < len(types)
     digits = max(digits_of_decimals, 20 if has_integers else 0)
     return pa.decimal128(min(38, digits + scale), scale)
 
@@ -168,13 +168,13 @@ def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Ent
     """Return the entries of a column of structs. A field that is null is left out."""
     names = pa.array([field.name for field in records.type], pa.string())
     fields = _fields_as(records, value_type)
-    is_there = np.zeros((len(records), len(fields)), np.bool_)
-    for place, field in enumerate(fields):
-        is_there[:, place] = field.is_valid().to_numpy(zero_copy_only=False)
-    rows, places = np.nonzero(is_there)
+    is_present = np.zeros((len(records), len(fields)), np.bool_)
+    for index, field in enumerate(fields):
+        is_present[:, index] = field.is_valid().to_numpy(zero_copy_only=False)
+    rows, field_indices = np.nonzero(is_present)
     values = pa.concat_arrays(fields) if fields else pa.array([], value_type)
-    keys = pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), names)
-    return Entries(rows, keys, values.take(pa.array(places * len(records) + rows)))
+    keys = pa.DictionaryArray.from_arrays(pa.array(field_indices.astype(np.int32)), names)
+    return Entries(rows, keys, values.take(pa.array(field_indices * len(records) + rows)))
 
 
 def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
@@ -186,10 +186,10 @@ def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
     if not fields:
         return pa.nulls(len(records), value_type)
     names = pa.array([field.name for field in records.type], pa.string())
-    numbers = pc.index_in(keys, names)
-    is_absent = numbers.is_null().to_numpy(zero_copy_only=False)
-    places = pc.fill_null(numbers, 0).to_numpy().astype(np.int64) * len(records) + np.arange(len(records))
-    return pa.concat_arrays(fields).take(pa.array(places, mask=is_absent))
+    field_indices = pc.index_in(keys, names)
+    is_absent = field_indices.is_null().to_numpy(zero_copy_only=False)
+    positions = pc.fill_null(field_indices, 0).to_numpy().astype(np.int64) * len(records) + np.arange(len(records))
+    return pa.concat_arrays(fields).take(pa.array(positions, mask=is_absent))
 
 
 def _as_lists(column: pa.Array | pa.ChunkedArray, entries: Entries, part: str) -> pa.Array:

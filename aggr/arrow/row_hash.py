@@ -2,9 +2,9 @@
 
 Rows with equal bits have equal hashes, whether their columns are chunked, sliced or padded. A sum of hashes therefore
 identifies a multiset of rows, in any order and in any division into files. Numbers are hashed by their bits. Texts and
-lists are hashed by FNV-1a over their bytes or elements, in two lanes (computations with different constants). A
-finalizer mixes each column into the hash of the row. The hash is not cryptographic: an attacker can construct rows that
-collide.
+lists are hashed by FNV-1a over their bytes or elements. Each of the two 64-bit words of a hash is computed separately,
+with its own constants; the computation of one word is called a lane. A finalizer mixes each column into the hash of the
+row. The hash is not cryptographic: an attacker can construct rows that collide.
 
 Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm"; the finalizers of SplitMix64 (Steele et al.,
 2014) and MurmurHash3 (Appleby).
@@ -30,9 +30,9 @@ Words = NDArray[np.uint64]
 NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
 # The hash of a null is a constant: 2^64 divided by the golden ratio, which SplitMix64 uses as its increment.
-_NULL = np.uint64(0x9E3779B97F4A7C15)
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 # the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
-_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
+_INITIAL_HASHES = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
 # the multipliers in the finalizers of SplitMix64 and MurmurHash3
 _FACTORS = (
@@ -51,7 +51,7 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
     """
     with np.errstate(over="ignore"):
         arrays = [normalize(column) for column in columns]
-        return _combined(np.zeros((_LANES, len(arrays[0])), np.uint64), arrays)
+        return _mix_columns(np.zeros((_LANES, len(arrays[0])), np.uint64), arrays)
 
 
 def hash64(*columns: pa.Array) -> Whole:
@@ -68,20 +68,20 @@ def hash64(*columns: pa.Array) -> Whole:
     return np.minimum(hashes, NO_THRESHOLD - 1)
 
 
-def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:
-    """Mix the hashes of columns, one after the other, into ``totals``, the hashes of rows. Return the new hashes, shape
-    (2, rows).
+def _mix_columns(totals: Words, columns: Sequence[pa.Array]) -> Words:
+    """Mix the hashes of columns, one after the other, into ``totals``, the hashes of rows. Return the new hashes of
+    rows, shape (2, rows).
     """
     for column in columns:
         if len(column) and not column.null_count and _has_fixed_width(column):
-            totals = _with_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
+            totals = _mix_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
         else:
-            totals = _with_hashes(totals, _hashes(column), *_FACTORS[0], *_FACTORS[1])
+            totals = _mix_hashes(totals, _hash_column(column), *_FACTORS[0], *_FACTORS[1])
     return totals
 
 
 @compiled
-def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint64) -> np.uint64:
+def _mix(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint64) -> np.uint64:
     """Return a hash into which a word is mixed. Each bit of the hash and of the word affects all bits of the result.
     ``first`` and ``second`` are multipliers.
     """
@@ -92,7 +92,7 @@ def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint6
 
 
 @compiled
-def _with_hashes(
+def _mix_hashes(
     totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
     """Mix the hashes of a column into ``totals``, the hashes of rows, and return the new hashes of rows.
@@ -102,84 +102,85 @@ def _with_hashes(
     """
     mixed = np.empty((2, totals.shape[1]), np.uint64)
     for row in range(totals.shape[1]):
-        mixed[0, row] = _mixed(totals[0, row], hashes[0, row], first, second)
-        mixed[1, row] = _mixed(totals[1, row], hashes[1, row], third, fourth)
+        mixed[0, row] = _mix(totals[0, row], hashes[0, row], first, second)
+        mixed[1, row] = _mix(totals[1, row], hashes[1, row], third, fourth)
     return mixed
 
 
 @compiled
-def _with_pieces(
+def _mix_pieces(
     totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
     """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``.
 
     ``totals`` are the hashes of rows, and the result contains their new hashes. Both have the shape (2, rows). The
-    other parameters are the multipliers of `_with_hashes`.
+    other parameters are the multipliers of `_mix_hashes`.
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
-        for place in range(pieces.shape[1]):
-            first_hash = _mixed(first_hash, pieces[row, place], first, second)
-            second_hash = _mixed(second_hash, pieces[row, place], third, fourth)
-        mixed[0, row] = _mixed(totals[0, row], first_hash, first, second)
-        mixed[1, row] = _mixed(totals[1, row], second_hash, third, fourth)
+        for i in range(pieces.shape[1]):
+            first_hash = _mix(first_hash, pieces[row, i], first, second)
+            second_hash = _mix(second_hash, pieces[row, i], third, fourth)
+        mixed[0, row] = _mix(totals[0, row], first_hash, first, second)
+        mixed[1, row] = _mix(totals[1, row], second_hash, third, fourth)
     return mixed
 
 
 @compiled
-def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
+def _hash_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
     """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces).
 
-    The other parameters are the multipliers of `_with_hashes`.
+    The other parameters are the multipliers of `_mix_hashes`.
     """
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
-        for place in range(pieces.shape[1]):
-            first_hash = _mixed(first_hash, pieces[row, place], first, second)
-            second_hash = _mixed(second_hash, pieces[row, place], third, fourth)
+        for i in range(pieces.shape[1]):
+            first_hash = _mix(first_hash, pieces[row, i], first, second)
+            second_hash = _mix(second_hash, pieces[row, i], third, fourth)
         hashes[0, row], hashes[1, row] = first_hash, second_hash
     return hashes
 
 
-def _hashes(column: pa.Array) -> Words:
+def _hash_column(column: pa.Array) -> Words:
+    """Return the hash of each value of a column, shape (2, rows). All nulls have the same hash."""
     if not len(column) or pa.types.is_null(column.type):
         return np.zeros((_LANES, len(column)), np.uint64)
     if not column.null_count:
-        return _present(column)
-    words = np.full((_LANES, len(column)), _NULL)
-    words[:, column.is_valid().to_numpy(zero_copy_only=False)] = _present(column.drop_null())
+        return _hash_values(column)
+    words = np.full((_LANES, len(column)), _NULL_HASH)
+    words[:, column.is_valid().to_numpy(zero_copy_only=False)] = _hash_values(column.drop_null())
     return words
 
 
-def _present(column: pa.Array) -> Words:
+def _hash_values(column: pa.Array) -> Words:
     """Return the hashes of values without nulls, shape (2, rows)."""
-    kind = column.type
-    if pa.types.is_struct(kind):
-        children = [normalize(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
+    dtype = column.type
+    if pa.types.is_struct(dtype):
+        children = [normalize(pc.struct_field(column, [i])) for i in range(dtype.num_fields)]
         zeros, ones = (np.full((_LANES, 1), word, np.uint64) for word in (0, 1))
         # Every struct begins with this hash, into which the hashes of its fields are then mixed.
-        initial = _with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])
-        return _combined(np.repeat(initial, len(column), axis=1), children)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        initial = _mix_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])
+        return _mix_columns(np.repeat(initial, len(column), axis=1), children)
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
         lengths = pc.binary_length(column).to_numpy()
         _, offsets, data = column.cast(pa.binary()).buffers()
-        first = int(np.frombuffer(offsets, np.int32, 1, 4 * column.offset)[0])
-        values = np.frombuffer(data or b"", np.uint8)[first : first + int(lengths.sum())]
-        return _joined([values, values], lengths.astype(np.int64))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _joined(
-            list(_hashes(normalize(column.flatten()))), pc.list_value_length(column).to_numpy().astype(np.int64)
+        start = int(np.frombuffer(offsets, np.int32, 1, 4 * column.offset)[0])
+        values = np.frombuffer(data or b"", np.uint8)[start : start + int(lengths.sum())]
+        return _hash_lists([values, values], lengths.astype(np.int64))
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
+        return _hash_lists(
+            list(_hash_column(normalize(column.flatten()))), pc.list_value_length(column).to_numpy().astype(np.int64)
         )
-    return _of_pieces(_pieces(column), *_FACTORS[0], *_FACTORS[1])
+    return _hash_pieces(_pieces(column), *_FACTORS[0], *_FACTORS[1])
 
 
 def _has_fixed_width(column: pa.Array) -> bool:
     """Return whether each value of a column has the same number of bytes or bits, as numbers and times have."""
-    kind = column.type
+    dtype = column.type
     return not (
-        pa.types.is_null(kind) or pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
+        pa.types.is_null(dtype) or pa.types.is_nested(dtype) or pa.types.is_string(dtype) or pa.types.is_binary(dtype)
     )
 
 
@@ -198,17 +199,19 @@ def _pieces(column: pa.Array) -> Words:
     return np.ascontiguousarray(data).view(np.uint64).reshape(rows, -(-width // 8))
 
 
-def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
+def _hash_lists(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
     """Return the hash of each row's list of elements, shape (2, rows).
 
     ``elements`` has one array per lane, with the elements of all rows end to end. ``lengths`` has the number of
     elements of each row.
     """
-    return _chained(elements[0], elements[1], lengths, _BASIS[0], _BASIS[1], _PRIMES[0], _PRIMES[1])
+    return _fnv_hashes(
+        elements[0], elements[1], lengths, _INITIAL_HASHES[0], _INITIAL_HASHES[1], _PRIMES[0], _PRIMES[1]
+    )
 
 
 @compiled
-def _chained(
+def _fnv_hashes(
     first_elements: NDArray[np.unsignedinteger],
     second_elements: NDArray[np.unsignedinteger],
     lengths: Whole,
@@ -220,16 +223,16 @@ def _chained(
     """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
 
     Return the hashes, shape (2, rows). Each of the two lanes has its own elements, basis and prime. ``lengths`` has the
-    number of elements of each row. One loop computes both lanes: each multiplication of a lane waits for the previous
-    multiplication of this lane, and meanwhile the processor computes the other lane.
+    number of elements of each row. One loop computes both lanes, because the processor can then compute one lane while
+    the other lane waits for the result of its previous multiplication.
     """
     hashes = np.empty((2, len(lengths)), np.uint64)
-    at = np.uint64(0)
+    position = np.uint64(0)
     for row in range(len(lengths)):
-        first, second = first_basis, second_basis
+        first_hash, second_hash = first_basis, second_basis
         for _ in range(lengths[row]):
-            first = (first ^ np.uint64(first_elements[at])) * first_prime
-            second = (second ^ np.uint64(second_elements[at])) * second_prime
-            at += np.uint64(1)
-        hashes[0, row], hashes[1, row] = first, second
+            first_hash = (first_hash ^ np.uint64(first_elements[position])) * first_prime
+            second_hash = (second_hash ^ np.uint64(second_elements[position])) * second_prime
+            position += np.uint64(1)
+        hashes[0, row], hashes[1, row] = first_hash, second_hash
     return hashes

@@ -1,5 +1,5 @@
-"""Sort keys: map any Arrow values to int64 keys of the same order, so that one loop finds the minimum and maximum of
-any type.
+"""Sort keys: int64 keys with the order of Arrow values, so that one loop can find the minimum and the maximum of values
+of any type.
 """
 
 from __future__ import annotations

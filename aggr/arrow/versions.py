@@ -17,8 +17,8 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def _is_never_true(dtype: pa.DataType) -> bool:
-    """Return False. This function replaces the predicate of a type that the installed pyarrow lacks. Columns of such a
-    type cannot exist.
+    """Return False. This function stands for a predicate such as ``pa.types.is_string_view`` if the installed pyarrow
+    lacks the type, because no column can then have this type.
     """
     return False
 
@@ -99,7 +99,7 @@ def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
 
 
 def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
-    """Return rows with ``values`` as a further column, which comes last. ``field`` is its name, or its field.
+    """Return rows with ``values`` as an additional last column. ``field`` is its name, or its field.
 
     Batches of pyarrow 14 lack the method ``append_column``.
 
@@ -108,8 +108,8 @@ def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
     """
     if hasattr(rows, "append_column"):
         return rows.append_column(field, values)
-    new = pa.field(field, values.type) if isinstance(field, str) else field
-    return pa.RecordBatch.from_arrays([*rows.columns, values], schema=rows.schema.append(new))
+    new_field = pa.field(field, values.type) if isinstance(field, str) else field
+    return pa.RecordBatch.from_arrays([*rows.columns, values], schema=rows.schema.append(new_field))
 
 
 def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

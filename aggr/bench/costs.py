@@ -65,41 +65,41 @@ class MeasureCase:
     are_checked: bool = False
 
     def operations(self) -> list[Operation]:
-        """Return the operations of the measure. The states that are merged and finished are computed here, and not in
-        the calls that are timed.
+        """Return the operations of the measure. The states that are merged and finished are computed by this method, so
+        that the timed calls do not include their computation.
         """
         function = self.measure.function
-        states = self.reduced()
+        states = self.reduce_rows()
         parts = self.partial_states()
         state_count, part_count = len(states), len(parts)
-        owners = self._part_owners(part_count)
+        part_groups = self._groups_of_parts(part_count)
         if self.are_checked:
             states, parts = mark_as_checked(states), mark_as_checked(parts)
         return [
-            Operation(stage="reduce", unit="row", count=len(self.rows), call=self.reduced),
+            Operation(stage="reduce", unit="row", count=len(self.rows), call=self.reduce_rows),
             Operation(
                 stage="merge",
                 unit="state",
                 count=part_count,
-                call=lambda: function.merge(parts, Groups(owners, self.group_count)),
+                call=lambda: function.merge(parts, Groups(part_groups, self.group_count)),
             ),
             Operation(stage="finish", unit="state", count=state_count, call=lambda: function.finish(states)),
-            Operation(stage="answers", unit="row", count=len(self.rows), call=self.answers),
+            Operation(stage="answers", unit="row", count=len(self.rows), call=self.compute_results),
         ]
 
-    def reduced(self) -> pa.StructArray:
-        """Reduce the rows to one state per group. Each call creates new groups, so that values cached by an earlier
-        call do not shorten the time.
+    def reduce_rows(self) -> pa.StructArray:
+        """Reduce the rows to one state per group. Each call creates new `Groups`, because these cache values, such as
+        the order of rows, which would make later calls faster.
         """
-        return self.measure.reduce(self.rows, Groups(self._ids, self.group_count), self._times)
+        return self.measure.reduce(self.rows, Groups(self._group_ids, self.group_count), self._times)
 
     def partial_states(self) -> pa.StructArray:
         """Split the rows of each group into `PARTS` parts. Return the states of all parts, group after group."""
         part = np.arange(len(self.rows)) % PARTS
-        groups = Groups(self._ids * PARTS + part, self.group_count * PARTS)
+        groups = Groups(self._group_ids * PARTS + part, self.group_count * PARTS)
         return self.measure.reduce(self.rows, groups, self._times)
 
-    def answers(self) -> pa.Array:
+    def compute_results(self) -> pa.Array:
         """Compute the results from the rows: number the groups by the column `GROUP`, reduce and finish."""
         groups, _ = group_by([self.rows.column(GROUP).chunk(0)], len(self.rows))
         return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times))
@@ -107,14 +107,14 @@ class MeasureCase:
     def merges_keep_bits(self) -> bool:
         """Return whether the merged partial states are bit-for-bit equal to the states of all rows."""
         parts = self.partial_states()
-        merged = self.measure.function.merge(parts, Groups(self._part_owners(len(parts)), self.group_count))
-        return same_bits(merged, self.reduced())
+        merged = self.measure.function.merge(parts, Groups(self._groups_of_parts(len(parts)), self.group_count))
+        return same_bits(merged, self.reduce_rows())
 
     @cached_property  # converted once, so that the conversion is not part of the timed calls
-    def _ids(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    def _group_ids(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         return np.asarray(self.rows.column(GROUP).to_numpy(), np.intp)
 
-    def _part_owners(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    def _groups_of_parts(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         return np.arange(count, dtype=np.intp) // PARTS
 
     @cached_property

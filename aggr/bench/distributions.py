@@ -14,7 +14,7 @@ from aggr.measure import Measure
 
 Floats = NDArray[np.float64]
 
-_DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+_DRAW_FUNCTIONS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "pareto": lambda rng, n: rng.pareto(1.1, n) + 1.0,
     "exponential": lambda rng, n: rng.exponential(10.0, n),
     "lognormal": lambda rng, n: rng.lognormal(3.0, 1.0, n),
@@ -23,7 +23,7 @@ _DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "bimodal": lambda rng, n: np.where(rng.random(n) < 0.9, rng.normal(10.0, 1.0, n), rng.normal(1000.0, 50.0, n)),
     "constant": lambda rng, n: np.full(n, 42.0),
 }
-DISTRIBUTIONS = tuple(_DRAW)
+DISTRIBUTIONS = tuple(_DRAW_FUNCTIONS)
 _FIRST_TIME = 1_704_067_200_000_000  # microseconds of 2024-01-01T00:00:00Z
 _MAX_WEIGHT = 5  # the maximum of random weights; the minimum is 1
 
@@ -52,9 +52,9 @@ def draw(distribution: str, count: int, seed: int = 1) -> Floats:
     >>> draw("constant", 2).tolist()
     [42.0, 42.0]
     """
-    if distribution not in _DRAW:
+    if distribution not in _DRAW_FUNCTIONS:
         raise ValueError(f"unknown distribution {shown(distribution)}; {nearest(distribution, DISTRIBUTIONS)}")
-    return _DRAW[distribution](np.random.default_rng(seed), count)
+    return _DRAW_FUNCTIONS[distribution](np.random.default_rng(seed), count)
 
 
 def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: int = 1) -> pa.Table:
@@ -81,23 +81,25 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     """
     values = draw(distribution, rows, seed)
     rng = np.random.default_rng(seed)
-    weights = {measure.weight for measure in measures if measure.weight is not None}
-    weights |= {
+    weight_columns = {measure.weight for measure in measures if measure.weight is not None}
+    weight_columns |= {
         text for measure in measures for role, text in measure.named_inputs().items() if role == "weight" and text
     }
-    times = {text for measure in measures for role, text in measure.named_inputs().items() if role == "by" and text}
+    time_columns = {
+        text for measure in measures for role, text in measure.named_inputs().items() if role == "by" and text
+    }
     names = dict.fromkeys(name for measure in measures for name in measure.columns())
     candidates = _candidates(values)
     columns: dict[str, pa.Array] = {}
     for name in names:
-        if name in weights:
+        if name in weight_columns:
             columns[name] = pa.array(rng.integers(1, _MAX_WEIGHT + 1, rows))
-        elif name in times and EVENT_TIME in _roles_of(name, measures):
+        elif name in time_columns and EVENT_TIME in _roles_of(name, measures):
             columns[name] = event_times(rows)
         else:
             columns[name] = candidates[0]
     for name in names:
-        if name not in weights and name not in times:
+        if name not in weight_columns and name not in time_columns:
             columns[name] = _first_accepted(name, candidates, columns, measures)
     return pa.table(columns) if columns else pa.table({"x": values})
 

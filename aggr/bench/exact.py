@@ -18,15 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.bench.distributions import event_times
 from aggr.bench.exact_statistics import STATISTICS, statistic
-from aggr.function import Function
+from aggr.function import EVENT_TIME, Function
+from aggr.groups.groups import Groups
 from aggr.measure import Measure
 from aggr.quantile_parameters import quantile_label
 from aggr.values import Values
 
 Ranges = Mapping[str, tuple[float, float]]
 Exact = Callable[[Function, pa.Array], Ranges]
-_MOST_VALUES = 10_000_000  # an exact result is computed from at most this number of values
+_MAX_VALUES = 10_000_000  # an exact result is computed from at most this number of values
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class PartErrors:
 
 
 def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
-    """Return the function that computes exact results: ``function.exact`` if it is declared, otherwise the exact
-    computation of a built-in function in this module.
+    """Return the function that computes exact results: ``function.exact`` if the function declares it, otherwise the
+    computation that this module contains for a built-in function.
 
     Parameters
     ----------
@@ -65,40 +67,35 @@ def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
         A function that computes, from the values of one group, a range for each part of the result. None if
         ``function`` does not declare ``exact``, and this module does not contain its exact computation.
     """
-    declared = getattr(function, "exact", None)
-    if declared is not None:
-        return lambda values: {part: (number, number) for part, number in numbers_of(declared(values)).items()}
-    builtin = _BUILTIN.get(function.name)
-    if builtin is None:
+    declared_exact = getattr(function, "exact", None)
+    if declared_exact is not None:
+        return lambda values: {part: (number, number) for part, number in numbers_of(declared_exact(values)).items()}
+    compute = _EXACT_COMPUTATIONS.get(function.name)
+    if compute is None:
         return None
-    return lambda values: builtin(function, values)
+    return lambda values: compute(function, values)
 
 
 def values_of(measure: Measure, table: pa.Table) -> pa.Array:
     """Return the values of a measure's inputs for one group of rows, without nulls and without weights."""
-    return _present(measure, table).array
+    return _values_without_nulls(measure, table).array
 
 
 def repeated_values_of(measure: Measure, table: pa.Table) -> pa.Array | None:
-    """Return the values of a measure's inputs for one group of rows, without nulls. A row with a weight is repeated as
-    often as its weight says. Return None if this gives more than `_MOST_VALUES` values.
+    """Return the values of a measure's inputs for one group of rows, without nulls. A row with weight w occurs w times.
+    Return None if there are then more than `_MAX_VALUES` values.
     """
-    present = _present(measure, table)
+    present = _values_without_nulls(measure, table)
     if present.weights is None:
         return present.array
-    if float(present.weights.sum(dtype=np.float64)) > _MOST_VALUES:
+    if float(present.weights.sum(dtype=np.float64)) > _MAX_VALUES:
         return None
     return present.array.take(pa.array(np.repeat(np.arange(len(present.array)), present.weights)))
 
 
-def _present(measure: Measure, table: pa.Table) -> Values:
-    from aggr.groups.groups import Groups
-
-    times = None
-    if measure.function.inputs[-1:] == ("time",):
-        from aggr.bench.distributions import event_times
-
-        times = event_times(len(table))
+def _values_without_nulls(measure: Measure, table: pa.Table) -> Values:
+    """Return the values of a measure's inputs, and their weights, for one group of rows, without nulls."""
+    times = event_times(len(table)) if EVENT_TIME in measure.function.inputs else None
     return measure.function.drop_null(measure.values(table, Groups.single(len(table)), times))
 
 
@@ -125,20 +122,20 @@ def numbers_of(result: Any) -> dict[str, float]:
         parts = result.get("quantiles", result)
         return {str(name): float(value) for name, value in parts.items() if _is_number(value)}
     if isinstance(result, Sequence | np.ndarray) and not isinstance(result, str | bytes):
-        return {str(place): float(value) for place, value in enumerate(result) if _is_number(value)}
+        return {str(index): float(value) for index, value in enumerate(result) if _is_number(value)}
     return {"": float(result)} if _is_number(result) else {}
 
 
 def errors_of(
-    results: Sequence[Any], ranges: Sequence[Ranges], ordered: Sequence[np.ndarray[Any, Any] | None]
+    results: Sequence[Any], ranges: Sequence[Ranges], sorted_values: Sequence[np.ndarray[Any, Any] | None]
 ) -> list[PartErrors]:
     """Return the errors of the results of several groups, compared with the exact ranges.
 
     Parameters
     ----------
     results : sequence, one per group
-        The results of the groups. The parts of a result must have the same names as its ranges.
-        Otherwise there must be one part per range, in the same order.
+        The results of the groups. Parts and ranges are matched by name. If their names differ, they are matched by
+        position.
     ranges : sequence of mappings, one per group
     ordered : sequence of arrays or None, one per group
         The sorted values of each group, from which errors of rank are computed; None if the parts are not quantiles.
@@ -146,34 +143,34 @@ def errors_of(
     Returns
     -------
     list of PartErrors
-        One per part; empty if the results and the ranges have different parts.
+        One per part; empty if a result does not have as many parts as ranges.
     """
-    relative: dict[str, list[float]] = {}
-    ranks: dict[str, list[float]] = {}
-    for result, expected, values in zip(results, ranges, ordered, strict=True):
+    relative_errors: dict[str, list[float]] = {}
+    rank_errors: dict[str, list[float]] = {}
+    for result, expected, values in zip(results, ranges, sorted_values, strict=True):
         numbers = numbers_of(result)
         if set(numbers) != set(expected):
             if len(numbers) != len(expected):
                 return []
             numbers = dict(zip(expected, numbers.values(), strict=True))
         for part, (low, high) in expected.items():
-            relative.setdefault(part, []).append(_relative_error(numbers[part], low, high))
+            relative_errors.setdefault(part, []).append(_relative_error(numbers[part], low, high))
             if values is not None:
-                ranks.setdefault(part, []).append(_rank_error(numbers[part], float(part), values))
+                rank_errors.setdefault(part, []).append(_rank_error(numbers[part], float(part), values))
     return [
         PartErrors(
             part=part,
             worst_relative=max(errors),
             mean_relative=sum(errors) / len(errors),
-            worst_rank=max(ranks[part]) if part in ranks else None,
+            worst_rank=max(rank_errors[part]) if part in rank_errors else None,
         )
-        for part, errors in relative.items()
+        for part, errors in relative_errors.items()
     ]
 
 
 def is_quantile_function(function: Function) -> bool:
     """Return whether the parts of a function's exact result are quantiles."""
-    return _BUILTIN.get(function.name) is _exact_quantiles and getattr(function, "exact", None) is None
+    return _EXACT_COMPUTATIONS.get(function.name) is _exact_quantiles and getattr(function, "exact", None) is None
 
 
 def _is_number(value: Any) -> bool:
@@ -181,6 +178,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _relative_error(number: float, low: float, high: float) -> float:
+    """Return the distance of a number from the range ``low`` to ``high``, relative to the nearest end of the range.
+
+    The error is 0 if the number lies in the range, or if the number and the range are NaN. It is infinite if only one
+    of them is NaN, or if the nearest end is 0.
+    """
     if math.isnan(number) or math.isnan(low):
         return 0.0 if math.isnan(number) and math.isnan(low) else math.inf
     if low <= number <= high:
@@ -189,28 +191,31 @@ def _relative_error(number: float, low: float, high: float) -> float:
     return abs(number - nearest_edge) / abs(nearest_edge) if nearest_edge else math.inf
 
 
-def _rank_error(number: float, quantile: float, ordered: np.ndarray[Any, Any]) -> float:
+def _rank_error(number: float, quantile: float, sorted_values: np.ndarray[Any, Any]) -> float:
     """Return the difference between a quantile and the rank of ``number`` among sorted values, as a fraction of the
     number of values.
 
     Equal values have a range of ranks. The difference is 0.0 if the quantile is in the range of ``number``.
     """
-    low = np.searchsorted(ordered, number, side="left") / len(ordered)
-    high = np.searchsorted(ordered, number, side="right") / len(ordered)
+    low = np.searchsorted(sorted_values, number, side="left") / len(sorted_values)
+    high = np.searchsorted(sorted_values, number, side="right") / len(sorted_values)
     return float(max(low - quantile, quantile - high, 0.0))
 
 
 def _exact_quantiles(function: Function, values: pa.Array) -> Ranges:
-    ordered = np.sort(values.to_numpy(zero_copy_only=False))
+    sorted_values = np.sort(values.to_numpy(zero_copy_only=False))
     quantiles: Sequence[float] = getattr(function, "quantiles", ())
     ranges = {}
     for quantile in quantiles:
-        place = quantile * (len(ordered) - 1)
-        ranges[quantile_label(quantile)] = float(ordered[math.floor(place)]), float(ordered[math.ceil(place)])
+        position = quantile * (len(sorted_values) - 1)
+        ranges[quantile_label(quantile)] = (
+            float(sorted_values[math.floor(position)]),
+            float(sorted_values[math.ceil(position)]),
+        )
     return ranges
 
 
-def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
+def _single_number(compute: Callable[[Function, list[Any]], float]) -> Exact:
     """Return an exact computation for functions whose result is a single number. ``compute`` returns this number for a
     list of values.
     """
@@ -238,16 +243,16 @@ def _variance(function: Function, values: list[Any]) -> Fraction:
     return Fraction(squares) / (len(fractions) - int(getattr(function, "ddof", 1)))
 
 
-_BUILTIN: Mapping[str, Exact] = {
+_EXACT_COMPUTATIONS: Mapping[str, Exact] = {
     **dict.fromkeys(("dds", "exponential", "hdr", "exact_quantiles"), _exact_quantiles),
-    "count": _single(lambda _, values: float(len(values))),
-    "min": _single(lambda _, values: float(min(values))),
-    "max": _single(lambda _, values: float(max(values))),
-    "sum": _single(lambda _, values: float(sum(map(Fraction, values)))),
-    "avg": _single(lambda _, values: float(sum(map(Fraction, values)) / len(values))),
-    "var": _single(lambda function, values: float(_variance(function, values))),
-    **{name: _single(statistic) for name in STATISTICS},
-    "stdev": _single(lambda function, values: _root(_variance(function, values))),
+    "count": _single_number(lambda _, values: float(len(values))),
+    "min": _single_number(lambda _, values: float(min(values))),
+    "max": _single_number(lambda _, values: float(max(values))),
+    "sum": _single_number(lambda _, values: float(sum(map(Fraction, values)))),
+    "avg": _single_number(lambda _, values: float(sum(map(Fraction, values)) / len(values))),
+    "var": _single_number(lambda function, values: float(_variance(function, values))),
+    **{name: _single_number(statistic) for name in STATISTICS},
+    "stdev": _single_number(lambda function, values: _root(_variance(function, values))),
     **dict.fromkeys(
         ("approx_count_distinct", "hll", "count_distinct"),
         lambda _, values: {"": (float(len(pc.unique(values))), float(len(pc.unique(values))))},

@@ -1,4 +1,4 @@
-"""Reference results of statistics of one group, computed with 50 decimal digits and rounded once to a double.
+"""Reference results: statistics of one group, computed with 50 decimal digits and rounded once to a double.
 
 Sources: the definitions in the docstrings of the functions. The skewness and the kurtosis are those of the rows, not
 estimates for a population, unless the function's ``sample`` is true.
@@ -27,7 +27,7 @@ def _mean(values: Sequence[Decimal]) -> Decimal:
     return sum(values, Decimal()) / len(values)
 
 
-def _centred(values: Sequence[Decimal]) -> list[Decimal]:
+def _deviations(values: Sequence[Decimal]) -> list[Decimal]:
     mean = _mean(values)
     return [value - mean for value in values]
 
@@ -41,7 +41,7 @@ def _moment(values: Sequence[Decimal], power: int) -> Decimal:
 
 
 def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
-    centred, count = _centred(values), len(values)
+    centred, count = _deviations(values), len(values)
     skewness = _moment(centred, 3) / _moment(centred, 2) ** Decimal("1.5")
     if not getattr(function, "sample", False):
         return skewness
@@ -49,7 +49,7 @@ def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
 
 
 def _kurtosis(function: Function, values: Sequence[Decimal]) -> Decimal:
-    centred, count = _centred(values), len(values)
+    centred, count = _deviations(values), len(values)
     excess = _moment(centred, 4) / _moment(centred, 2) ** 2 - 3
     if not getattr(function, "sample", False):
         return excess
@@ -62,10 +62,10 @@ def _entropy(values: Sequence[Any]) -> Decimal:
     return -sum((share * share.ln() for share in shares), Decimal()) / Decimal(2).ln()
 
 
-OfPairs = Callable[[Function, Sequence[Decimal], Sequence[Decimal]], Decimal]
+PairStatistic = Callable[[Function, Sequence[Decimal], Sequence[Decimal]], Decimal]
 
 
-def _of_pairs(compute: OfPairs, first: str, second: str) -> Statistic:
+def _pair_statistic(compute: PairStatistic, first: str, second: str) -> Statistic:
     """Return a statistic of rows with the two fields ``first`` and ``second``."""
 
     def statistic(function: Function, rows: Sequence[Any]) -> float:
@@ -76,28 +76,28 @@ def _of_pairs(compute: OfPairs, first: str, second: str) -> Statistic:
 
 
 def _covar(function: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
-    return _product_sum(_centred(y), _centred(x)) / (len(y) - int(getattr(function, "ddof", 1)))
+    return _product_sum(_deviations(y), _deviations(x)) / (len(y) - int(getattr(function, "ddof", 1)))
 
 
 def _corr(_: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
-    dy, dx = _centred(y), _centred(x)
+    dy, dx = _deviations(y), _deviations(x)
     return _product_sum(dy, dx) / (_product_sum(dy, dy) * _product_sum(dx, dx)).sqrt()
 
 
 def _slope(_: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
-    dx = _centred(x)
-    return _product_sum(_centred(y), dx) / _product_sum(dx, dx)
+    dx = _deviations(x)
+    return _product_sum(_deviations(y), dx) / _product_sum(dx, dx)
 
 
 def _with_decimals(compute: Callable[[Function, Sequence[Decimal]], Decimal]) -> Statistic:
     return lambda function, values: float(compute(function, _decimals(values)))
 
 
-def _in_time_order(rows: Sequence[Any]) -> list[float]:
+def _values_by_time(rows: Sequence[Any]) -> list[float]:
     return [row["value"] for row in sorted(rows, key=operator.itemgetter("time"))]
 
 
-_OF_ROWS: Mapping[str, Statistic] = {
+_STATISTICS_BY_NAME: Mapping[str, Statistic] = {
     "sum_distinct": lambda _, values: float(sum(set(_decimals(values)), Decimal())),
     "avg_distinct": lambda _, values: float(_mean(list(set(_decimals(values))))),
     "bit_and": lambda _, values: float(reduce(operator.and_, values)),
@@ -113,17 +113,17 @@ _OF_ROWS: Mapping[str, Statistic] = {
     "skewness": _with_decimals(_skewness),
     "kurtosis": _with_decimals(_kurtosis),
     "entropy": lambda _, values: float(_entropy(values)),
-    "covar": _of_pairs(_covar, "y", "x"),
-    "corr": _of_pairs(_corr, "y", "x"),
-    "slope": _of_pairs(_slope, "y", "x"),
-    "intercept": _of_pairs(lambda f, y, x: _mean(y) - _slope(f, y, x) * _mean(x), "y", "x"),
-    "r2": _of_pairs(lambda f, y, x: _corr(f, y, x) ** 2, "y", "x"),
-    "weighted_avg": _of_pairs(lambda _, x, w: _product_sum(x, w) / sum(w, Decimal()), "value", "weight"),
-    "first": lambda _, rows: _in_time_order(rows)[0],
-    "last": lambda _, rows: _in_time_order(rows)[-1],
-    "resets": lambda _, rows: float(sum(map(operator.gt, _in_time_order(rows), _in_time_order(rows)[1:]))),
+    "covar": _pair_statistic(_covar, "y", "x"),
+    "corr": _pair_statistic(_corr, "y", "x"),
+    "slope": _pair_statistic(_slope, "y", "x"),
+    "intercept": _pair_statistic(lambda f, y, x: _mean(y) - _slope(f, y, x) * _mean(x), "y", "x"),
+    "r2": _pair_statistic(lambda f, y, x: _corr(f, y, x) ** 2, "y", "x"),
+    "weighted_avg": _pair_statistic(lambda _, x, w: _product_sum(x, w) / sum(w, Decimal()), "value", "weight"),
+    "first": lambda _, rows: _values_by_time(rows)[0],
+    "last": lambda _, rows: _values_by_time(rows)[-1],
+    "resets": lambda _, rows: float(sum(map(operator.gt, _values_by_time(rows), _values_by_time(rows)[1:]))),
 }
-STATISTICS = tuple(_OF_ROWS)
+STATISTICS = tuple(_STATISTICS_BY_NAME)
 
 
 def statistic(function: Function, values: Sequence[Any]) -> float:
@@ -141,4 +141,4 @@ def statistic(function: Function, values: Sequence[Any]) -> float:
     float
     """
     with localcontext(prec=_DIGITS):
-        return _OF_ROWS[function.name](function, values)
+        return _STATISTICS_BY_NAME[function.name](function, values)

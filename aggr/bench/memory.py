@@ -1,4 +1,4 @@
-"""The peak memory of reducing and finishing a measure, measured in a separate process.
+"""The peak memory while a measure is computed from rows, measured in a separate process.
 
     python -m aggr.bench.memory ROWS.arrow DESCRIPTION GROUPS
 
@@ -47,8 +47,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
         # With this variable, a loop is compiled when it is first called. This happens in the warm-up in `_main`, so
         # compilation is not part of the measured call.
         environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return int(done.stdout) if done.returncode == 0 else None
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return int(process.stdout) if process.returncode == 0 else None
 
 
 def _kilobytes(field: str) -> int:
@@ -60,10 +60,10 @@ def _main(file: str, description: str, group_count: int) -> None:
     with pa.OSFile(file, "rb") as source:
         rows = pa.ipc.open_file(source).read_all().combine_chunks()
     measure = from_description(json.loads(description))
-    MeasureCase(measure, rows.slice(0, _WARM_UP_ROWS), group_count).reduced()
+    MeasureCase(measure, rows.slice(0, _WARM_UP_ROWS), group_count).reduce_rows()
     before = _kilobytes("VmRSS")
     _RESET.write_text("5")  # reset the peak to the current size
-    MeasureCase(measure, rows, group_count).answers()
+    MeasureCase(measure, rows, group_count).compute_results()
     print(max(0, _kilobytes("VmHWM") - before) * 1024)
 
 

@@ -1,4 +1,4 @@
-"""Plots of a report: errors by bytes of the state, and speed and shuffled bytes by the number of groups."""
+"""Plots of a report: errors against bytes of a state, and times and shuffled bytes against the number of groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from aggr.bench.report import OURS, Report
 from aggr.extras import MissingExtra
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-_EXACT = 1e-17  # zero errors are drawn at this value, because the axis is logarithmic
+_ZERO_ERROR = 1e-17  # zero errors are drawn at this value, because the axis is logarithmic
 
 
 def plot(report: Report, file: str | Path) -> None:
     """Draw a report into a file.
 
-    One plot shows the speed from rows to results over the number of groups. If the report has such figures, further
-    plots show the errors over the bytes of a state, and the shuffled bytes over the number of groups.
+    One plot shows the time from rows to results for each number of groups. If the report has errors, a second plot
+    shows them against the bytes of a state. If it has shuffled bytes, another plot shows them for each number of
+    groups.
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ def plot(report: Report, file: str | Path) -> None:
     if any(traffic.shuffle_bytes for traffic in report.traffic):
         panels.append(_draw_shuffled)
     figure = Figure(figsize=(7 * len(panels), 5), layout="constrained")
-    for place, draw in enumerate(panels):
-        draw(report, figure.add_subplot(1, len(panels), place + 1))
+    for index, draw in enumerate(panels):
+        draw(report, figure.add_subplot(1, len(panels), index + 1))
     versions = ", ".join(f"{name} {value}" for name, value in report.about.items() if value and name != "rounds")
     figure.supxlabel(versions, fontsize=7)
     figure.savefig(file, dpi=150)
@@ -75,10 +76,10 @@ def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label
     A point is a tuple: the name of its line, a number of groups, a figure, and whether the line belongs to another
     package. The lines of other packages are dashed.
     """
-    for place, name in enumerate(dict.fromkeys(name for name, *_ in points)):
+    for index, name in enumerate(dict.fromkeys(name for name, *_ in points)):
         line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)
         is_peer = any(peer for other, *_, peer in points if other == name)
-        color = _COLORS[place % len(_COLORS)]
+        color = _COLORS[index % len(_COLORS)]
         axes.plot(*zip(*line, strict=True), "--" if is_peer else "-", marker="o", color=color, label=name)
     axes.set(xscale="log", yscale="log", xlabel="groups", ylabel=label)
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
@@ -92,11 +93,11 @@ def _draw_errors(report: Report, axes: Any) -> None:
     worst: dict[tuple[str, str], float] = {}
     for error in report.errors:
         key = error.measure, error.by
-        worst[key] = max(worst.get(key, _EXACT), error.worst_relative)
-    for place, (key, worst_error) in enumerate(worst.items()):
+        worst[key] = max(worst.get(key, _ZERO_ERROR), error.worst_relative)
+    for index, (key, worst_error) in enumerate(worst.items()):
         if key in sizes:
             marker = "o" if key[1] == OURS else "x"
-            axes.plot(sizes[key], worst_error, marker, color=_COLORS[place % len(_COLORS)], label=_label(*key))
+            axes.plot(sizes[key], worst_error, marker, color=_COLORS[index % len(_COLORS)], label=_label(*key))
     axes.set(xscale="log", yscale="log", xlabel="bytes of one state", ylabel="worst relative error")
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
 
@@ -106,5 +107,5 @@ def _label(measure: str, by: str, keys: str = "even") -> str:
     the distribution of rows over groups, which the name contains unless the distribution is "even".
     """
     name = by if ":" in by else f"{by}, {measure}"
-    shown = measure if by == OURS else name
-    return shown if keys == "even" else f"{shown}, {keys} keys"
+    label = measure if by == OURS else name
+    return label if keys == "even" else f"{label}, {keys} keys"

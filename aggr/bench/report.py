@@ -88,7 +88,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The resources that one run of a job on Spark used. None stands for bytes that could not be measured.
+    """The resources that a job on Spark used. None stands for bytes that could not be measured.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ class Traffic:
     keys : str
         As in `Timing`.
     shuffle_bytes : int or None
-        The bytes that tasks wrote for other tasks.
+        The bytes that tasks wrote for other tasks in the last run.
     spill_bytes : int or None
-        The bytes that Spark wrote to disk because they did not fit into memory.
+        The bytes that Spark wrote to disk in the last run because they did not fit into memory.
     worker_bytes : int or None
-        The peak of resident memory of the largest Python worker, including its libraries. None if the job needs no
-        Python workers.
+        The largest peak of resident memory of a Python worker in any run, including its libraries. None if the job
+        needs no Python workers.
     """
 
     measure: str

@@ -25,8 +25,9 @@ from aggr.measure import Measure
 
 ERROR_GROUPS = 5  # errors are measured for this number of groups of each distribution
 ERROR_ROWS = 20_000  # the number of rows in each such group
-# the minimum number of rows in each such group: a table with few rows is divided into fewer groups
-FEWEST_ERROR_ROWS = 100
+# The minimum number of rows in each such group. A table with fewer than 5 times this number of rows is divided into
+# fewer groups.
+MIN_ERROR_ROWS = 100
 AUTO = "auto"
 
 
@@ -53,7 +54,7 @@ class _Plan:
     distributions: Sequence[str]
     rounds: int
     seed: int
-    has_memory: bool
+    measures_memory: bool
     are_checked: bool
     is_cpu_time: bool
 
@@ -71,7 +72,7 @@ class _Plan:
             errors = [
                 (f"{measure}: errors {name}", partial(self._measure_errors, measure, peers, name)) for name in names
             ]
-            memory = [(f"{measure}: memory", partial(self._measure_memory, measure))] if self.has_memory else []
+            memory = [(f"{measure}: memory", partial(self._measure_memory, measure))] if self.measures_memory else []
             steps += [(f"{measure}: bytes", partial(self._measure_sizes, measure, peers)), *times, *memory, *errors]
         return steps
 
@@ -99,13 +100,15 @@ class _Plan:
 
         add(OURS, len(rows), case.operations())
         for peer in peers:
-            fewer, fewer_groups = _limited(rows, count, peer.row_limit)
-            answers = Operation("answers", unit="row", count=len(fewer), call=peer.prepare(fewer, fewer_groups))
-            add(str(peer), len(fewer), [*peer.stages(fewer, fewer_groups), answers])
+            peer_rows, peer_group_count = _limit_rows(rows, count, peer.row_limit)
+            peer_answers = Operation(
+                "answers", unit="row", count=len(peer_rows), call=peer.prepare(peer_rows, peer_group_count)
+            )
+            add(str(peer), len(peer_rows), [*peer.stages(peer_rows, peer_group_count), peer_answers])
         clock = time.process_time if self.is_cpu_time else time.perf_counter
         seconds = alternate([call for _, call, _ in timings], self.rounds, clock=clock)
-        for (timing, _, units), median in zip(timings, seconds, strict=True):
-            figures.timings.append(replace(timing, ns=median / max(1, units) * 1e9))
+        for (timing, _, unit_count), median in zip(timings, seconds, strict=True):
+            figures.timings.append(replace(timing, ns=median / max(1, unit_count) * 1e9))
 
     def _measure_sizes(self, measure: Measure, peers: Sequence[Peer], figures: _Figures) -> None:
         for count, size in state_sizes(measure, self.rows):
@@ -134,37 +137,39 @@ class _Plan:
         else:
             row_count = min(len(self.rows), ERROR_GROUPS * ERROR_ROWS)
             rows = self.rows.take(pa.array(np.arange(row_count) * len(self.rows) // max(row_count, 1)))
-        count = max(1, min(ERROR_GROUPS, len(rows) // FEWEST_ERROR_ROWS))
-        ids = np.arange(len(rows)) * count // len(rows)
-        grouped = rows.append_column(GROUP, pa.array(ids)).combine_chunks()
-        parts = {
+        count = max(1, min(ERROR_GROUPS, len(rows) // MIN_ERROR_ROWS))
+        group_ids = np.arange(len(rows)) * count // len(rows)
+        grouped = rows.append_column(GROUP, pa.array(group_ids)).combine_chunks()
+        group_values = {
             group: values
             for group in range(count)
-            if (values := repeated_values_of(measure, grouped.filter(pa.array(ids == group)))) is not None
+            if (values := repeated_values_of(measure, grouped.filter(pa.array(group_ids == group)))) is not None
             and len(values)  # a group without values has no exact result
         }
-        if not parts:
+        if not group_values:
             return
-        if len(parts) < count:
-            has_values = np.isin(ids, list(parts))
-            count, ids = len(parts), np.searchsorted(list(parts), ids[has_values])
+        if len(group_values) < count:
+            has_values = np.isin(group_ids, list(group_values))
+            count, group_ids = len(group_values), np.searchsorted(list(group_values), group_ids[has_values])
             grouped = grouped.filter(pa.array(has_values)).drop_columns([GROUP])
-            grouped = grouped.append_column(GROUP, pa.array(ids)).combine_chunks()
+            grouped = grouped.append_column(GROUP, pa.array(group_ids)).combine_chunks()
         try:
-            ranges = [exact(part) for part in parts.values()]
+            ranges = [exact(part) for part in group_values.values()]
         except (ValueError, OverflowError):  # values such as NaN have no exact result
             return
         has_ranks = is_quantile_function(measure.function)
-        ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts.values()]
+        sorted_values = [
+            np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in group_values.values()
+        ]
         try:
-            ours = MeasureCase(measure, grouped, count).answers().to_pylist()
+            own_results = MeasureCase(measure, grouped, count).compute_results().to_pylist()
         except (ValueError, OverflowError):  # a group has more values than the function's ``max``
             return
         # peers do not support weights; their results would be those of the rows without weights
         peers_of_same_rows = [] if measure.weight is not None else peers
         peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers_of_same_rows]
-        for by, results in [(OURS, ours), *peer_results]:
-            for part in errors_of(results, ranges, ordered):
+        for by, results in [(OURS, own_results), *peer_results]:
+            for part in errors_of(results, ranges, sorted_values):
                 figures.errors.append(
                     Error(
                         measure=repr(measure),
@@ -260,7 +265,7 @@ def bench(
         distributions=distributions,
         rounds=rounds,
         seed=seed,
-        has_memory=memory,
+        measures_memory=memory,
         are_checked=checked_states,
         is_cpu_time=cpu_time,
     )
@@ -298,7 +303,7 @@ def _checked_plan(
     distributions: Sequence[str],
     rounds: int,
     seed: int,
-    has_memory: bool,
+    measures_memory: bool,
     are_checked: bool,
     is_cpu_time: bool,
 ) -> _Plan:
@@ -327,7 +332,7 @@ def _checked_plan(
     peers: list[list[Peer]] = []
     for measure in measures:
         # raises an error if the measure cannot be computed from the rows
-        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()
+        MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).compute_results()
         if against == AUTO:
             peers.append(counterparts(measure))
         else:
@@ -348,7 +353,7 @@ def _checked_plan(
         distributions=() if data is not None else tuple(distributions),
         rounds=rounds,
         seed=seed,
-        has_memory=has_memory,
+        measures_memory=measures_memory,
         are_checked=are_checked,
         is_cpu_time=is_cpu_time,
     )
@@ -362,15 +367,15 @@ def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
     return rows.append_column(GROUP, pa.array(ids)).combine_chunks()
 
 
-def _limited(rows: pa.Table, group_count: int, limit: int | None) -> tuple[pa.Table, int]:
-    """Return at most about ``limit`` rows, and their number of groups.
+def _limit_rows(rows: pa.Table, group_count: int, limit: int | None) -> tuple[pa.Table, int]:
+    """Return about ``limit`` rows, or all rows if there are fewer, and the number of their groups.
 
-    Complete groups are left out, so that the number of rows per group stays about the same. If there is only one group,
-    its first ``limit`` rows are returned.
+    Only complete groups are removed, so that the number of rows per group remains about the same. If there is only one
+    group, its first ``limit`` rows are returned.
     """
     if limit is None or len(rows) <= limit:
         return rows, group_count
     if group_count == 1:
         return rows.slice(0, limit), 1
-    fewer = max(1, group_count * limit // len(rows))
-    return rows.filter(pc.less(rows.column(GROUP), fewer)).combine_chunks(), fewer
+    remaining_groups = max(1, group_count * limit // len(rows))
+    return rows.filter(pc.less(rows.column(GROUP), remaining_groups)).combine_chunks(), remaining_groups

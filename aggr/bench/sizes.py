@@ -32,10 +32,10 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     for count in ROW_COUNTS:
         if count > len(rows):
             return
-        first = rows.slice(0, count)
+        first_rows = rows.slice(0, count)
         times = event_times(count) if EVENT_TIME in measure.function.inputs else None
         try:
-            states = measure.reduce(first, Groups.single(count), times)
+            states = measure.reduce(first_rows, Groups.single(count), times)
         except (ValueError, OverflowError):
             yield count, None
         else:

@@ -23,7 +23,11 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
     str
         Tables without figures are left out.
     """
-    parts = [_jobs(report)] if report.traffic else [_timings(report), _sizes(report), _errors(report), _memory(report)]
+    parts = (
+        [_job_table(report)]
+        if report.traffic
+        else [_timing_table(report), _size_table(report), _error_table(report), _memory_table(report)]
+    )
     if report.traffic:
         sentence = "all jobs of this library except SQL return the same bits for {}"
     else:
@@ -31,13 +35,13 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
     parts += [f"{sentence.format(call)}: {'yes' if same else 'NO'}" for call, same in report.keeps_bits.items()]
     parts += [f"left out: {note}" for note in report.notes]
     if earlier is not None:
-        parts.append(_changes(report, earlier))
+        parts.append(_change_table(report, earlier))
     if not report.is_complete:
         parts.append("interrupted: the figures are not complete")
     return "\n\n".join(part for part in parts if part)
 
 
-def _timings(report: Report) -> str:
+def _timing_table(report: Report) -> str:
     """Return a table of the times of a report: one line per measure, package and number of groups."""
     lines = [["measure", "by", "groups", "reduce", "merge", "finish", "rows to results", "ratio"]]
     by_row = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
@@ -51,7 +55,7 @@ def _timings(report: Report) -> str:
     return _table(title, lines)
 
 
-def _jobs(report: Report) -> str:
+def _job_table(report: Report) -> str:
     """Return a table of the times and the bytes of jobs on Spark. Ratios are relative to the first job with the same
     measure, number of groups and keys.
     """
@@ -61,11 +65,13 @@ def _jobs(report: Report) -> str:
     first_times: dict[tuple[str, int, str], float] = {}
     for timing in report.timings:
         is_first = (timing.measure, timing.groups, timing.keys) not in first_times
-        first = first_times.setdefault((timing.measure, timing.groups, timing.keys), timing.ns)
-        moved = traffic[timing.measure, timing.by, timing.groups, timing.keys]
-        sizes = [_mebibytes(size) for size in (moved.shuffle_bytes, moved.spill_bytes, moved.worker_bytes)]
+        first_time = first_times.setdefault((timing.measure, timing.groups, timing.keys), timing.ns)
+        job_traffic = traffic[timing.measure, timing.by, timing.groups, timing.keys]
+        sizes = [
+            _mebibytes(size) for size in (job_traffic.shuffle_bytes, job_traffic.spill_bytes, job_traffic.worker_bytes)
+        ]
         seconds = timing.ns * timing.rows / 1e9
-        figures = [f"{seconds:,.2f}", f"{timing.ns:,.1f}", f"{timing.ns / first:.2f} ×", *sizes]
+        figures = [f"{seconds:,.2f}", f"{timing.ns:,.1f}", f"{timing.ns / first_time:.2f} ×", *sizes]
         name = timing.measure if is_first else ""
         lines.append([name, timing.by, f"{timing.groups:,}", timing.keys, *figures])
     return _table("jobs on Spark, from rows to results; shuffled, spilled and the largest Python worker in MiB", lines)
@@ -75,7 +81,7 @@ def _mebibytes(size: int | None) -> str:
     return "" if size is None else f"{size / 2**20:,.1f}"
 
 
-def _sizes(report: Report) -> str:
+def _size_table(report: Report) -> str:
     counts = list(dict.fromkeys(size.rows for size in report.sizes))
     lines = [["measure", "by", *(f"{count:,} rows" for count in counts)]]
     by_row = {(s.measure, s.by, s.rows): s.bytes for s in report.sizes}
@@ -85,17 +91,17 @@ def _sizes(report: Report) -> str:
     return _table("bytes of one state", lines)
 
 
-def _errors(report: Report) -> str:
+def _error_table(report: Report) -> str:
     lines = [["measure", "by", "distribution", "part", "worst relative", "mean relative", "worst rank"]]
     for error in report.errors:
         rank = "" if error.worst_rank is None else f"{error.worst_rank:.2%}"
         first = error.measure if error.by == OURS else ""
-        figures = [_share(error.worst_relative), _share(error.mean_relative), rank]
+        figures = [_relative_error(error.worst_relative), _relative_error(error.mean_relative), rank]
         lines.append([first, error.by, error.distribution, error.part, *figures])
     return _table("relative errors of the value, and errors of the rank, compared with the exact result", lines)
 
 
-def _memory(report: Report) -> str:
+def _memory_table(report: Report) -> str:
     lines = [["measure", "groups", "rows", "peak memory"]]
     for memory in report.memory:
         size = "not measured" if memory.bytes is None else f"{memory.bytes / 2**20:,.1f} MiB"
@@ -103,7 +109,7 @@ def _memory(report: Report) -> str:
     return _table("peak memory in addition to the rows", lines)
 
 
-def _changes(report: Report, earlier: Report) -> str:
+def _change_table(report: Report, earlier: Report) -> str:
     lines = [["measure", "by", "stage", "groups", "keys", "ns", "new / earlier"]]
     for timing, ratio in report.changes_since(earlier):
         figures = [f"{timing.groups:,}", timing.keys, f"{timing.ns:,.1f}", f"{ratio:.2f}"]
@@ -120,20 +126,20 @@ def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
     if len(lines) == 1:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    left = {"measure", "by", "distribution", "part", "stage", "keys"}
-    aligned = [
+    left_aligned = {"measure", "by", "distribution", "part", "stage", "keys"}
+    rows = [
         "  ".join(
-            cell.ljust(width) if name in left else cell.rjust(width)
+            cell.ljust(width) if name in left_aligned else cell.rjust(width)
             for name, cell, width in zip(lines[0], line, widths, strict=True)
         ).rstrip()
         for line in lines
     ]
-    return "\n".join([title, "", aligned[0], "-" * len(aligned[0]), *aligned[1:]])
+    return "\n".join([title, "", rows[0], "-" * len(rows[0]), *rows[1:]])
 
 
 def _bytes(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def _share(error: float) -> str:
+def _relative_error(error: float) -> str:
     return "exact" if error == 0 else f"{error:.2g}"

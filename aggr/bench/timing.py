@@ -26,12 +26,12 @@ def alternate(
     after_round: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Run all calls once without timing them, and then once per round, each round in a new random order. Return the
-    median time of each call. The first run compiles loops and fills caches.
+    """Run all calls once without timing them, and then once per round. Each round has a new random order. Return the
+    median time of each call. The untimed run compiles loops and fills caches.
 
-    One call leaves behind caches, freed memory and a clock speed that affect the next call. Because the order is
-    random, they affect all calls in the same way. Ratios of the medians are therefore comparable even on a noisy
-    machine.
+    A call affects the time of the next call by the content of caches, freed memory and the clock speed of the
+    processor. Because the order is random, all calls are affected in the same way. The ratios of the medians are
+    therefore comparable even on a noisy machine.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def alternate(
     after_round : callable without parameters, optional
         A function that is called after each round, for example to advance a progress bar.
     clock : callable without parameters, optional
-        A function that returns seconds: by default, of elapsed time. With ``time.process_time``, the CPU time of this
-        process is measured, which other processes on the machine affect less.
+        A function that returns a time in seconds. The default measures elapsed time. ``time.process_time`` measures the
+        CPU time of this process, which other processes on the machine affect less.
 
     Returns
     -------
@@ -120,10 +120,10 @@ def circumstances(packages: Iterable[str] = ("numpy", "pyarrow")) -> dict[str, o
 def _commit() -> str:
     command = ["git", "describe", "--always", "--dirty"]
     try:
-        described = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
     except OSError:  # git is not installed
         return ""
-    return described.stdout.strip()
+    return process.stdout.strip()
 
 
 def _processor() -> str:

@@ -7,6 +7,7 @@ import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from aggr import bench
 from aggr.bench.exact import errors_of, exact_of
 from aggr.bench.exact_statistics import STATISTICS
 from aggr.bench.peers import counterparts, read_peer
-from aggr.extend import COUNT, ExactSums, State, SumsState
+from aggr.extend import COUNT, EVENT_TIME, SUMMABLE, TIMES, ExactSums, State, SumsState
 from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
 
 SMALL = {"rows": 2000, "groups": (1, 7), "rounds": 1, "memory": False}
@@ -43,6 +44,29 @@ class MeanCube(ExactSums):
 
     def exact(self, rows):
         return float(sum(Fraction(x) ** 3 for x in rows.to_pylist()) / len(rows))
+
+
+@dataclass(frozen=True)
+class ScaledSum(ExactSums):
+    """Take the sum of the products of a column with another column. Event times are the second of its three inputs."""
+
+    name = "scaled_sum"
+    keeps = "exact sum of products, count"
+    returns = "float64"
+    inputs = ("value", EVENT_TIME, "scale")
+    takes: ClassVar = {"value": SUMMABLE, EVENT_TIME: TIMES, "scale": SUMMABLE}
+    own_state = SumsState(
+        "scaled_sum",
+        {"products": "value·scale"},
+        units={"value": "unit", "scale": "scale_unit"},
+        special={"special": "value·scale"},
+    )
+
+    def result(self, sums):
+        return sums["products"].over_integers(np.ones_like(sums.counts))
+
+    def exact(self, rows):
+        return float(sum(Fraction(row["value"]) * Fraction(row["scale"]) for row in rows.to_pylist()))
 
 
 @dataclass(frozen=True)
@@ -102,6 +126,12 @@ def test_a_function_of_ones_own_is_compared_with_the_exact_result_that_it_declar
     measure = aggr.Measure(MeanCube(), "x")
     (error,) = bench.bench(measure, against=(), **SMALL).errors
     assert (error.by, error.worst_relative, error.worst_rank) == ("tiltframe", 0.0, None)
+
+
+def test_errors_are_measured_if_event_times_are_not_the_last_input():
+    measure = aggr.Measure(ScaledSum(), "x", others=(None, "y"))
+    (error,) = bench.bench(measure, against=(), **SMALL).errors
+    assert (error.by, error.worst_relative) == ("tiltframe", 0.0)
 
 
 def test_states_that_change_when_they_are_merged_are_reported():

@@ -73,6 +73,6 @@ def test_compiled_or_not_the_bits_are_the_same(monkeypatch):
 
     states = rollup(rows(300), FRAME)
     compiled = row_hashes(states.columns)
-    for name in ("_mixed", "_with_hashes", "_with_pieces", "_of_pieces", "_chained"):
+    for name in ("_mix", "_mix_hashes", "_mix_pieces", "_hash_pieces", "_fnv_hashes"):
         monkeypatch.setattr(module, name, getattr(module, name).__compiled_loop__)
     assert (row_hashes(states.columns) == compiled).all()
