@@ -1,8 +1,8 @@
 """Folders of compiled code for processes that cannot write numba's own folders, such as executors in a container.
 
 Numba stores code in the folder of the source or in the cache folder of the user, and does not use the code in a folder
-that it cannot write. This module adds two things. If neither folder can be written, code is stored in a private folder
-for temporary files, which all processes of the user on this machine share. Code that was compiled in advance into a
+that it cannot write. This module adds two things. If neither folder can be written, code is stored in a private
+temporary folder, which all processes of the user on this machine share. Code that was compiled in advance into a
 read-only folder, for example in the image of a container, is copied to the folder in which the process stores code.
 """
 
@@ -23,7 +23,7 @@ _CODE = ("*.nbc", "*.nbi")
 
 @cache
 def private_folder() -> str | None:
-    """Return a folder for temporary files that only this user can write, or None if it cannot be created.
+    """Return a temporary folder that only this user can write, or None if it cannot be created.
 
     The process executes the code in this folder, so a folder that belongs to another user is never returned.
     """
@@ -41,7 +41,8 @@ def private_folder() -> str | None:
 
 @cache
 def copy_code(target: str, sources: tuple[str, ...]) -> None:
-    """Copy files of compiled code from read-only folders to the target, except files that the target already has.
+    """Copy files of compiled code from the folders ``sources`` that are read-only to the folder ``target``. Files that
+    exist in the target are not replaced.
 
     The folders are copied once per process. Numba ignores copied code that was compiled from another version of the
     source. Files that cannot be read or written are left out.

@@ -1,4 +1,4 @@
-"""Deferred Ctrl-C: code that would lose a KeyboardInterrupt is completed before the exception is raised."""
+"""Deferred Ctrl-C: a KeyboardInterrupt is raised only after code that would discard it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def defer_interrupts() -> Iterator[None]:
         return
     frames: list[FrameType | None] = []
 
-    def hold(_: int, frame: FrameType | None) -> None:
+    def record_interrupt(_: int, frame: FrameType | None) -> None:
         frames.append(frame)
 
-    signal.signal(signal.SIGINT, hold)
+    signal.signal(signal.SIGINT, record_interrupt)
     try:
         yield
     finally:
         # If the block has installed another handler, as Spark does, that handler stays.
-        if signal.getsignal(signal.SIGINT) is hold:
+        if signal.getsignal(signal.SIGINT) is record_interrupt:
             signal.signal(signal.SIGINT, handler)
         if frames:
             handler(signal.SIGINT, frames[0])

@@ -1,4 +1,4 @@
-"""compiled: write loops over rows in plain Python, and compile them to machine code once there is enough work.
+"""compiled: a decorator for loops over rows in plain Python. They are compiled to machine code if this saves time.
 
 A sequence of array operations makes many passes over memory. A loop that does all the work of a row makes only one
 pass. Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder,
@@ -6,9 +6,9 @@ or, if neither can be written, in a private folder (`aggr.compiling.code_folders
 
 Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
 second. Plain Python finishes a loop over ten thousand rows in less time. A loop is therefore interpreted if this is
-predicted to take less time than loading or compiling its machine code, and if the process has spent less than
-`_PATIENCE` seconds on interpreting. With `TILTFRAME_COMPILE_FROM=0` in the environment, each loop is compiled at its
-first call.
+predicted to take less time than loading or compiling its machine code, and if the process spends at most
+`_MAX_INTERPRETING_SECONDS` on interpreting in total. With `TILTFRAME_COMPILE_FROM=0` in the environment, each loop is
+compiled at its first call.
 
 The choice between interpreting and compiling is the ski rental problem: renting skis until the total rent reaches their
 price, and buying them then, costs at most twice the minimum (Karlin, Manasse, Rudolph and Sleator 1988).
@@ -36,19 +36,20 @@ Int = Any  # the type of an integer in a loop, which may be an integer of NumPy 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LOOP = "__compiled_loop__"
-_FOLDERS: set[str] = set()
+_LOOP_ATTRIBUTE = "__compiled_loop__"
+_CODE_FOLDERS: set[str] = set()
 _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
 # A process spends at most this number of seconds on interpreting loops. Then it compiles them, because later processes
 # can load the compiled code from disk.
-_PATIENCE = 2.0
-_LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few loops
-_LOAD_CODE = 0.02  # seconds that it takes to load the code of one loop from disk
-_COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
-_PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
-# A prediction is based on the mean time per element. In addition to the measured elements, the mean includes this
-# number of elements at `_PER_ELEMENT` seconds.
-_UNMEASURED = 1000
+_MAX_INTERPRETING_SECONDS = 2.0
+_NUMBA_LOAD_SECONDS = 0.6  # seconds that it takes to load numba and the code of a few loops
+_CODE_LOAD_SECONDS = 0.02  # seconds that it takes to load the code of one loop from disk
+_COMPILE_SECONDS_PER_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
+_SECONDS_PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
+# The time of a loop is predicted from the mean time per element. The mean includes, in addition to the measured
+# elements, this number of elements with the time `_SECONDS_PER_ELEMENT`, so that a few measured elements do not
+# determine it.
+_ASSUMED_ELEMENTS = 1000
 
 
 class _Interpreter:
@@ -58,53 +59,55 @@ class _Interpreter:
     """
 
     def __init__(self) -> None:
-        # a loop over this number of elements, or more, is always compiled
-        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))
-        self.total = 0.0  # the seconds spent on all loops
-        self.spent: dict[Any, float] = {}  # the seconds spent on each loop
-        self.elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
-        self.forbidden = 0  # the number of open contexts of `compile_at_once` in all threads
+        # a loop over at least this number of elements is always compiled
+        self.max_elements = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))
+        self.total_seconds = 0.0  # the seconds spent on interpreting all loops
+        self.loop_seconds: dict[Any, float] = {}  # the seconds spent on interpreting each loop
+        self.loop_elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
+        self.compile_contexts = 0  # the number of open contexts of `compile_at_once` in all threads
 
-    def takes(self, loop: Any, arguments: list[Any]) -> bool:
+    def should_interpret(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop with these arguments should be interpreted.
 
-        This method needs numba to find out whether the code of the loop is on disk. Numba is not loaded as long as
-        interpreting all loops of the process so far, including this one, is predicted to take less time than loading
+        This method needs numba to find out whether the code of the loop is on disk. Numba is not loaded while the time
+        of interpreting loops in this process, including the predicted time of this loop, is below the time of loading
         numba.
         """
-        if self.most <= 0 or self.forbidden:
+        if self.max_elements <= 0 or self.compile_contexts:
             return False
         has_arrays, elements = _count_elements(arguments)
-        if not has_arrays or elements >= self.most:
+        if not has_arrays or elements >= self.max_elements:
             return False
         seconds = self.predict(loop, elements)
-        total, of_loop = self.total + seconds, self.spent.get(loop, 0.0) + seconds
-        if "numba" not in sys.modules and total <= _LOAD_NUMBA:
+        total_seconds, loop_seconds = self.total_seconds + seconds, self.loop_seconds.get(loop, 0.0) + seconds
+        if "numba" not in sys.modules and total_seconds <= _NUMBA_LOAD_SECONDS:
             return True
-        if total > _PATIENCE:
+        if total_seconds > _MAX_INTERPRETING_SECONDS:
             return False
-        return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_on_disk(loop))
+        return loop_seconds <= _CODE_LOAD_SECONDS or (
+            loop_seconds <= _COMPILE_SECONDS_PER_BYTE * _bytecode_size(loop) and not _is_on_disk(loop)
+        )
 
     def predict(self, loop: Any, elements: int) -> float:
         """Return the predicted seconds of interpreting a loop over a number of elements. The prediction uses the times
         of earlier calls.
         """
-        measured = self.spent.get(loop, 0.0) + _UNMEASURED * _PER_ELEMENT
-        return elements * measured / (self.elements.get(loop, 0) + _UNMEASURED)
+        total_seconds = self.loop_seconds.get(loop, 0.0) + _ASSUMED_ELEMENTS * _SECONDS_PER_ELEMENT
+        return elements * total_seconds / (self.loop_elements.get(loop, 0) + _ASSUMED_ELEMENTS)
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
         """Interpret a loop and return its result. Integers wrap around and floats overflow without a warning, as in
         machine code.
         """
-        begun = time.thread_time()
+        start = time.thread_time()
         try:
             with np.errstate(all="ignore"):
                 return _as_python(loop)(*arguments, **kwargs)
         finally:
-            took = time.thread_time() - begun
-            self.total += took
-            self.spent[loop] = self.spent.get(loop, 0.0) + took
-            self.elements[loop] = self.elements.get(loop, 0) + _count_elements(arguments)[1]
+            seconds = time.thread_time() - start
+            self.total_seconds += seconds
+            self.loop_seconds[loop] = self.loop_seconds.get(loop, 0.0) + seconds
+            self.loop_elements[loop] = self.loop_elements.get(loop, 0) + _count_elements(arguments)[1]
 
 
 def _count_elements(arguments: list[Any]) -> tuple[bool, int]:
@@ -115,23 +118,36 @@ def _count_elements(arguments: list[Any]) -> tuple[bool, int]:
 
 _interpreter = _Interpreter()
 _lock = threading.Lock()
+# Only one thread at a time may create a dispatcher, because `_dispatcher_of_private_folder` changes a setting of numba
+# for the whole process, and restores it.
+_settings_lock = threading.Lock()
+
+
+def _renew_locks() -> None:
+    """Replace the locks in a forked process, because another thread of its parent may have acquired them."""
+    global _lock, _settings_lock
+    _lock, _settings_lock = threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @contextmanager
 def compile_at_once() -> Iterator[None]:
-    """Within the context, compile each loop at its first call, even for few elements. This also applies to other
-    threads.
+    """Within the context, compile each loop at its first call, even for few elements. The context applies to all
+    threads of the process.
 
     >>> with compile_at_once():
     ...     pass
     """
     with _lock:
-        _interpreter.forbidden += 1
+        _interpreter.compile_contexts += 1
     try:
         yield
     finally:
         with _lock:
-            _interpreter.forbidden -= 1
+            _interpreter.compile_contexts -= 1
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
@@ -147,7 +163,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     Returns
     -------
     function
-        A function with the same parameters. If several processes need the same code, only one compiles it
+        A function with the same parameters and results. If several processes need the same code, only one compiles it
         (`aggr.compiling.one_process`). If code cannot be stored on disk, each process compiles it.
 
     Examples
@@ -167,7 +183,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
         arguments = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
         code = _MACHINE_CODE.get(loop)
         if code is None:
-            if _interpreter.takes(loop, arguments):
+            if _interpreter.should_interpret(loop, arguments):
                 interpreted: R = _interpreter.run(loop, arguments, kwargs)
                 return interpreted
             code = _MACHINE_CODE[loop] = _machine_code(loop)
@@ -182,7 +198,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             raise cause from None
         return value
 
-    setattr(call, _LOOP, loop)
+    setattr(call, _LOOP_ATTRIBUTE, loop)
     return call
 
 
@@ -191,33 +207,33 @@ def _as_python(loop: Any) -> Callable[..., Any]:
     """Return a loop as a Python function. The loops that it calls are Python functions too, and not wrappers of
     `compiled`.
     """
-    inner = {name: _as_python(other) for name, other in _called(loop).items()}
-    return FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__)
+    called_loops = {name: _as_python(other) for name, other in _called_loops(loop).items()}
+    return FunctionType(loop.__code__, {**loop.__globals__, **called_loops}, closure=loop.__closure__)
 
 
 @cache
-def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
-    """Return numba's dispatcher of a loop. An ``inner`` loop is only called by other loops.
+def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
+    """Return numba's dispatcher of a loop. Pass True as ``is_inner`` if only other loops call the loop.
 
     An inner loop has no wrapper that converts Python objects to arguments, because compiling the wrapper takes a
     quarter of the compile time.
     """
     import numba  # imported here because the import takes a fifth of a second
 
-    called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
-    loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
+    called_loops = {name: _machine_code(other, True) for name, other in _called_loops(loop).items()}
+    loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called_loops}, closure=loop.__closure__), loop
     # Numba stores the code under this name, which contains a checksum of the loop, and whether indices are checked.
     # Numba itself checks only whether the file of the loop has changed. It does not check the files of other loops and
     # of constants, which are part of the code as well.
-    bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
-    update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
-    options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
+    bounds_suffix = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
+    update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds_suffix}{'-inner' * is_inner}"
+    options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": is_inner, "no_cfunc_wrapper": True}
     dispatcher = _dispatcher(loop, options)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
-            _FOLDERS.add(str(dispatcher._cache.cache_path))
+            _CODE_FOLDERS.add(str(dispatcher._cache.cache_path))
         dispatcher = compile_once(dispatcher)
-    elif not inner:
+    elif not is_inner:
         dispatcher = np.errstate(all="ignore")(dispatcher)  # otherwise NumPy warns when an integer wraps around
     compiled: Callable[..., Any] = dispatcher
     return compiled
@@ -227,27 +243,38 @@ def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
     """Return numba's dispatcher of a loop, whose code is stored on disk if any folder can be written."""
     import numba
 
-    config: Any = numba.config
-    configured_folder = config.CACHE_DIR
-    try:
-        dispatcher = numba.njit(cache=True, **options)(loop)
-    except RuntimeError:  # numba can write neither of its folders, or the loop is not defined in a file
-        folder = private_folder()
-        if folder is None:
-            return numba.njit(**options)(loop)
-        config.CACHE_DIR = folder
+    with _settings_lock:
+        configured_folder: str = numba.config.CACHE_DIR
         try:
             dispatcher = numba.njit(cache=True, **options)(loop)
-        except RuntimeError:
-            return numba.njit(**options)(loop)
-        finally:
-            config.CACHE_DIR = configured_folder
+        except RuntimeError:  # numba can write neither of its folders, or the loop is not defined in a file
+            dispatcher = _dispatcher_of_private_folder(loop, options)
     target = getattr(getattr(dispatcher, "_cache", None), "cache_path", None)
     if target is not None:
         next_to_source = os.path.join(os.path.dirname(loop.__code__.co_filename), "__pycache__")
         in_configured = [os.path.join(configured_folder, os.path.basename(target))] if configured_folder else []
         copy_code(str(target), (*in_configured, next_to_source))
     return dispatcher
+
+
+def _dispatcher_of_private_folder(loop: Any, options: dict[str, Any]) -> Any:
+    """Return numba's dispatcher of a loop, whose code is stored in the private temporary folder. If this folder cannot
+    be written, or the loop is not defined in a file, the code is not stored.
+    """
+    import numba
+
+    folder = private_folder()
+    if folder is None:
+        return numba.njit(**options)(loop)
+    config: Any = numba.config
+    configured_folder = config.CACHE_DIR
+    config.CACHE_DIR = folder
+    try:
+        return numba.njit(cache=True, **options)(loop)
+    except RuntimeError:
+        return numba.njit(**options)(loop)
+    finally:
+        config.CACHE_DIR = configured_folder
 
 
 @cache
@@ -263,11 +290,12 @@ def cache_folders() -> list[str]:
     >>> isinstance(cache_folders(), list)
     True
     """
-    return sorted(_FOLDERS)
+    return sorted(_CODE_FOLDERS)
 
 
-def _called(loop: Any) -> dict[str, Any]:
-    loops = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+def _called_loops(loop: Any) -> dict[str, Any]:
+    """Return the compiled functions that a loop calls, before compilation, by their global names."""
+    loops = {name: getattr(loop.__globals__.get(name), _LOOP_ATTRIBUTE, None) for name in loop.__code__.co_names}
     return {name: other for name, other in loops.items() if other is not None}
 
 
@@ -278,25 +306,25 @@ def _bytecode_size(loop: Any) -> int:
     """
     loops = [loop]
     for other in loops:
-        loops += [called for called in _called(other).values() if called not in loops]
+        loops += [called for called in _called_loops(other).values() if called not in loops]
     return sum(len(part.__code__.co_code) for part in loops)
 
 
 def _fingerprint(loop: Any) -> int:
     """Return a checksum of a loop, including the loops that it calls and the constants that it uses."""
-    inner = {name: _fingerprint(other) for name, other in _called(loop).items()}
-    constants = {name: _value(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
-    cells = [_value(cell.cell_contents) for cell in loop.__closure__ or ()]
-    return zlib.crc32(repr((_code(loop.__code__), inner, constants, cells)).encode())
+    called_loops = {name: _fingerprint(other) for name, other in _called_loops(loop).items()}
+    constants = {name: _constant_text(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
+    cells = [_constant_text(cell.cell_contents) for cell in loop.__closure__ or ()]
+    return zlib.crc32(repr((_code_content(loop.__code__), called_loops, constants, cells)).encode())
 
 
-def _code(code: CodeType) -> tuple[Any, ...]:
+def _code_content(code: CodeType) -> tuple[Any, ...]:
     """Return the content of a code object without its file and line numbers."""
-    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    constants = [_code_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars
 
 
-def _value(value: Any) -> str:
+def _constant_text(value: Any) -> str:
     """Return a constant as text. Return an empty text for an object that is not a constant, such as a module."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"

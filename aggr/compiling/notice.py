@@ -1,4 +1,4 @@
-"""A notice while loops are compiled: a program can inform its user, once, that it is waiting for the compiler."""
+"""A notice of compilation: a program can inform its user, once per process, that it is waiting for the compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # After this number of seconds of waiting, the function that was passed to `announce_compiling` is called.
-_NOTICE_AFTER = 1.0
+_NOTICE_AFTER_SECONDS = 1.0
 
 
 class _Notice:
@@ -16,14 +16,15 @@ class _Notice:
 
     def __init__(self) -> None:
         self.announce: Callable[[], None] | None = None
-        self.waited = 0.0
+        self.waited_seconds = 0.0
 
 
 _notice = _Notice()
 
 
 def announce_compiling(announce: Callable[[], None] | None) -> None:
-    """Call a function once, when this process has waited for the compiler for a second in total and is still waiting.
+    """Register a function that is called once, as soon as this process has waited for the compiler for a second in
+    total.
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ def announce_compiling(announce: Callable[[], None] | None) -> None:
 
 @contextmanager
 def waiting_for_compiler() -> Iterator[None]:
-    """Count the time of the block as time of waiting for the compiler. When the total reaches a second, the function
-    that was passed to `announce_compiling` is called.
+    """Add the time of the block to the time for which this process has waited for the compiler. When the total reaches
+    a second, the function that was passed to `announce_compiling` is called.
 
     >>> with waiting_for_compiler():
     ...     pass
@@ -49,7 +50,7 @@ def waiting_for_compiler() -> Iterator[None]:
     if _notice.announce is None:
         yield
         return
-    timer = threading.Timer(max(_NOTICE_AFTER - _notice.waited, 0.0), _call_once)
+    timer = threading.Timer(max(_NOTICE_AFTER_SECONDS - _notice.waited_seconds, 0.0), _call_once)
     timer.daemon = True
     begun = time.monotonic()
     timer.start()
@@ -57,7 +58,7 @@ def waiting_for_compiler() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        _notice.waited += time.monotonic() - begun
+        _notice.waited_seconds += time.monotonic() - begun
 
 
 def _call_once() -> None:

@@ -6,9 +6,9 @@ processes wait for the lock, and then find the code. The operating system releas
 way, so a remaining lock file does not block other processes. If files cannot be locked, each process compiles the code.
 
 Loops that are defined in different source files have different locks, so that several processes can compile them at the
-same time. If these loops call the same loop, each of the processes may compile it, with other types of arguments. They
-store it one after the other, because numba reads the index of the stored code, chooses a file name that is not in it,
-and writes the index again.
+same time. If these loops call the same loop, each of the processes may compile it, for different types of arguments. A
+second lock lets only one process at a time store code in a folder, because numba reads the index of the stored code,
+chooses a file name that is not in the index, and writes the index again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ else:
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
-def _opened_lock(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """Lock a file, which is created if it does not exist, and return its descriptor. Closing it releases the lock."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -58,9 +58,9 @@ def _opened_lock(path: Path) -> int:
     return file
 
 
-class _Turn:
-    """The lock that this process has while it compiles. A process has at most one such lock at a time, so two
-    processes cannot each wait for the lock of the other.
+class _CompilerLock:
+    """The lock of a file that this process has while it compiles. A process has at most one such lock at a time, so two
+    processes cannot wait for each other.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
@@ -70,7 +70,7 @@ class _Turn:
         self.file: int | None = None
         self.has_paused_collector = False
 
-    def take(self, path: Path) -> bool:
+    def acquire(self, path: Path) -> bool:
         """Lock a file, unless this process already has a lock. Return True if this call has locked the file.
 
         The caller then searches for the code again, because another process may have compiled the code while this
@@ -79,10 +79,10 @@ class _Turn:
         if self.file is not None:
             return False
         with suppress(OSError):
-            self.file = _opened_lock(path)
+            self.file = _open_locked(path)
         return self.file is not None
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the lock if this process has it."""
         if self.file is not None:
             file, self.file = self.file, None
@@ -103,23 +103,23 @@ class _Turn:
             self.has_paused_collector = False
             gc.enable()
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""
         self.depth, self.file = 0, None
         self.resume_collector()
 
 
-_turn = _Turn()
+_compiler_lock = _CompilerLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_turn.forget)
+    os.register_at_fork(after_in_child=_compiler_lock.reset_after_fork)
 
 
 @contextmanager
-def _storing(folder: Path) -> Iterator[None]:
+def _storage_lock(folder: Path) -> Iterator[None]:
     """Let only one process at a time store code in a folder. If the file cannot be locked, do not wait."""
     file = None
     with suppress(OSError):
-        file = _opened_lock(folder / _STORING_LOCK)
+        file = _open_locked(folder / _STORING_LOCK)
     try:
         yield
     finally:
@@ -128,7 +128,7 @@ def _storing(folder: Path) -> Iterator[None]:
 
 
 class _Cache:
-    """Numba's cache of one loop. If the code is not on disk, the process takes the lock and searches again."""
+    """Numba's cache of one loop. If the code is not on disk, the process acquires the lock and searches again."""
 
     def __init__(self, cache: Any, lock_name: str) -> None:
         self._cache = cache
@@ -140,7 +140,7 @@ class _Cache:
     def load_overload(self, signature: Any, target: Any) -> Any:
         overload = self._load(signature, target)
         folder = self._cache.cache_path
-        if overload is None and folder is not None and _turn.take(Path(folder, self._lock_name)):
+        if overload is None and folder is not None and _compiler_lock.acquire(Path(folder, self._lock_name)):
             overload = self._load(signature, target)
         return overload
 
@@ -159,34 +159,34 @@ class _Cache:
         """Store the code. If this fails, for example because the disk is full, only this process has the code."""
         folder = self._cache.cache_path
         if folder is not None:
-            with suppress(OSError), _storing(Path(folder)):
+            with suppress(OSError), _storage_lock(Path(folder)):
                 self._cache.save_overload(signature, overload)
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Return numba's dispatcher, changed so that only one process at a time compiles the loop, if its code is stored on
-    disk. Ctrl-C does not interrupt the compiler.
+    """Change numba's dispatcher of a loop, and return it. If code is stored on disk, only one process at a time
+    compiles the loop. Ctrl-C does not interrupt the compiler.
     """
     from numba.core.compiler_lock import global_compiler_lock
 
-    compile_now = dispatcher.compile
+    compile_without_lock = dispatcher.compile
     source = Path(dispatcher.py_func.__code__.co_filename)
     dispatcher._cache = _Cache(dispatcher._cache, f"{source.stem}{LOCK_SUFFIX}")
 
-    def compile_in_turn(signature: Any) -> Any:
+    def compile_with_lock(signature: Any) -> Any:
         with defer_interrupts(), global_compiler_lock:
-            if not _turn.depth:
-                _turn.pause_collector()
-            _turn.depth += 1
+            if not _compiler_lock.depth:
+                _compiler_lock.pause_collector()
+            _compiler_lock.depth += 1
             try:
-                with waiting_for_compiler() if _turn.depth == 1 else nullcontext():
-                    return compile_now(signature)
+                with waiting_for_compiler() if _compiler_lock.depth == 1 else nullcontext():
+                    return compile_without_lock(signature)
             finally:
-                _turn.depth -= 1
-                if not _turn.depth:
-                    _turn.give_back()
-                    _turn.resume_collector()
+                _compiler_lock.depth -= 1
+                if not _compiler_lock.depth:
+                    _compiler_lock.release()
+                    _compiler_lock.resume_collector()
 
-    dispatcher.compile = compile_in_turn
-    in_turn: Callable[..., Any] = dispatcher
-    return in_turn
+    dispatcher.compile = compile_with_lock
+    changed_dispatcher: Callable[..., Any] = dispatcher
+    return changed_dispatcher

@@ -101,7 +101,7 @@ def test_each_key_of_another_histogram(apart):
 def test_keys_side_by_side_are_counted_within_the_arrays(span, monkeypatch):
     """By the loops as the Python that they are, whose arrays check each index."""
     interpreter = jit._Interpreter()
-    interpreter.most = 10**6
+    interpreter.max_elements = 10**6
     monkeypatch.setattr(jit, "_interpreter", interpreter)
     monkeypatch.setattr(jit, "_MACHINE_CODE", {})
     keys = [*range(span), 0, span - 1]

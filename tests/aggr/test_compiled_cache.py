@@ -9,13 +9,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core import caching
 
 from aggr.compiling.code_folders import private_folder
+from aggr.compiling.jit import _dispatcher
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}  # compile at the first call, however small its arguments are
@@ -126,6 +129,47 @@ def test_loops_run_if_no_folder_can_be_written(tmp_path, without_folders):
     for _ in range(2):
         assert ask(tmp_path, **without_folders) == [14, 80, 81, 0]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_threads_restore_the_configured_folder(monkeypatch):
+    changed, entered, finished, calls = threading.Event(), threading.Event(), threading.Event(), []
+
+    def njit(cache=False, **options):
+        def decorate(loop):
+            if cache and loop is first and not numba.config.CACHE_DIR:
+                raise RuntimeError("no folder can be written")
+            if cache and loop is second:
+                calls.append(loop)
+                if len(calls) == 2:
+                    entered.set()
+                    finished.wait(10)
+                raise RuntimeError("the loop is not defined in a file")
+            if cache:
+                changed.set()
+                entered.wait(0.5)
+            return loop
+
+        return decorate
+
+    def first():
+        """Stand for a loop whose code is stored in the private folder."""
+
+    def second():
+        """Stand for a loop without a file."""
+
+    def create_first():
+        _dispatcher(first, {})
+        finished.set()
+
+    monkeypatch.setattr(numba, "njit", njit)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    threads = [threading.Thread(target=create_first), threading.Thread(target=_dispatcher, args=(second, {}))]
+    threads[0].start()
+    assert changed.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join(20)
+    assert numba.config.CACHE_DIR == ""
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path, monkeypatch):

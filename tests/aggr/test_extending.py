@@ -288,9 +288,9 @@ def test_loops_compile_at_once_for_two_threads_whose_contexts_overlap(monkeypatc
     for context in (first, second):
         context.__enter__()
     first.__exit__(None, None, None)
-    assert interpreter.forbidden == 1
+    assert interpreter.compile_contexts == 1
     second.__exit__(None, None, None)
-    assert interpreter.forbidden == 0
+    assert interpreter.compile_contexts == 0
 
 
 def test_registers_are_estimated_some_at_a_time(monkeypatch):
