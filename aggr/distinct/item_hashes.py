@@ -2,8 +2,7 @@
 
 Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
 Text is hashed by its bytes in UTF-8, and binary values by their bytes. DataSketches does not define hashes for other
-types. This module differs from DataSketches in one case: DataSketches skips empty texts and empty binary values, and
-this module hashes them.
+types. There is one difference: DataSketches skips empty texts and empty binary values, but this module hashes them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # all bits of a double except its
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
 
-def _has_rule(dtype: pa.DataType) -> bool:
+def _is_hashable(dtype: pa.DataType) -> bool:
     is_a = pa.types
     tests = (is_a.is_integer, is_a.is_floating, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary)
     return any(test(dtype) for test in tests)
@@ -36,27 +35,27 @@ def _has_rule(dtype: pa.DataType) -> bool:
 HASHABLE = InputTypes(
     "integers, floats, strings and bytes; cast others to strings",
     "A column of integers, floats, strings or bytes.",
-    _has_rule,
+    _is_hashable,
 )
 
 
-def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
+def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int]:
     """Return one 64-bit word per value, which `item_hash` hashes, and the kind of the words.
 
     The values have a type that `HASHABLE` allows. The words are sorted by group, shape (rows,). Their kind is `HASHES`,
-    `INTEGERS` or `DOUBLES`. With ``coupons``, 4 is added to the kind of integers and doubles, which `item_hash` then
-    hashes to coupons.
+    `INTEGERS` or `DOUBLES`. With ``as_coupons``, 4 is added to the kind of integers and doubles, so that `item_hash`
+    returns coupons for them; texts and bytes are hashed to coupons here.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
     >>> words, kind == INTEGERS
     (array([1, 3, 2]), True)
     """
-    coupon_flag = _COUPONS * coupons
+    coupon_flag = _COUPONS * as_coupons
     if pa.types.is_floating(values.array.type):
         return values.floats.sorted_by_group.view(np.int64), DOUBLES + coupon_flag
     if not pa.types.is_integer(values.array.type):
-        return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
+        return Numbers(hash_bytes(*of_arrow(values.array), as_coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
         return values.numbers.sorted_by_group, INTEGERS + coupon_flag
     integers = values.array.to_numpy().astype(np.int64)  # uint64 from 2^63 on become negative, as in DataSketches

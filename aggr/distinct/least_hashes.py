@@ -1,8 +1,8 @@
-"""Least hashes: the field of a state with the k smallest hashes of the distinct values, which is a Theta sketch.
+"""Least hashes: a field of states, with the k smallest hashes of the distinct values of a group. It is a Theta sketch.
 
     hashes of a group     3  9  5  3  14  7        k = 3
-    state                 hashes = 3  5  7         theta = 9, the smallest hash that is not kept, or 2^63 - 1 if all
-                                                   hashes are kept
+    state                 hashes = 3  5  7         theta = 9, the smallest hash that is not in the state, or 2^63 - 1 if
+                                                   all hashes are in the state
 
 The state depends only on the set of values, and not on how the rows are split into parts, for two reasons. A hash that
 is among the k smallest of all rows is also among the k smallest of every part that contains it. The next larger hash of
@@ -36,16 +36,16 @@ SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # the
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
-_SIZE = 8  # the bytes of a hash
+_HASH_BYTES = 8  # the bytes of a hash
 _BLOCK = 256  # the number of hashes that are computed before they are inserted into a table
-_SPARSE = 2  # the number of slots of a table per hash
+_SLOTS_PER_HASH = 2  # the number of slots of a table per hash
 
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
     """``n`` sketches. Sketch i has the hashes ``hashes[places[i]:places[i + 1]]``, in ascending order.
 
-    ``thetas[i]`` is its theta: the sketch contains the hashes of all its values that are below theta.
+    ``thetas[i]`` is its theta: the sketch contains all hashes of the group's values that are below theta.
     """
 
     thetas: Whole
@@ -59,14 +59,14 @@ class Sketches:
         """
         column = field_of_type(column, SKETCH_TYPE)
         data, places = of_arrow(column.field("hashes"))
-        if (np.diff(places) % _SIZE).any():
+        if (np.diff(places) % _HASH_BYTES).any():
             raise DamagedState("contains hashes that are shorter than 8 bytes")
         hashes = np.require(data[places[0] : places[-1]].view(np.int64), requirements="A")
-        return cls(column.field("theta").to_numpy(), hashes, (places - places[0]) // _SIZE)
+        return cls(column.field("theta").to_numpy(), hashes, (places - places[0]) // _HASH_BYTES)
 
     def to_arrow(self) -> pa.StructArray:
         """Return the sketches as a column of `SKETCH_TYPE`."""
-        hashes = to_arrow(self.hashes.view(np.uint8), self.places * _SIZE)
+        hashes = to_arrow(self.hashes.view(np.uint8), self.places * _HASH_BYTES)
         return pa.StructArray.from_arrays([pa.array(self.thetas), hashes], fields=list(SKETCH_TYPE))
 
     @property
@@ -82,7 +82,7 @@ class Sketches:
 
     @property
     def shares(self) -> Floats:
-        """The share of all possible hashes that is below theta, shape (n,); 1 if all hashes are kept."""
+        """The share of all possible hashes that is below theta, shape (n,); 1 if the sketch contains all hashes."""
         return self.thetas / 2.0**63
 
     def bounds(self, sigmas: float) -> pa.StructArray:
@@ -95,11 +95,11 @@ class Sketches:
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
         lower, upper = _bound(retained - 0.5, share, -spread) - 0.5, _bound(retained + 0.5, share, spread) + 0.5
-        exact = self.thetas == NO_THRESHOLD
+        is_exact = self.thetas == NO_THRESHOLD
         columns = {
             "estimate": retained / share,
-            "lower": np.where(exact, retained, np.maximum(lower, retained)),
-            "upper": np.where(exact, retained, upper),
+            "lower": np.where(is_exact, retained, np.maximum(lower, retained)),
+            "upper": np.where(is_exact, retained, upper),
             "theta": share,
             "retained": retained,
         }
@@ -119,7 +119,7 @@ def _bound(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Flo
 
 @dataclass(frozen=True)
 class LeastHashes(Field):
-    """The field of a state that keeps the k smallest hashes."""
+    """The field of a state that contains the k smallest hashes."""
 
     k: int
 
@@ -138,7 +138,7 @@ class LeastHashes(Field):
 
     def check(self, column: pa.StructArray) -> None:
         sketches = Sketches.from_arrow(column)
-        if not _all_sound(sketches.thetas, sketches.hashes, sketches.places, self.k):
+        if not _are_valid(sketches.thetas, sketches.hashes, sketches.places, self.k):
             raise DamagedState(
                 "contains hashes that are not in ascending order, that are not below theta, or that outnumber "
                 f"k={self.k}"
@@ -153,38 +153,38 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
     `words_by_group`. The results are three arrays: the new theta of each group; the hashes of all groups, group after
     group; and the offsets of the groups in the array of hashes.
 
-    The hashes of a group are inserted into a table in ascending order. Hashes are evenly distributed, so the value of a
-    hash determines its approximate slot. When the table contains 2k hashes, the k smallest are kept and the others are
+    The hashes of a group are inserted into a table, which is in ascending order. Hashes are uniformly distributed, so
+    the value of a hash determines its approximate slot. When the table contains 2k hashes, all but the k smallest are
     removed. The smallest removed hash becomes theta, and later hashes that are not below theta are skipped.
     """
-    n, room, largest = len(thetas), np.int64(0), np.int64(0)
+    n, capacity, largest = len(thetas), np.int64(0), np.int64(0)
     for group in range(n):
         size = starts[group + 1] - starts[group]
-        room, largest = room + min(size, k), max(largest, size)
-    table = np.zeros((_SPARSE + 1) * min(largest, 2 * k) + 4, np.int64)
+        capacity, largest = capacity + min(size, k), max(largest, size)
+    table = np.zeros((_SLOTS_PER_HASH + 1) * min(largest, 2 * k) + 4, np.int64)
     block = np.empty(_BLOCK, np.int64)
-    smallest, places, left = np.empty(room, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
+    smallest, offsets, new_thetas = np.empty(capacity, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     for group in range(n):
-        at, theta = places[group], thetas[group]
+        first_position, theta = offsets[group], thetas[group]
         limit = min(starts[group + 1] - starts[group], 2 * k)
-        scale = _SPARSE * limit / theta
-        count, used = np.int64(0), np.int64(0)
+        scale = _SLOTS_PER_HASH * limit / theta
+        count, used_slots = np.int64(0), np.int64(0)
         for begin in range(starts[group], starts[group + 1], _BLOCK):
             size = min(starts[group + 1] - begin, _BLOCK)
             _hash_block(words, kind, begin, size=size, block=block)
             for i in range(size):
-                hashed = block[np.uint64(i)]
-                if 0 < hashed < theta:
-                    slot = _put(table, hashed, scale)
-                    count, used = count + (slot > 0), max(used, slot)
+                hash_ = block[np.uint64(i)]
+                if 0 < hash_ < theta:
+                    slot = _insert(table, hash_, scale)
+                    count, used_slots = count + (slot > 0), max(used_slots, slot)
                     if count == limit and limit > k:
-                        theta = _drain(table, used, smallest, at=at, k=k, theta=theta)[1]
-                        scale, count, used = _SPARSE * limit / theta, np.int64(k), np.int64(0)
+                        theta = _drain(table, used_slots, smallest, first_position=first_position, k=k, theta=theta)[1]
+                        scale, count, used_slots = _SLOTS_PER_HASH * limit / theta, np.int64(k), np.int64(0)
                         for j in range(k):
-                            used = max(used, _put(table, smallest[at + j], scale))
-        count, left[group] = _drain(table, used, smallest, at=at, k=k, theta=theta)
-        places[group + 1] = at + count
-    return left, smallest[: places[n]].copy(), places
+                            used_slots = max(used_slots, _insert(table, smallest[first_position + j], scale))
+        count, new_thetas[group] = _drain(table, used_slots, smallest, first_position=first_position, k=k, theta=theta)
+        offsets[group + 1] = first_position + count
+    return new_thetas, smallest[: offsets[n]].copy(), offsets
 
 
 @compiled
@@ -201,53 +201,54 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 
 @compiled
-def _put(table: Whole, hashed: Int, scale: float) -> Int:
-    """Insert a hash into an ordered table, at or after the slot ``hashed * scale``, and move greater hashes on if
+def _insert(table: Whole, hash_: Int, scale: float) -> Int:
+    """Insert a hash into an ordered table, at or after the slot ``hash_ * scale``, and move greater hashes on if
     necessary. Return the slot after the last written slot, or 0 if the table already contains the hash.
     """
-    slot: Int = np.uint64(np.int64(hashed * scale))
-    while 0 < table[slot] < hashed:
+    slot: Int = np.uint64(np.int64(hash_ * scale))
+    while 0 < table[slot] < hash_:
         slot += np.uint64(1)
-    if table[slot] == hashed:
+    if table[slot] == hash_:
         return np.int64(0)
-    while hashed:
-        table[slot], hashed = hashed, table[slot]
+    while hash_:
+        table[slot], hash_ = hash_, table[slot]
         slot += np.uint64(1)
     return np.int64(slot)
 
 
 @compiled
-def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
-    """Empty the first ``used`` slots of a table, and write its k smallest hashes into ``smallest`` from position ``at``
-    on. Return their number, and the smallest of the other hashes, or ``theta`` if there are no others.
+def _drain(table: Whole, used_slots: Int, smallest: Whole, first_position: Int, k: Int, theta: Int) -> tuple[Int, Int]:
+    """Empty the first ``used_slots`` slots of a table, and write its k smallest hashes into ``smallest`` from position
+    ``first_position`` on. Return their number, and the smallest of the other hashes, or ``theta`` if there are no
+    others.
     """
     count = np.int64(0)
-    for slot in range(used):
-        hashed = table[slot]
-        if hashed:
+    for slot in range(used_slots):
+        hash_ = table[slot]
+        if hash_:
             table[slot] = 0
             if count < k:
-                smallest[at + count] = hashed
+                smallest[first_position + count] = hash_
             elif count == k:
-                theta = hashed
+                theta = hash_
             count += 1
     return min(count, np.int64(k)), theta
 
 
 @compiled
-def _all_sound(thetas: Whole, hashes: Whole, places: Whole, k: Int) -> bool:
+def _are_valid(thetas: Whole, hashes: Whole, offsets: Whole, k: Int) -> bool:
     """Return whether each sketch is valid: at most ``k`` hashes, which are positive, ascend and are below its theta.
 
-    The hashes of a sketch are ``hashes[places[row]:places[row + 1]]``.
+    The hashes of a sketch are ``hashes[offsets[row]:offsets[row + 1]]``.
     """
     for row in range(len(thetas)):
-        before = np.int64(0)
-        if places[row + 1] - places[row] > k:
+        previous = np.int64(0)
+        if offsets[row + 1] - offsets[row] > k:
             return False
-        for i in range(places[row], places[row + 1]):
-            if hashes[i] <= before:
+        for i in range(offsets[row], offsets[row + 1]):
+            if hashes[i] <= previous:
                 return False
-            before = hashes[i]
-        if before >= thetas[row]:
+            previous = hashes[i]
+        if previous >= thetas[row]:
             return False
     return True

@@ -1,9 +1,9 @@
 """MurmurHash3 of numbers and of bytes, with the seed of Apache DataSketches. The result is a hash or, for HyperLogLog,
 a coupon.
 
-A hash has 63 bits: the first half of the 128-bit hash for 64-bit machines, without its lowest bit. A coupon is a 32-bit
-hash for HyperLogLog. Of its bits, 26 are bits of the first half, and the other 6 contain 1 plus the number of leading
-zeros of the second half, or 63 if this number is larger.
+A hash has 63 bits: the first half of MurmurHash3's 128-bit hash, without its lowest bit. A coupon is a 32-bit hash for
+HyperLogLog: 26 bits are bits of the first half of the 128-bit hash, and the other 6 contain a number, which is 1 plus
+the number of leading zeros of the second half, and at most 63.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -22,91 +22,92 @@ SEED = np.uint64(9001)  # the seed of Apache DataSketches
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
-_ALL = np.uint64(2**64 - 1)
+_ALL_BITS = np.uint64(2**64 - 1)
 _BLOCK = 16  # bytes per block
-ZERO_BITS, _MOST_ZEROS = 6, 62
-_ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
+ZERO_BITS, _MAX_ZEROS = 6, 62
+_ADDRESS_MASK, _HIGHEST_BIT = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 
 @compiled
-def hash_word(word: Int, coupon: bool) -> Int:
-    """Return the hash of an int64, or its coupon if ``coupon`` is true, as a non-negative int64. The eight bytes of the
-    number are hashed from the lowest byte on.
+def hash_word(word: Int, as_coupon: bool) -> Int:
+    """Return the hash of an int64, or its coupon if ``as_coupon`` is true, as a non-negative int64. The eight bytes of
+    the number are hashed from the lowest byte on.
     """
-    return _finished(SEED ^ _block_for_h1(np.uint64(word)), SEED, WORD, coupon)
+    return _finalize(SEED ^ _block_for_h1(np.uint64(word)), SEED, WORD, as_coupon)
 
 
 @compiled
-def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Return the hash of each row's bytes, or their coupon if ``coupon`` is true, as non-negative int64, shape (rows,).
+def hash_bytes(data: Bytes, offsets: Whole, as_coupon: bool) -> Whole:
+    """Return the hash of each row's bytes, or their coupon if ``as_coupon`` is true, as non-negative int64, shape
+    (rows,).
 
-    The bytes of a row are ``data[places[row]:places[row + 1]]``.
+    The bytes of a row are ``data[offsets[row]:offsets[row + 1]]``.
     """
-    hashes = np.empty(len(places) - 1, np.int64)
+    hashes = np.empty(len(offsets) - 1, np.int64)
     for row in range(len(hashes)):
-        at, end = places[row], places[row + 1]
-        size, h1, h2 = end - at, SEED, SEED
-        while at + _BLOCK <= end:
-            h1 = (_turned(h1 ^ _block_for_h1(word_at(data, at)), 27) + h2) * _FIVE + _N1
-            h2 = (_turned(h2 ^ _block_for_h2(word_at(data, at + WORD)), 31) + h1) * _FIVE + _N2
-            at += _BLOCK
-        if at + WORD < end:
-            h2 ^= _block_for_h2(_last_word(data, at + WORD, end))
-        if at < end:
-            h1 ^= _block_for_h1(_last_word(data, at, min(at + WORD, end)))
-        hashes[row] = _finished(h1, h2, size, coupon)
+        position, end = offsets[row], offsets[row + 1]
+        size, h1, h2 = end - position, SEED, SEED
+        while position + _BLOCK <= end:
+            h1 = (_rotate_left(h1 ^ _block_for_h1(word_at(data, position)), 27) + h2) * _FIVE + _N1
+            h2 = (_rotate_left(h2 ^ _block_for_h2(word_at(data, position + WORD)), 31) + h1) * _FIVE + _N2
+            position += _BLOCK
+        if position + WORD < end:
+            h2 ^= _block_for_h2(_last_word(data, position + WORD, end))
+        if position < end:
+            h1 ^= _block_for_h1(_last_word(data, position, min(position + WORD, end)))
+        hashes[row] = _finalize(h1, h2, size, as_coupon)
     return hashes
 
 
 @compiled
-def _last_word(data: Bytes, at: Int, end: Int) -> Any:
-    """Return the bytes ``data[at:end]``, at most eight, as a little-endian integer."""
-    if at + WORD <= len(data):
-        return word_at(data, at) & (_ALL >> np.uint64(8 * (at + WORD - end)))
+def _last_word(data: Bytes, start: Int, end: Int) -> Any:
+    """Return the bytes ``data[start:end]``, at most eight, as a little-endian integer."""
+    if start + WORD <= len(data):
+        return word_at(data, start) & (_ALL_BITS >> np.uint64(8 * (start + WORD - end)))
     word = np.uint64(0)
-    for i in range(end - at):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    for i in range(end - start):
+        word |= np.uint64(data[start + i]) << np.uint64(8 * i)
     return word
 
 
 @compiled
 def _block_for_h1(word: Any) -> Any:
-    return _turned(word * _C1, 31) * _C2
+    return _rotate_left(word * _C1, 31) * _C2
 
 
 @compiled
 def _block_for_h2(word: Any) -> Any:
-    return _turned(word * _C2, 33) * _C1
+    return _rotate_left(word * _C2, 33) * _C1
 
 
 @compiled
-def _turned(word: Any, bits: Int) -> Any:
+def _rotate_left(word: Any, bits: Int) -> Any:
     """Return a 64-bit integer, rotated to the left by a number of bits."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
 @compiled
-def _finished(h1: Any, h2: Any, size: Int, coupon: bool) -> Int:
-    """Return the hash, or the coupon if ``coupon`` is true, from the two halves ``h1`` and ``h2`` that were computed
+def _finalize(h1: Any, h2: Any, size: Int, as_coupon: bool) -> Int:
+    """Return the hash, or the coupon if ``as_coupon`` is true, from the two halves ``h1`` and ``h2`` that were computed
     from ``size`` bytes.
     """
     h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
     h1 += h2
     h2 += h1
-    second = _mixed(h2)
-    first = _mixed(h1) + second
-    if not coupon:
+    second = _mix(h2)
+    first = _mix(h1) + second
+    if not as_coupon:
         return np.int64(first >> np.uint64(1))
     second += first
     zeros = np.int64(0)
-    while zeros < _MOST_ZEROS and not second & _HIGHEST:
+    while zeros < _MAX_ZEROS and not second & _HIGHEST_BIT:
         second <<= np.uint64(1)
         zeros += 1
-    return (np.int64(first & _ADDRESS) << ZERO_BITS) | (zeros + 1)
+    return (np.int64(first & _ADDRESS_MASK) << ZERO_BITS) | (zeros + 1)
 
 
 @compiled
-def _mixed(word: Any) -> Any:
+def _mix(word: Any) -> Any:
     word = (word ^ (word >> np.uint64(33))) * _M1
     word = (word ^ (word >> np.uint64(33))) * _M2
     return word ^ (word >> np.uint64(33))

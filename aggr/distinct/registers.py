@@ -1,10 +1,10 @@
-"""Registers: the field of a state with the registers of HyperLogLog as bytes, or, for few values, with their coupons
+"""Registers: a field of states, with the registers of HyperLogLog as bytes, or, for few values, with their coupons
 (32-bit hashes).
 
     value ──▶ coupon    26 bits of the value's hash, and 1 plus the number of leading zeros of the hash's other half
-    few coupons         are stored themselves, ascending, 4 bytes each, up to 3/32 of the number of registers
+    few coupons         are stored in ascending order, 4 bytes each; at most 3/32 of the number of registers
     more coupons        are stored as 2^lg_k registers. Register i has the largest zero count of the coupons whose
-                        lowest bits are i.
+                        lowest address bits are i.
 
 The state does not depend on the order of the values, because neither a set of coupons nor the maximum in each register
 depends on it.
@@ -33,24 +33,26 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-# Coupons are not equally likely. This number of equally likely coupons would collide with the same frequency: a coupon
-# has 26 address bits, and two values with equal address bits also have equal zero counts, and therefore equal coupons,
-# in a third of cases.
-_APART = 3.0 * 2**26
-# Estimates are computed for this number of registers at a time, because each needs 8 bytes of temporary memory.
-_CELLS = 1 << 20
-_SIZE = 4  # the bytes of a coupon
-_MOST = 63  # the largest value of a register
+# Coupons do not all have the same probability. This number of coupons with equal probabilities would collide as often:
+# a coupon has 26 address bits, and two values with equal address bits have equal zero counts, and therefore equal
+# coupons, in a third of cases.
+_EQUIVALENT_COUPONS = 3.0 * 2**26
+# Estimates are computed for about this number of registers at a time, because a register needs 8 bytes of temporary
+# memory.
+_REGISTERS_PER_BLOCK = 1 << 20
+_COUPON_BYTES = 4  # the bytes of a coupon
+_MAX_ZEROS = 63  # the largest value of a register
 
 
-class Parts(NamedTuple):
+class ColumnParts(NamedTuple):
     """The rows of a column, separated into rows with registers and rows with coupons.
 
-    ``full`` is a mask of the rows with registers, shape (n,), and ``registers`` has their registers, shape (full rows,
-    2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these coupons, end to end.
+    ``has_registers`` is a mask of the rows with registers, shape (n,), and ``registers`` has the registers of these
+    rows, shape (such rows, 2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these
+    coupons, end to end.
     """
 
-    full: Flags
+    has_registers: Flags
     registers: Bytes
     counts: Whole
     coupons: Whole
@@ -58,7 +60,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that holds 2^lg_k registers, or coupons (32-bit hashes)."""
+    """The field of a state that contains 2^lg_k registers, or coupons (32-bit hashes)."""
 
     lg_k: int
 
@@ -68,7 +70,7 @@ class Registers(Field):
         return 3 * (1 << self.lg_k) // 32
 
     def reduce(self, values: Values) -> pa.Array:
-        words, kind = words_by_group(values, coupons=True)
+        words, kind = words_by_group(values, as_coupons=True)
         no_registers = np.zeros((0, 1 << self.lg_k), np.uint8)
         return self._to_column(words, kind, values.groups.offsets, registers=no_registers, ids=np.zeros(0, np.intp))
 
@@ -77,24 +79,29 @@ class Registers(Field):
         parts = self.parts(column.take(pa.array(groups.rows_by_group)))
         ids = np.repeat(np.arange(groups.n), groups.counts())
         counts = np.zeros(len(ids), np.int64)
-        counts[~parts.full] = parts.counts
+        counts[~parts.has_registers] = parts.counts
         starts = np.append(0, np.cumsum(counts))[groups.offsets]
-        return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.full])
+        return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.has_registers])
 
-    def parts(self, column: pa.Array) -> Parts:
+    def parts(self, column: pa.Array) -> ColumnParts:
         """Return the registers and the coupons of a column. Raises `DamagedState` if the size of a row fits neither
         registers nor coupons.
         """
-        data, places = of_arrow(field_of_type(column, pa.binary()))
-        sizes = np.diff(places)
-        full = sizes == 1 << self.lg_k
-        if (~full & ((sizes % _SIZE > 0) | (sizes > _SIZE * self.most_coupons))).any():
+        data, offsets = of_arrow(field_of_type(column, pa.binary()))
+        sizes = np.diff(offsets)
+        has_registers = sizes == 1 << self.lg_k
+        if (~has_registers & ((sizes % _COUPON_BYTES > 0) | (sizes > _COUPON_BYTES * self.most_coupons))).any():
             raise DamagedState(
                 f"contains neither {1 << self.lg_k} registers nor a list of at most {self.most_coupons} coupons"
             )
-        of_full, data = np.repeat(full, sizes), data[places[0] : places[-1]]
-        coupons = data[~of_full].view("<u4").astype(np.int64)
-        return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
+        is_register_byte, data = np.repeat(has_registers, sizes), data[offsets[0] : offsets[-1]]
+        coupons = data[~is_register_byte].view("<u4").astype(np.int64)
+        return ColumnParts(
+            has_registers,
+            data[is_register_byte].reshape(-1, 1 << self.lg_k),
+            sizes[~has_registers] // _COUPON_BYTES,
+            coupons,
+        )
 
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
         """Return a column with one sketch per group.
@@ -104,57 +111,63 @@ class Registers(Field):
         """
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
-        left, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)
-        full, counts = left < _COUPONS, np.diff(offsets)
-        full[ids] = True
-        places = np.cumsum(full) - 1
-        greatest = _registers(words, kind, starts, full, lg_k=self.lg_k)
+        new_thetas, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)
+        has_registers, counts = new_thetas < _COUPONS, np.diff(offsets)
+        has_registers[ids] = True
+        register_rows = np.cumsum(has_registers) - 1
+        greatest = _registers(words, kind, starts, has_registers, lg_k=self.lg_k)
         if len(ids):
-            first = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
-            chosen = places[ids[first]]
-            greatest[chosen] = np.maximum(greatest[chosen], np.maximum.reduceat(registers, first, axis=0))
-        sizes = np.where(full, 1 << self.lg_k, counts * _SIZE)
-        data, of_full = np.empty(int(sizes.sum()), np.uint8), np.repeat(full, sizes)
-        data[of_full] = greatest.ravel()
-        data[~of_full] = coupons[np.repeat(~full, counts)].astype("<u4").view(np.uint8)
+            first_rows = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+            rows = register_rows[ids[first_rows]]
+            greatest[rows] = np.maximum(greatest[rows], np.maximum.reduceat(registers, first_rows, axis=0))
+        sizes = np.where(has_registers, 1 << self.lg_k, counts * _COUPON_BYTES)
+        data, is_register_byte = np.empty(int(sizes.sum()), np.uint8), np.repeat(has_registers, sizes)
+        data[is_register_byte] = greatest.ravel()
+        data[~is_register_byte] = coupons[np.repeat(~has_registers, counts)].astype("<u4").view(np.uint8)
         return to_arrow(data, np.append(0, np.cumsum(sizes)))
 
     def check(self, column: pa.Array) -> None:
         parts = self.parts(column)
-        firsts = np.cumsum(parts.counts) - parts.counts
-        within = np.ones(len(parts.coupons), np.bool_)
-        within[firsts[parts.counts > 0]] = False
-        ascending = np.diff(parts.coupons, prepend=0) > 0
-        if (within & ~ascending).any() or (parts.coupons & _MOST == 0).any() or parts.registers.max(initial=0) > _MOST:
+        first_coupons = np.cumsum(parts.counts) - parts.counts
+        has_predecessor = np.ones(len(parts.coupons), np.bool_)
+        has_predecessor[first_coupons[parts.counts > 0]] = False
+        is_ascending = np.diff(parts.coupons, prepend=0) > 0
+        if (
+            (has_predecessor & ~is_ascending).any()
+            or (parts.coupons & _MAX_ZEROS == 0).any()
+            or parts.registers.max(initial=0) > _MAX_ZEROS
+        ):
             raise DamagedState("contains coupons that are not in ascending order, or that no hash can produce")
 
     def estimates(self, column: pa.Array) -> Floats:
         """Return an estimate of the number of distinct values of each sketch, shape (n,)."""
         parts = self.parts(column)
-        estimates = np.empty(len(parts.full))
-        estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
-        rows = max(1, _CELLS >> self.lg_k)
-        slices = (parts.registers[at : at + rows] for at in range(0, len(parts.registers), rows))
-        estimates[parts.full] = np.concatenate([_estimate_counts(registers) for registers in slices] or [np.zeros(0)])
+        estimates = np.empty(len(parts.has_registers))
+        estimates[~parts.has_registers] = -_EQUIVALENT_COUPONS * np.log1p(-parts.counts / _EQUIVALENT_COUPONS)
+        block_rows = max(1, _REGISTERS_PER_BLOCK >> self.lg_k)
+        blocks = (parts.registers[start : start + block_rows] for start in range(0, len(parts.registers), block_rows))
+        estimates[parts.has_registers] = np.concatenate(
+            [_estimate_counts(registers) for registers in blocks] or [np.zeros(0)]
+        )
         return estimates
 
 
 @compiled
-def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
-    """Return the registers of the groups for which ``full`` is true, shape (such groups, 2^lg_k).
+def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_k: Int) -> Bytes:
+    """Return the registers of the groups for which ``has_registers`` is true, shape (such groups, 2^lg_k).
 
     The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. The words are coupons,
     or values to hash, depending on ``kind``, which is described in `item_hash`.
     """
-    registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
-    row, last = np.int64(0), (1 << lg_k) - 1
-    for group in range(len(full)):
-        if full[group]:
+    registers = np.zeros((has_registers.sum(), 1 << lg_k), np.uint8)
+    row, index_mask = np.int64(0), (1 << lg_k) - 1
+    for group in range(len(has_registers)):
+        if has_registers[group]:
             for i in range(starts[group], starts[group + 1]):
                 coupon = item_hash(words[i], kind)
-                place, zeros = (coupon >> ZERO_BITS) & last, coupon & _MOST
-                if zeros > registers[row, place]:
-                    registers[row, place] = zeros
+                index, zeros = (coupon >> ZERO_BITS) & index_mask, coupon & _MAX_ZEROS
+                if zeros > registers[row, index]:
+                    registers[row, index] = zeros
             row += 1
     return registers
 
@@ -162,10 +175,10 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
 def _estimate_counts(registers: Bytes) -> Floats:
     """Return an estimate of the distinct count of each row of registers: Ertl's improved raw estimate."""
     n, size = registers.shape
-    cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
-    counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)
-    total = size * _tau(1.0 - counts[:, _MOST] / size)
-    for zeros in range(_MOST - 1, 0, -1):
+    cells = np.arange(n)[:, np.newaxis] * (_MAX_ZEROS + 1) + registers
+    counts = np.bincount(cells.ravel(), minlength=n * (_MAX_ZEROS + 1)).reshape(n, _MAX_ZEROS + 1)
+    total = size * _tau(1.0 - counts[:, _MAX_ZEROS] / size)
+    for zeros in range(_MAX_ZEROS - 1, 0, -1):
         total = (total + counts[:, zeros]) / 2.0
     total += size * _sigma(counts[:, 0] / size)
     with np.errstate(divide="ignore"):

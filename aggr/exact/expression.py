@@ -1,6 +1,8 @@
 """Exact expressions for all groups: +, − and · are exact, and a quotient or its root is rounded once.
 
-    n·Σxy − Σx·Σy        each sum is a `Limbs`, divided by a power of ten; one loop computes n·p ± a·b for any p, a, b
+    n·Σxy − Σx·Σy        each sum is a `Limbs`, divided by a power of ten; one loop computes n·p ± a·b
+
+In this expression, n are integers, and p, a and b are exact numbers.
 
 A quotient of such numbers, or its root, is correctly rounded by `aggr.exact.rounding`.
 """
@@ -17,7 +19,7 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import quotient, ratios
 from aggr.exact.superaccumulator import BITS, HALF, Limbs
 
-_POWER = 18  # the exponent of the largest power of ten that fits int64
+_MAX_POWER = 18  # the exponent of the largest power of ten that fits int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +31,8 @@ class ExactNumbers:
     limbs : Limbs
         The digits of ``n`` numbers.
     scale : int
-        The number of decimal places: each number is its number in ``limbs``, divided by ``10^scale``. Only numbers of
-        equal scale can be added.
+        The number of decimal places: each number in ``limbs`` is divided by ``10^scale``. Only numbers with equal
+        scales can be added.
 
     Examples
     --------
@@ -104,11 +106,11 @@ class ExactNumbers:
         -------
         array of float64, shape (n,)
         """
-        top, scale = self, self.scale - other.scale
+        dividend, scale = self, self.scale - other.scale
         while scale < 0:
-            step = min(_POWER, -scale)
-            top, scale = top * 10**step, scale + step
-        return ratios(top.limbs, other.limbs, scale, root)
+            step = min(_MAX_POWER, -scale)
+            dividend, scale = dividend * 10**step, scale + step
+        return ratios(dividend.limbs, other.limbs, scale, root)
 
     def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
         """Divide the number of each group by the product of the group's integers in ``divisors``. Return the correctly
@@ -119,10 +121,10 @@ class ExactNumbers:
 
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
-    """Return ``n·Σab − Σa·Σb`` for each group: n² times the covariance of a and b. The covariance of numbers with
-    themselves is their variance.
+    """Return ``n·Σab − Σa·Σb`` for each group: n² times the covariance of a and b, or n² times the variance if a and b
+    are the same numbers.
 
-    n is the group's entry of ``counts``, and ``product``, ``left`` and ``right`` are Σab, Σa and Σb.
+    ``counts`` has n for each group, and ``product``, ``left`` and ``right`` are Σab, Σa and Σb.
     """
     limbs = _combine(factors=counts, number=product.limbs, sign=-1, left=left.limbs, right=right.limbs)
     return ExactNumbers(limbs, product.scale)
@@ -132,7 +134,7 @@ def scale_up(limbs: Limbs, places: Whole) -> Limbs:
     """Return each number multiplied by ``10^places``. ``places`` has the shape (n,) and is at least 0."""
     n, remaining = len(limbs.low), places
     while remaining.any():
-        steps = np.minimum(remaining, _POWER)
+        steps = np.minimum(remaining, _MAX_POWER)
         limbs = _combine(factors=10**steps, number=limbs, sign=1, left=_zeros(n), right=_zeros(n))
         remaining = remaining - steps
     return limbs
@@ -150,11 +152,11 @@ def _combine(factors: Whole, number: Limbs, sign: int, left: Limbs, right: Limbs
     """Return ``factors · number + sign · left · right`` for each group. ``factors`` are integers, and ``sign`` is 1 or
     -1.
     """
-    return Limbs(*_combined(factors, *number.parts, sign, *left.parts, *right.parts))
+    return Limbs(*_combine_digits(factors, *number.parts, sign, *left.parts, *right.parts))
 
 
 @compiled
-def _combined(
+def _combine_digits(
     factors: Whole,
     digits: NDArray[np.int32],
     places: Whole,
@@ -171,7 +173,7 @@ def _combined(
     ``factors · number + sign · left · right``. Each number is passed as its `Limbs.parts`.
     """
     n = len(factors)
-    first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+    lowest_levels, cell_offsets = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n):
         size = places[i + 1] - places[i]
         left_size, right_size = left_places[i + 1] - left_places[i], right_places[i + 1] - right_places[i]
@@ -180,36 +182,36 @@ def _combined(
             product_low = left_low[i] + right_low[i]
             product_end = product_low + left_size + right_size
             lowest, end = (min(lowest, product_low), max(end, product_end)) if size else (product_low, product_end)
-        first[i] = lowest
-        room[i + 1] = room[i] + end - lowest + 3
-    cells = np.zeros(room[n], np.int64)
+        lowest_levels[i] = lowest
+        cell_offsets[i + 1] = cell_offsets[i] + end - lowest + 3
+    cells = np.zeros(cell_offsets[n], np.int64)
     for i in range(n):
         # A factor is split into two digits; the lower one is between -2^31 and 2^31.
         high = ((factors[i] >> (BITS - 1)) + 1) >> 1
         factor = factors[i] - (high << BITS)
-        at = room[i] + low[i] - first[i]
+        position = cell_offsets[i] + low[i] - lowest_levels[i]
         for j in range(places[i], places[i + 1]):
-            _add_product(cells, at, np.int64(digits[j]) * factor)
-            _add_product(cells, at + 1, np.int64(digits[j]) * high)
-            at += 1
-        at = room[i] + left_low[i] + right_low[i] - first[i]
+            _add_product(cells, position, np.int64(digits[j]) * factor)
+            _add_product(cells, position + 1, np.int64(digits[j]) * high)
+            position += 1
+        position = cell_offsets[i] + left_low[i] + right_low[i] - lowest_levels[i]
         for j in range(left_places[i], left_places[i + 1]):
             for k in range(right_places[i], right_places[i + 1]):
                 product = sign * np.int64(left_digits[j]) * np.int64(right_digits[k])
-                _add_product(cells, at + j + k - left_places[i] - right_places[i], product)
-    balanced, until, used = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
+                _add_product(cells, position + j + k - left_places[i] - right_places[i], product)
+    balanced, new_places, used_digits = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
     for i in range(n):
-        carry, end = np.int64(0), used
-        for j in range(room[i], room[i + 1]):
+        carry, end = np.int64(0), used_digits
+        for j in range(cell_offsets[i], cell_offsets[i + 1]):
             total = cells[j] + carry
             carry = (total + HALF) >> BITS
-            balanced[used] = total - (carry << BITS)
-            used += 1
-            if balanced[used - 1]:
-                end = used
-        used = end  # zeros above the highest digit that is not 0 are dropped
-        until[i + 1] = used
-    return balanced[:used].copy(), until, first
+            balanced[used_digits] = total - (carry << BITS)
+            used_digits += 1
+            if balanced[used_digits - 1]:
+                end = used_digits
+        used_digits = end  # zeros above the highest digit that is not 0 are dropped
+        new_places[i + 1] = used_digits
+    return balanced[:used_digits].copy(), new_places, lowest_levels
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Exact sums of numbers of similar magnitude: fixed-point integers of 96 bits, one group after another.
+"""Exact sums of numbers of similar magnitude, computed with fixed-point integers of 96 bits, group by group.
 
     x = ± m · 2^e, with m below 2^53        if e is from low to low + 43 in a group, then m · 2^(e - low) is below 2^96
 
@@ -18,31 +18,36 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
 from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
-NEAR = 43  # the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
+MAX_EXPONENT_DIFFERENCE = (
+    43  # the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
+)
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
-_HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
-_SHIFT_1, _TOP = np.uint64(1), np.uint64(63)
-_SUM, _SQUARES = 3, 6  # the number of digits of a sum and of a sum of squares, before carries are propagated
+_HIDDEN_BIT_POSITION, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
+_SHIFT_1, _SHIFT_63 = np.uint64(1), np.uint64(63)
+_SUM_DIGITS, _SQUARES_DIGITS = (
+    3,
+    6,
+)  # the number of digits of a sum and of a sum of squares, before carries are propagated
 
 
-def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
+def sum_fixed_point(numbers: Numbers, squares: bool) -> pa.StructArray | None:
     """Return the exact sum per group of finite floats, or of their squares, for at most 2^24 rows.
 
     The result is a column of `aggr.exact.superaccumulator.EXACT_TYPE`, or None if the magnitudes in a group differ too
     much, or if there are too few rows.
 
     >>> from aggr import Groups
-    >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
+    >>> sum_fixed_point(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]
     """
     if not numbers.groups.prefers_group_loops:
         return None
     low, high = numbers.sorted_exponents
-    if (high - low > NEAR).any():
+    if (high - low > MAX_EXPONENT_DIFFERENCE).any():
         return None
     level = (1 + squares) * (low - 1 + MIN_EXPONENT) >> 5
-    origin = origins(level, level + (_SQUARES if squares else _SUM))
+    origin = origins(level, level + (_SQUARES_DIGITS if squares else _SUM_DIGITS))
     add = _add_squares if squares else _add
     bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
     return to_arrow(add(bits, offsets, low, level, origin), origin, level)
@@ -62,11 +67,11 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
         first, second, third = np.int64(0), np.int64(0), np.int64(0)
         for i in range(len(group_bits)):
-            (lower, upper), sign = _shifted(group_bits[i], lowest), group_bits[i] >> 63
+            (lower, upper), sign = _to_fixed_point(group_bits[i], lowest), group_bits[i] >> 63
             first += (np.int64(lower & _UWORD) ^ sign) - sign
             second += (np.int64(lower >> _UBITS) ^ sign) - sign
             third += (np.int64(upper) ^ sign) - sign
-        _put((first, second, third), lowest - 1 + MIN_EXPONENT, digits, origin[group] + level[group])
+        _add_sum((first, second, third), lowest - 1 + MIN_EXPONENT, digits, origin[group] + level[group])
     return digits
 
 
@@ -81,7 +86,7 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
         digit_0, digit_1, digit_2 = np.uint64(0), np.uint64(0), np.uint64(0)
         digit_3, digit_4, digit_5 = np.uint64(0), np.uint64(0), np.uint64(0)
         for i in range(len(group_bits)):
-            lower, c = _shifted(group_bits[i], lowest)
+            lower, c = _to_fixed_point(group_bits[i], lowest)
             a, b = lower & _UWORD, lower >> _UBITS
             # (a + 2^32·b + 2^64·c)², digit by digit; each mixed product occurs twice
             aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
@@ -99,26 +104,26 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
             np.int64(digit_4),
             np.int64(digit_5),
         )
-        _put(sums, 2 * (lowest - 1 + MIN_EXPONENT), digits, origin[group] + level[group])
+        _add_sum(sums, 2 * (lowest - 1 + MIN_EXPONENT), digits, origin[group] + level[group])
     return digits
 
 
 @compiled
-def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
+def _to_fixed_point(bits: Int, lowest: Int) -> tuple[Int, Int]:
     """Return the magnitude of a double as an integer of 96 bits: the lower 64 bits, and the upper 32 bits.
 
     ``bits`` are the bits of the double. The integer counts units of the last bit of a double with the exponent
     ``lowest``, which is the lowest exponent of the group.
     """
     biased = (bits >> 52) & _EXPONENT
-    mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
+    mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN_BIT_POSITION)
     shift = np.uint64(max(biased - lowest, 0))
-    return mantissa << shift, (mantissa >> _SHIFT_1) >> (_TOP - shift)
+    return mantissa << shift, (mantissa >> _SHIFT_1) >> (_SHIFT_63 - shift)
 
 
 @compiled
-def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
-    """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``at`` on.
+def _add_sum(sums: tuple[Int, ...], exponent: Int, digits: Whole, position: Int) -> None:
+    """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``position`` on.
 
     ``sums`` are the digits of the number before carries are propagated, the lowest first. Each digit is below 2^60 in
     magnitude.
@@ -126,9 +131,9 @@ def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
     carry, shift = np.int64(0), exponent & 31
     for total in sums:
         carry += total
-        moved = (carry & _WORD) << shift
-        digits[at] += moved & _WORD
-        digits[at + 1] += moved >> 32
+        shifted = (carry & _WORD) << shift
+        digits[position] += shifted & _WORD
+        digits[position + 1] += shifted >> 32
         carry >>= 32
-        at += 1
-    digits[at] += carry << shift
+        position += 1
+    digits[position] += carry << shift

@@ -1,4 +1,4 @@
-"""Multiples: whole numbers and decimals as exact multiples of a unit, also if doubles cannot represent them."""
+"""Multiples: whole numbers and decimals as multiples of a unit, computed exactly even if doubles cannot represent them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from numpy.typing import NDArray
 from aggr.arrays import Flags
 from aggr.exact.number_columns import scale_of
 
-_EXACT = 2**53  # all smaller whole numbers are exact as doubles
+_MAX_EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
 def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
-    """Return whether the number of units in each value can be computed from doubles.
+    """Return whether the number of units in each value can be computed exactly with doubles.
 
     For floats, the result is True. For other types, the unscaled integer of each value and its number of units must be
     at most 2^53.
     """
     if pa.types.is_floating(values.type) or not len(values):
         return True
-    integers = unscaled(values)
+    integers = unscaled_integers(values)
     largest = max(int(integers.max()), -int(integers.min()))
-    return largest <= _EXACT and largest <= _EXACT * unit * 10 ** scale_of(values.type)
+    return largest <= _MAX_EXACT and largest <= _MAX_EXACT * unit * 10 ** scale_of(values.type)
 
 
-def unscaled(values: pa.Array) -> NDArray[Any]:
+def unscaled_integers(values: pa.Array) -> NDArray[Any]:
     """Return whole numbers, or decimals without their decimal point, as integers, shape (rows,).
 
     The array has the type int64, or contains Python integers if a value exceeds int64.
 
     >>> from decimal import Decimal
-    >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))
+    >>> unscaled_integers(pa.array([Decimal("0.30"), Decimal("1.00")]))
     array([ 30, 100])
     """
     if not pa.types.is_decimal(values.type):
         integers = values.to_numpy()
-        is_beyond = integers.dtype == np.uint64 and len(integers) > 0 and integers.max() >= 2**63
-        counts: NDArray[Any] = integers.astype(object if is_beyond else np.int64)
+        exceeds_int64 = integers.dtype == np.uint64 and len(integers) > 0 and integers.max() >= 2**63
+        counts: NDArray[Any] = integers.astype(object if exceeds_int64 else np.int64)
         return counts
     width = values.type.bit_width // 64
     start = 8 * width * values.offset
@@ -64,14 +64,14 @@ def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]
     >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))
     (array([1, 2]), array([ True,  True]))
     """
-    numbers, ratio = unscaled(values), 1 / (unit * 10 ** scale_of(values.type))
-    top, bottom = ratio.numerator, ratio.denominator
+    numbers, ratio = unscaled_integers(values), 1 / (unit * 10 ** scale_of(values.type))
+    numerator, denominator = ratio.numerator, ratio.denominator
     if not len(numbers):
         return numbers, np.zeros(0, np.bool_)
     largest = max(abs(int(numbers.max())), abs(int(numbers.min())))
-    if largest * top >= 2**63 or bottom >= 2**62:
+    if largest * numerator >= 2**63 or denominator >= 2**62:
         numbers = numbers.astype(object)
-    scaled = numbers * top
-    counts, remainders = scaled // bottom, scaled % bottom
-    up = (2 * remainders > bottom) | ((2 * remainders == bottom) & (counts % 2 == 1))
-    return counts + up.astype(np.int64), (remainders != 0).astype(np.bool_)
+    scaled = numbers * numerator
+    counts, remainders = scaled // denominator, scaled % denominator
+    is_rounded_up = (2 * remainders > denominator) | ((2 * remainders == denominator) & (counts % 2 == 1))
+    return counts + is_rounded_up.astype(np.int64), (remainders != 0).astype(np.bool_)

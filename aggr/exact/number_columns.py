@@ -77,7 +77,8 @@ def check_unit(units: pa.Array) -> None:
 
 
 def exact_float_parts(values: pa.Array) -> list[Floats]:
-    """Return doubles that add up exactly to integers, decimals or timestamps: a list of arrays of shape (rows,).
+    """Split integers, decimals or timestamps into doubles that add up exactly to each value. Return one array of shape
+    (rows,) per part.
 
     Decimals are counted in units of their last decimal place, and timestamps in their unit. No value may be null.
     """
@@ -165,9 +166,9 @@ def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
     if not special.any():
         return results
     infinite = np.where(special & POSITIVE, np.inf, -np.inf)
-    mixed = (special & NAN != 0) | (special & (POSITIVE | NEGATIVE) == POSITIVE | NEGATIVE)
+    is_nan = (special & NAN != 0) | (special & (POSITIVE | NEGATIVE) == POSITIVE | NEGATIVE)
     results = np.where(special != 0, infinite, results)
-    return np.where(mixed, np.nan, results)
+    return np.where(is_nan, np.nan, results)
 
 
 def _integer_parts(integers: Whole) -> list[Floats]:
@@ -177,7 +178,9 @@ def _integer_parts(integers: Whole) -> list[Floats]:
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
-    """Return doubles that add up exactly to the unscaled integers of decimals: arrays of shape (rows,)."""
+    """Split the unscaled integers of decimals into doubles that add up exactly to each integer. Return one array of
+    shape (rows,) per part.
+    """
     width = values.type.bit_width // 64  # the number of 64-bit words of a decimal; its lowest word is first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.exact.rounding import leading
+from aggr.exact.rounding import leading_digits
 from aggr.exact.superaccumulator import Limbs
 
 # the arrays of `digits_of`: exponents, offsets of the digits, digits
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# `_all_possible` multiplies the square of a sum's two highest digits by a scale of 2^(32·level), before it compares the
+# `_are_possible` multiplies the square of a sum's two highest digits by a scale of 2^(32·level), before it compares the
 # square. These are the lowest and the highest level. The square of two digits in base 2^32 is below 2^128. The scale
 # 2^(32·27) still makes it a finite double, and the scale 2^(32·-62) makes it 0. Levels beyond these limits would not
 # change the result of a comparison.
@@ -24,17 +24,17 @@ _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
 
-def all_possible(
-    counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
+def are_possible(
+    counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, allows_fractions: bool
 ) -> bool:
     """Return whether the count and the sums of each state can come from the same numbers.
 
     The sums of a state without rows must be 0, the sums of whole numbers must be whole, and (Σx)² must be at most
     n·Σx². ``special`` has the flags of special values. ``squares`` may be None for states without sums of squares.
-    ``fractions`` says whether the numbers may have fractional digits and special values. A state that was reduced from
-    rows is never rejected, because magnitudes are compared with a tolerance of 2^-30.
+    ``allows_fractions`` is True if the numbers may have fractional digits and special values. A state that was reduced
+    from rows is never rejected, because magnitudes are compared with a tolerance of 2^-30.
     """
-    return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
+    return bool(_are_possible(counts, special, *sums, *(squares or sums), squares is not None, allows_fractions))
 
 
 def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
@@ -51,13 +51,13 @@ def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
 
     Mantissas are below 1 in magnitude.
     """
-    high, _, power = leading(limbs)
+    high, _, power = leading_digits(limbs)
     mantissas, exponents = np.frexp(high)
     return mantissas, power + exponents
 
 
 @compiled
-def _all_possible(
+def _are_possible(
     counts: Any,
     special: Any,
     exponents: Any,
@@ -66,29 +66,29 @@ def _all_possible(
     square_exponents: Any,
     square_places: Any,
     square_digits: Any,
-    squared: bool,
-    fractions: bool,
+    has_squares: bool,
+    allows_fractions: bool,
 ) -> bool:
-    """Return the result of `all_possible` for the arrays of `digits_of`. If ``squared`` is False, the sums of squares
-    are ignored.
+    """Return the result of `are_possible` for the arrays of `digits_of`. If ``has_squares`` is False, the sums of
+    squares are ignored.
     """
     for i in range(len(counts)):
         size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
-        if special[i] < 0 or special[i] > _FLAGS or (special[i] and not fractions):
+        if special[i] < 0 or special[i] > _FLAGS or (special[i] and not allows_fractions):
             return False
         if counts[i] == 0 and (size or square_size or special[i]):
             return False
-        if not fractions and (exponents[i] < 0 or square_exponents[i] < 0):
+        if not allows_fractions and (exponents[i] < 0 or square_exponents[i] < 0):
             return False
-        if squared and square_size and square_digits[square_places[i + 1] - 1] < 0:
+        if has_squares and square_size and square_digits[square_places[i + 1] - 1] < 0:
             return False
-        if squared and size:
+        if has_squares and size:
             if square_size == 0:
                 return False
-            sum_, place = _leading(digits, places[i], places[i + 1])
-            square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
-            apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
-            smallest_product = sum_ * sum_ * _SCALES[max(min(apart, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
+            sum_, sum_level = _leading_digits(digits, places[i], places[i + 1])
+            square, square_level = _leading_digits(square_digits, square_places[i], square_places[i + 1])
+            level_difference = 2 * (exponents[i] + sum_level) - square_exponents[i] - square_level
+            smallest_product = sum_ * sum_ * _SCALES[max(min(level_difference, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
             # ``sum_`` and ``square`` are only the two highest digits of the exact sums, so each has a relative error of
             # at most 2^-32. The square of ``sum_`` has twice this error. The tolerance 2^-30 is larger than all of
             # these errors together.
@@ -98,12 +98,12 @@ def _all_possible(
 
 
 @compiled
-def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return an approximation of the sum whose digits are ``digits[at:end]``, as ``(number, position)``.
+def _leading_digits(digits: NDArray[np.int32], start: Int, end: Int) -> tuple[float, Int]:
+    """Return an approximation of the sum whose digits are ``digits[start:end]``, as ``(number, position)``.
 
     The sum is about ``number · 2^(32 · position)``, where ``number`` consists of the two highest digits. Digits are
     ordered from the lowest to the highest.
     """
-    if end - at == 1:
-        return float(digits[at]), 0
-    return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - at
+    if end - start == 1:
+        return float(digits[start]), 0
+    return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - start

@@ -1,9 +1,8 @@
 """Powers of two with fractional exponents, and logarithms, with the same bits on every machine.
 
-numpy and the C library select their exponential functions by processor, so results may differ in the last bit. The
-functions here use only additions and multiplications, whose rounding IEEE 754 defines. `power_of_two` and
-`binary_logarithm` are correctly rounded. `exp2` is correctly rounded for all but about one value in a million. All
-results have the same bits on every machine.
+numpy and the C library select their exponential functions by processor, so their results may differ in the last bit.
+The functions here use only additions, multiplications and divisions, whose rounding IEEE 754 defines. `power_of_two`
+and `binary_logarithm` are correctly rounded. `exp2` is correctly rounded for all but about one value in a million.
 
     2^x = 2^whole · 2^(step/64) · e^s        whole and step are whole numbers, |s| < 0.0055
 
@@ -22,7 +21,7 @@ from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
 PLACES = 53  # the binary places of a logarithm
-_IN_CACHE = 1 << 14  # the number of elements per block: temporary arrays of this length fit into the cache
+_BLOCK = 1 << 14  # the number of elements per block: temporary arrays of this length fit into the cache
 # The table divides the interval between two powers of two into this number of steps. The remainder of an exponent is at
 # most half a step.
 _STEPS = 64
@@ -80,17 +79,17 @@ def binary_logarithm(numbers: Floats) -> Whole:
     >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
     array([0. , 0.5])
     """
-    chunks = [_logarithm(numbers[at : at + _IN_CACHE]) for at in range(0, len(numbers), _IN_CACHE)]
+    chunks = [_logarithm(numbers[at : at + _BLOCK]) for at in range(0, len(numbers), _BLOCK)]
     return np.concatenate([np.empty(0, np.int64), *chunks])
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    # The last bit of log2 differs between machines, so ``near`` is only an approximation. The correction is computed
-    # without log2, and rounding the corrected number gives the same result on all machines.
-    near = np.rint(np.log2(numbers) * 2.0**PLACES)
-    high, low = _power(near, np.array([2.0**PLACES]))
+    # The last bit of log2 differs between machines, so ``approximation`` is only an approximation. The correction is
+    # computed without log2, and rounding the corrected number gives the same result on all machines.
+    approximation = np.rint(np.log2(numbers) * 2.0**PLACES)
+    high, low = _power(approximation, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
-    tops = (near + np.rint(correction)).astype(np.int64)
+    tops = (approximation + np.rint(correction)).astype(np.int64)
     for i in np.flatnonzero(np.abs(correction - np.rint(correction)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
         exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
         tops[i] = int(_EXACTLY.multiply(exact, Decimal(1 << PLACES)).to_integral_value())
@@ -103,14 +102,14 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     The powers are computed as ``2^(j / 64) · e^(r · ln 2)``. Here, j / 64 is the multiple of 1 / 64 that is nearest to
     the exponent, and r is the remainder of the exponent.
     """
-    near = tops / bottom
-    product, error = two_product(near, bottom)
-    below = ((tops - product) - error) / bottom
-    step = np.rint(near * _STEPS)
+    quotient = tops / bottom
+    product, error = two_product(quotient, bottom)
+    quotient_error = ((tops - product) - error) / bottom
+    step = np.rint(quotient * _STEPS)
     ln_high, ln_low, power_high, power_low = _tables()
-    remainder = near - step / _STEPS
+    remainder = quotient - step / _STEPS
     x, error = two_product(remainder, ln_high)
-    x, x_low = fast_two_sum(x, error + remainder * ln_low + below * ln_high)
+    x, x_low = fast_two_sum(x, error + remainder * ln_low + quotient_error * ln_high)
     square, error = two_product(x, x)
     total, total_low = fast_two_sum(x, square / 2)
     series = np.zeros(len(x))
@@ -118,8 +117,8 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
         series = 1 / factorial + x * series
     total_low += x_low + error / 2 + x * x_low + x * square * series
     base, base_low = power_high[step.astype(np.intp)], power_low[step.astype(np.intp)]
-    grown, error = two_product(base, total)
-    high, low = fast_two_sum(base, grown)
+    product_with_base, error = two_product(base, total)
+    high, low = fast_two_sum(base, product_with_base)
     return fast_two_sum(high, low + (error + base_low + base * total_low + base_low * total))
 
 
@@ -129,10 +128,10 @@ def _tables() -> tuple[Floats, Floats, Floats, Floats]:
     2, and two for the powers.
     """
     powers = [_EXACTLY.power(Decimal(2), Decimal(j) / _STEPS) for j in range(_STEPS + 1)]
-    return *_pairs([_EXACTLY.ln(Decimal(2))]), *_pairs(powers)
+    return *_double_doubles([_EXACTLY.ln(Decimal(2))]), *_double_doubles(powers)
 
 
-def _pairs(numbers: list[Decimal]) -> tuple[Floats, Floats]:
+def _double_doubles(numbers: list[Decimal]) -> tuple[Floats, Floats]:
     high = [float(number) for number in numbers]
     low = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
     return np.array(high), np.array(low)

@@ -22,7 +22,7 @@ from aggr.exact.superaccumulator import BITS, Limbs
 # A bound of the relative error of every double-double in this module. An exact sum is first cut to its four highest
 # digits in base 2^32, which leaves an error of at most 2^-95. A quotient of two such numbers has an error of at most
 # 2^-94, and each operation on double-doubles adds less than 2^-100. The bound is 64 times 2^-94, to be safe.
-_SAFE = 2.0**-88
+_MAX_RELATIVE_ERROR = 2.0**-88
 # Results below 2^-960 are computed with integers. Doubles below 2^-1022 have fewer bits, so that `ldexp` would round
 # the rounded result again. The limit is higher, to be safe.
 _MIN_EXPONENT = -960
@@ -55,24 +55,24 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
     root : bool
         Whether to return the square root of the quotient.
     """
-    high, low, exponent, exact = _digits(*limbs.parts)
+    high, low, exponent, exact = _leading_digits(*limbs.parts)
     number = Pair(high, low, exponent)
     pair = number
     for divisor in divisors:
-        pair = _divide_by(pair, _whole_pair(divisor))
+        pair = _divide_by(pair, _integer_pair(divisor))
     if scale:
-        pair = _divide_by(pair, _whole_pair_of(10**scale))
-    rounding = root_of if root else ratio
+        pair = _divide_by(pair, _single_integer_pair(10**scale))
+    round_exactly = root_of if root else ratio
 
-    def exactly(i: int) -> float:
-        return rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale)
+    def compute_exactly(i: int) -> float:
+        return round_exactly(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale)
 
     def are_exact(rows: Whole) -> Flags:
         return exact[rows] & _divide_exactly(number.take(rows), [divisor[rows] for divisor in divisors])
 
     if root or scale:
-        return _decide(_root(pair) if root else pair, exactly)
-    return _decide(pair, exactly, are_exact)
+        return _round_pairs(_root(pair) if root else pair, compute_exactly)
+    return _round_pairs(pair, compute_exactly, are_exact)
 
 
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
@@ -80,21 +80,21 @@ def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> F
 
     For the root, tops must not be negative and bottoms must be positive.
     """
-    nothing = bottoms.signs() == 0
-    by = leading(bottoms)
+    is_zero = bottoms.signs() == 0
+    divisors = leading_digits(bottoms)
 
-    def exactly(i: int) -> float:
+    def compute_exactly(i: int) -> float:
         (top, low), (bottom, other) = fraction(tops, i), fraction(bottoms, i)
         sign = -1 if bottom < 0 else 1
-        rounding = root_of if root else ratio
-        return rounding(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
+        round_exactly = root_of if root else ratio
+        return round_exactly(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
 
-    pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
+    pair = _divide_by(leading_digits(tops), (np.where(is_zero, 1.0, divisors.high), divisors.low))
     if scale:
-        pair = _divide_by(pair, _whole_pair_of(10**scale))
-    high = np.where(nothing, np.nan, pair.high + 0.0)  # adding 0.0 replaces -0.0, from 0 and a negative divisor, by 0.0
-    pair = Pair(high, pair.low, pair.exponent - by.exponent)
-    return _decide(_root(pair) if root else pair, exactly)
+        pair = _divide_by(pair, _single_integer_pair(10**scale))
+    high = np.where(is_zero, np.nan, pair.high + 0.0)  # adding 0.0 replaces -0.0, from 0 and a negative divisor, by 0.0
+    pair = Pair(high, pair.low, pair.exponent - divisors.exponent)
+    return _round_pairs(_root(pair) if root else pair, compute_exactly)
 
 
 def ratio(top: int, exponent: int, bottom: int = 1) -> float:
@@ -132,40 +132,42 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     return top, BITS * int(limbs.low[i])
 
 
-def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
+def _round_pairs(
+    pair: Pair, compute_exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None
+) -> Floats:
     """Return double-doubles rounded to doubles, shape (n,).
 
     If the error of a pair is so large that the exact number could round to either of two doubles, the result is
-    ``exactly(index)``. ``are_exact``, if it is passed, receives the indices of such pairs, and returns a mask of the
-    pairs that have no error. ``exactly`` is not called for these pairs. For tiny results, and for results that are not
-    finite, ``exactly`` is always called.
+    ``compute_exactly(index)``. If ``are_exact`` is passed, it receives the indices of such pairs, and returns a mask of
+    the pairs that have no error. ``compute_exactly`` is not called for these pairs. It is always called for tiny
+    results, and for results that are not finite.
     """
     high, low, exponent = pair
-    margin = np.abs(high) * _SAFE
+    margin = np.abs(high) * _MAX_RELATIVE_ERROR
     with np.errstate(over="ignore"):
         result: Floats = np.ldexp(high, exponent)
-    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    is_uncertain = (high + (low + margin) != high) | (high + (low - margin) != high)
     if are_exact is not None:
-        rows = np.flatnonzero(doubt)
-        doubt[rows] = ~are_exact(rows)
-    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _MIN_EXPONENT)
-    doubt |= ~np.isfinite(high)
-    for i in np.flatnonzero(doubt).tolist():
-        result[i] = exactly(i)
+        rows = np.flatnonzero(is_uncertain)
+        is_uncertain[rows] = ~are_exact(rows)
+    is_uncertain |= (high != 0) & (np.frexp(high)[1] + exponent < _MIN_EXPONENT)
+    is_uncertain |= ~np.isfinite(high)
+    for i in np.flatnonzero(is_uncertain).tolist():
+        result[i] = compute_exactly(i)
     return result
 
 
-def leading(limbs: Limbs) -> Pair:
-    """Return the part of each number that its four leading digits represent, with at least 97 bits. The exponent of a
-    pair is that of the fourth digit.
+def leading_digits(limbs: Limbs) -> Pair:
+    """Return the number that the four leading digits of each number represent, which has at least 97 bits. The exponent
+    of a pair is the exponent of the fourth digit.
     """
-    return Pair(*_digits(*limbs.parts)[:3])
+    return Pair(*_leading_digits(*limbs.parts)[:3])
 
 
 @compiled
-def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the three fields of the `Pair` that `leading` returns, and a mask of the exact pairs. A pair is exact if
-    its number has at most three digits. The parameters are `Limbs.parts`.
+def _leading_digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
+    """Return the three fields of the `Pair` that `leading_digits` returns, and a mask of the exact pairs. A pair is
+    exact if its number has at most three digits. The parameters are `Limbs.parts`.
     """
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -176,12 +178,12 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
         for step in range(4):
             if top - step >= first:
                 added = digits[top - step] * scale
-                after = total + added
-                shown = after - total
-                error += (total - (after - shown)) + (added - shown)
-                total, scale = after, scale * 2.0**-BITS
-        after = total + error
-        high[i], residual[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
+                new_total = total + added
+                rounded_part = new_total - total
+                error += (total - (new_total - rounded_part)) + (added - rounded_part)
+                total, scale = new_total, scale * 2.0**-BITS
+        new_total = total + error
+        high[i], residual[i], exponent[i] = new_total, error - (new_total - total), BITS * (top - first - 3 + low[i])
     return high, residual, exponent, exact
 
 
@@ -190,14 +192,14 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
     one double cannot represent all integers above 2^53 and powers of ten above 10^22.
     """
     high, low, exponent = pair
-    first = high / divisor[0]
-    times, error = two_product(first, divisor[0])
-    remainder = ((high - times) - error) + low - first * divisor[1]
-    return Pair(*fast_two_sum(first, remainder / divisor[0]), exponent)
+    estimate = high / divisor[0]
+    product, error = two_product(estimate, divisor[0])
+    remainder = ((high - product) - error) + low - estimate * divisor[1]
+    return Pair(*fast_two_sum(estimate, remainder / divisor[0]), exponent)
 
 
 def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
-    """Return a mask of the pairs whose quotient from `_divide_by` certainly has no error, shape (n,).
+    """Return a mask of the pairs whose quotient from `_divide_by` is known to have no error, shape (n,).
 
     The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers. The divisor of a pair
     is the product of its integers in these arrays.
@@ -207,14 +209,14 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
     """
     exact = np.ones(len(pair.high), np.bool_)
     for divisor in divisors:
-        by, by_low = _whole_pair(divisor)
-        quotient = _divide_by(pair, (by, by_low))
-        high_product, high_error = two_product(quotient.high, by)
-        low_product, low_error = two_product(quotient.low, by)
+        divisor_high, divisor_low = _integer_pair(divisor)
+        quotient = _divide_by(pair, (divisor_high, divisor_low))
+        high_product, high_error = two_product(quotient.high, divisor_high)
+        low_product, low_error = two_product(quotient.low, divisor_high)
         # pair.high - high_product is exact, because the two are nearly equal (Sterbenz's lemma)
         left, left_error = two_sum(pair.high - high_product, -high_error)
         right, right_error = two_sum(low_product, -pair.low)
-        exact &= (by_low == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
+        exact &= (divisor_low == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
         pair = quotient
     return exact
 
@@ -224,13 +226,13 @@ def _root(pair: Pair) -> Pair:
     odd = pair.exponent % 2
     high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
-    times, error = two_product(root, root)
-    remainder = ((high - times) - error) + low
+    square, error = two_product(root, root)
+    remainder = ((high - square) - error) + low
     correction = np.divide(remainder, 2.0 * root, out=np.zeros_like(root), where=root > 0)
     return Pair(*fast_two_sum(root, correction), (pair.exponent - odd) // 2)
 
 
-def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
+def _integer_pair(values: Whole) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
     # The conversion may round up to 2^63, which does not fit int64. The largest double below 2^63 is then used, and the
     # second returned array has the difference.
@@ -238,7 +240,7 @@ def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
     return near, (values - near.astype(np.int64)).astype(np.float64)
 
 
-def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
+def _single_integer_pair(value: int) -> tuple[Floats, Floats]:
     high = float(value)
     return np.array([high]), np.array([float(value - int(high))])
 
@@ -248,9 +250,9 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
 
     The integers are two arrays: the lower 64 bits, and the upper 64 bits. All results have the shape (n,).
     """
-    low, high = _words(*limbs.parts)
+    low, high = _lower_128_bits(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
-        near = np.ldexp(*leading(limbs)[::2])
+        near = np.ldexp(*leading_digits(limbs)[::2])
     # The relative error of ``near`` is at most 2^-88. A number therefore fits if ``near`` lies within 99.9 % of both
     # bounds. All other numbers are compared exactly.
     fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)
@@ -260,7 +262,7 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
 
 
 @compiled
-def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
+def _lower_128_bits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
     """Return the lower 128 bits of whole numbers in two's complement: the lower 64 bits, and the upper 64 bits.
 
     Each result has the shape (n,). The parameters are `Limbs.parts`.
@@ -270,8 +272,8 @@ def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArra
     words = np.zeros(_WORDS, np.int64)
     for i in range(n):
         for level in range(_WORDS):
-            place = places[i] + level - low[i]
-            words[level] = digits[place] if places[i] <= place < places[i + 1] else 0
+            index = places[i] + level - low[i]
+            words[level] = digits[index] if places[i] <= index < places[i + 1] else 0
         borrow = np.int64(0)
         for level in range(_WORDS):
             total = words[level] + borrow

@@ -23,13 +23,13 @@ import pyarrow as pa
 from aggr.arrays import Floats, Ids, Whole
 from aggr.compiling.jit import compiled
 from aggr.exact.double_double import two_product
-from aggr.exact.fixed_point import sum_near
+from aggr.exact.fixed_point import sum_fixed_point
 from aggr.exact.superaccumulator import BITS, merge_exactly, origins, to_arrow
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 
 _MANTISSA = (1 << 52) - 1
-_HIDDEN = 1 << 52
+_HIDDEN_BIT = 1 << 52
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # the lowest exponent of a group without rows; it is larger than every exponent
 # The maximum number of rows per pass for powers and products of numbers that are sums of up to four doubles, their
@@ -59,9 +59,9 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     >>> sum_exactly([Numbers(np.array([1e16, 1.0, -1e16]), Groups.single(3))]).to_pylist()
     [{'exponent': 0, 'limbs': [1]}]
     """
-    near = sum_near(parts[0], squares=False) if len(parts) == 1 else None
-    if near is not None:
-        return near
+    sums = sum_fixed_point(parts[0], squares=False) if len(parts) == 1 else None
+    if sums is not None:
+        return sums
     low, high = _exponents(parts)
     low, high = low >> 5, (high >> 5) + 2
     origin = origins(low, high)
@@ -72,9 +72,9 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
     """Return the exact sum of the squares of finite numbers per group, as a column of the type that `sum_exactly`
     returns. The number of a row is the sum of its parts.
     """
-    near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
-    if near is not None:
-        return near
+    sums = sum_fixed_point(parts[0], squares=True) if len(parts) == 1 else None
+    if sums is not None:
+        return sums
     low, high = _exponents(parts)
     bits, ids, (low, high) = _bits(parts), parts[0].groups.ids, (2 * low >> 5, (2 * high >> 5) + 4)
     origin = origins(low, high)
@@ -119,16 +119,16 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     arrays, groups = [part.array for part in parts], parts[0].groups
     # Rows are added in several passes, so that no digit exceeds int64.
     if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:
-        slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
+        slices = [slice(start, start + _ROWS_OF_PARTS) for start in range(0, len(groups), _ROWS_OF_PARTS)]
         sums = [sum_powers([Numbers(a[rows], groups.slice(rows)) for a in arrays], degree) for rows in slices]
         return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
     exponents = np.frexp(np.max(np.abs(arrays), axis=0))[1].astype(np.int64)
-    small = [np.ldexp(array, -exponents) for array in arrays]
+    scaled = [np.ldexp(array, -exponents) for array in arrays]
     squares: list[Floats] = []
-    for i, part in enumerate(small):
-        for j, other in enumerate(small[i:], i):
+    for i, part in enumerate(scaled):
+        for j, other in enumerate(scaled[i:], i):
             squares += two_product(part, other if i == j else 2.0 * other)
-    left, right = ([Numbers(a, groups) for a in factors] for factors in (squares, small if degree == 3 else squares))
+    left, right = ([Numbers(a, groups) for a in factors] for factors in (squares, scaled if degree == 3 else squares))
     return sum_products(left, right, degree * exponents)
 
 
@@ -148,21 +148,21 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
     size = max(len(parts) for parts in factors)
     most_rows = _ROWS_OF_PARTS if size <= 4 else _ROWS_OF_PARTS >> 4
     if size > 1 and len(groups) > most_rows:  # Rows are added in several passes, so that no digit exceeds int64.
-        slices = [slice(at, at + most_rows) for at in range(0, len(groups), most_rows)]
+        slices = [slice(start, start + most_rows) for start in range(0, len(groups), most_rows)]
         sums = [
             sum_monomials([[Numbers(p.array[rows], groups.slice(rows)) for p in parts] for parts in factors])
             for rows in slices
         ]
         return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
     powers = np.zeros(len(groups), np.int64)
-    small: list[list[Floats]] = []
+    scaled: list[list[Floats]] = []
     for parts in factors:
         arrays = [part.array for part in parts]
         exponents = np.frexp(np.max(np.abs(arrays), axis=0))[1].astype(np.int64)
-        small.append([np.ldexp(array, -exponents) for array in arrays])
+        scaled.append([np.ldexp(array, -exponents) for array in arrays])
         powers += exponents
-    left = _products(small[0], small[1])
-    right = small[2] if len(factors) == 3 else _products(small[2], small[3])
+    left = _products(scaled[0], scaled[1])
+    right = scaled[2] if len(factors) == 3 else _products(scaled[2], scaled[3])
     return sum_products([Numbers(a, groups) for a in left], [Numbers(a, groups) for a in right], powers)
 
 
@@ -204,17 +204,17 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
             number = bits[part, i]
-            biased = (number >> 52) & 0x7FF
-            mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
+            biased_exponent = (number >> 52) & 0x7FF
+            mantissa = (number & _MANTISSA) | (_HIDDEN_BIT if biased_exponent else 0)
             if mantissa:
-                exponent = max(biased, 1) - 1 + MIN_EXPONENT
+                exponent = max(biased_exponent, 1) - 1 + MIN_EXPONENT
                 shift = exponent & 31
                 sign = (number >> 63) | 1
-                above = mantissa >> (BITS - shift)
-                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
-                digits[at] += sign * ((mantissa << shift) & _WORD)
-                digits[at + _PLACE_1] += sign * (above & _WORD)
-                digits[at + _PLACE_2] += sign * (above >> BITS)
+                upper_bits = mantissa >> (BITS - shift)
+                position = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
+                digits[position] += sign * ((mantissa << shift) & _WORD)
+                digits[position + _PLACE_1] += sign * (upper_bits & _WORD)
+                digits[position + _PLACE_2] += sign * (upper_bits >> BITS)
     return digits
 
 
@@ -233,15 +233,15 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
             for i in range(left.shape[1]):
                 x, y = left[left_part, i], right[right_part, i]
                 x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
-                a = np.uint64((x & _MANTISSA) | (_HIDDEN if x_biased else 0))
-                b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
+                a = np.uint64((x & _MANTISSA) | (_HIDDEN_BIT if x_biased else 0))
+                b = np.uint64((y & _MANTISSA) | (_HIDDEN_BIT if y_biased else 0))
                 if a == 0 or b == 0:
                     continue
                 exponent = (
                     max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * MIN_EXPONENT + (powers[i] if len(powers) else 0)
                 )
                 shift = np.uint64(exponent & 31)
-                times = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
+                factor = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
                 # The product of the integers a and b, which have at most 53 bits, is computed digit by digit.
                 a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
                 lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
@@ -252,14 +252,14 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 third = carry & _UWORD
                 fourth = (carry >> _UBITS) + (highest >> _UBITS)
                 # The product is shifted left by ``shift`` bits. Its digits are added from its lowest level on.
-                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
+                position = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 total = first << shift
-                digits[at] += times * np.int64(total & _UWORD)
+                digits[position] += factor * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (second << shift)
-                digits[at + _PLACE_1] += times * np.int64(total & _UWORD)
+                digits[position + _PLACE_1] += factor * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (third << shift)
-                digits[at + _PLACE_2] += times * np.int64(total & _UWORD)
+                digits[position + _PLACE_2] += factor * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (fourth << shift)
-                digits[at + _PLACE_3] += times * np.int64(total & _UWORD)
-                digits[at + _PLACE_4] += times * np.int64(total >> _UBITS)
+                digits[position + _PLACE_3] += factor * np.int64(total & _UWORD)
+                digits[position + _PLACE_4] += factor * np.int64(total >> _UBITS)
     return digits

@@ -2,7 +2,7 @@
 
 A sum of decimals is counted in units of ``10^-places``. Its field ``exponent`` is the level of the lowest digit plus
 ``SPAN · places``: 0.30 is ``{exponent: SPAN · 2, limbs: [30]}``. Sums of floats and whole numbers have no places, and
-are stored in the form of `aggr.exact.superaccumulator`. A sum has the maximum number of places of its rows, so that its
+are stored as in `aggr.exact.superaccumulator`. A sum has as many places as the row with the most places, so that its
 stored form does not depend on the order of merges. For the same reason, a sum of 0 keeps its places.
 """
 
@@ -29,7 +29,7 @@ from aggr.groups.groups import Groups
 # -68 to 68 for sums and for sums of squares.
 SPAN = 256
 _HALF = SPAN // 2
-_MOST_PLACES = 76
+_MAX_PLACES = 76
 
 
 def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructArray:
@@ -57,29 +57,32 @@ def read_scaled(sums: pa.StructArray) -> ExactNumbers:
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Return the sum of the sums of each group, with the maximum number of decimal places of the sums in the group."""
+    """Return the total of the sums of each group. It has as many decimal places as the sum of the group with the most."""
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
     group_places = np.zeros(groups.n, np.int64)
     np.maximum.at(group_places, groups.ids, places)
-    return _put_places(merge_exactly(_aligned(sums, places, group_places[groups.ids]), groups), group_places)
+    return _add_places(merge_exactly(_with_common_places(sums, places, group_places[groups.ids]), groups), group_places)
 
 
 def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
     """Return ``sums - subtracted`` row by row. A difference has as many decimal places as the operand with more."""
-    places, other = _places_of(sums), _places_of(subtracted)
-    if not places.any() and not other.any():
+    places, subtracted_places = _places_of(sums), _places_of(subtracted)
+    if not places.any() and not subtracted_places.any():
         return subtract_exactly(sums, subtracted)
-    common_places = np.maximum(places, other)
-    left = subtract_exactly(_aligned(sums, places, common_places), _aligned(subtracted, other, common_places))
-    return _put_places(left, common_places)
+    common_places = np.maximum(places, subtracted_places)
+    differences = subtract_exactly(
+        _with_common_places(sums, places, common_places),
+        _with_common_places(subtracted, subtracted_places, common_places),
+    )
+    return _add_places(differences, common_places)
 
 
 def check_scaled(sums: pa.StructArray) -> None:
     """Raise `DamagedState` unless each row has the form that `with_places` and merges write."""
     places = _places_of(sums)
-    if ((places < 0) | (places > _MOST_PLACES)).any():
+    if ((places < 0) | (places > _MAX_PLACES)).any():
         raise DamagedState("is not an exact sum: it has more decimal places than a decimal can have")
     check_exact(_without_places(sums, places) if places.any() else sums)
 
@@ -95,7 +98,7 @@ def _without_places(sums: pa.StructArray, places: Whole) -> pa.StructArray:
     return _with_exponents(sums, exponents.astype(np.int16))
 
 
-def _put_places(sums: pa.StructArray, places: Whole) -> pa.StructArray:
+def _add_places(sums: pa.StructArray, places: Whole) -> pa.StructArray:
     exponents = sums.field("exponent").to_numpy() + SPAN * places
     return _with_exponents(sums, exponents.astype(np.int16))
 
@@ -104,7 +107,7 @@ def _with_exponents(sums: pa.StructArray, exponents: NDArray[np.int16]) -> pa.St
     return pa.StructArray.from_arrays([pa.array(exponents), sums.field("limbs")], fields=list(EXACT_TYPE))
 
 
-def _aligned(sums: pa.StructArray, places: Whole, common_places: Whole) -> pa.StructArray:
+def _with_common_places(sums: pa.StructArray, places: Whole, common_places: Whole) -> pa.StructArray:
     plain = _without_places(sums, places)
     if (places == common_places).all():
         return plain

@@ -27,7 +27,7 @@ HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
 _NONE = 1 << 40  # stands for the lowest level of a sum without digits; it is larger than every level
-_MOST_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
+_MAX_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
 _FIELDS = list(EXACT_TYPE)
 # A level n stands for 2^(32·n). Doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087, so the levels
 # of a sum are -34 to 33.
@@ -38,7 +38,9 @@ _LEVELS = 34
 class Limbs:
     """``n`` exact numbers with their digits end to end: ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
 
-    ``digits`` are balanced: from -2^31 to 2^31 - 1. ``places`` has shape (n + 1,), and ``low`` has shape (n,).
+    ``digits`` are balanced: from -2^31 to 2^31 - 1. ``places`` has the offsets of the numbers in ``digits``, shape
+    (n + 1,): number i has the digits ``digits[places[i]:places[i + 1]]``. ``low`` has the level of the lowest digit of
+    each number, shape (n,).
     """
 
     digits: NDArray[np.int32]
@@ -78,12 +80,14 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
     """Return ``sums - subtracted``, row by row."""
-    rows, both = np.arange(len(sums)), [digits_of(column) for column in (sums, subtracted)]
-    lows, highs = zip(*(_digit_range(exponents, places, rows, len(rows)) for exponents, places, _ in both), strict=True)
+    rows, digit_parts = np.arange(len(sums)), [digits_of(column) for column in (sums, subtracted)]
+    lows, highs = zip(
+        *(_digit_range(exponents, places, rows, len(rows)) for exponents, places, _ in digit_parts), strict=True
+    )
     low = np.minimum(*lows)
     origin = origins(low, np.maximum(*highs))
-    digits, gone_digits = (_add(*sum_parts, rows, origin) for sum_parts in both)
-    return to_arrow(digits - gone_digits, origin, low)
+    digits, subtracted_digits = (_add(*sum_parts, rows, origin) for sum_parts in digit_parts)
+    return to_arrow(digits - subtracted_digits, origin, low)
 
 
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
@@ -92,10 +96,10 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     ``digits`` has the digits of all sums, below 2^62 in magnitude, at the positions that `origins` assigns. ``low`` is
     the level of the lowest digit of each sum: a digit of level n counts multiples of 2^(32·n).
     """
-    exponents, places, limbs = _balanced(digits, origin, low)
-    if len(limbs) > _MOST_DIGITS:
+    exponents, places, limbs = _balance(digits, origin, low)
+    if len(limbs) > _MAX_DIGITS:
         raise ValueError(
-            f"a column can contain at most {_MOST_DIGITS:,} digits of exact sums, and these states have "
+            f"a column can contain at most {_MAX_DIGITS:,} digits of exact sums, and these states have "
             f"{len(limbs):,}; reduce or merge fewer groups at a time"
         )
     lists = pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(limbs))
@@ -136,11 +140,13 @@ def _all_canonical(
     exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32], levels: int
 ) -> bool:
     for i in range(len(exponents)):
-        at, end = places[i], places[i + 1]
-        if at == end:
+        start, end = places[i], places[i + 1]
+        if start == end:
             if exponents[i] != 0:
                 return False
-        elif digits[at] == 0 or digits[end - 1] == 0 or exponents[i] < -levels or exponents[i] + end - at > levels:
+        elif (
+            digits[start] == 0 or digits[end - 1] == 0 or exponents[i] < -levels or exponents[i] + end - start > levels
+        ):
             return False
     return True
 
@@ -159,7 +165,8 @@ def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: I
 
 @compiled
 def origins(low: Whole, high: Whole) -> Whole:
-    """Assign positions to the digits of one sum per group: those from level ``low`` to ``high``, and two for carries.
+    """Assign positions in one array to the digits of one sum per group. Each sum has the digits from level ``low`` to
+    ``high``, and two digits for carries.
 
     A digit of level n counts multiples of 2^(32·n). A group with ``high < low`` has no digits. Return the position of
     each group's digit of level 0, followed by the total number of digits, shape (groups + 1,).
@@ -186,8 +193,8 @@ def _add(
 
 
 @compiled
-def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Carry from digit to digit, and return sums with balanced digits, without zeros at their ends.
+def _balance(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Propagate carries, and return sums with balanced digits, without zeros at their ends.
 
     The parameters are those of `to_arrow`. Return the exponent of each sum, which is the level of its lowest digit, the
     offsets of the digits of each sum, shape (n + 1,), and the digits of all sums.
@@ -196,19 +203,19 @@ def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int1
     exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)
     for group in range(n):
-        first = last = at = places[group]
+        first = last = position = places[group]
         end = origin[group + 1] + low[group + 1] if group + 1 < n else len(digits)
         carry = 0
         for i in range(origin[group] + low[group], end):
             total = digits[i] + carry
             carry = (total + half) >> 32
             digit = total - (carry << 32)
-            if digit and at == first:
+            if digit and position == first:
                 exponents[group] = i - origin[group]
-            if digit or at > first:
-                limbs[at] = digit
-                at += 1
+            if digit or position > first:
+                limbs[position] = digit
+                position += 1
             if digit:
-                last = at
+                last = position
         places[group + 1] = last
     return exponents, places, limbs[: places[n]].copy()

@@ -11,15 +11,15 @@ from aggr.arrow import compute as pc
 
 Weights = Whole
 
-_MEANING = "a weight is the number of rows that a row represents, a whole number from 0 to 2^63 - 1"
+_WEIGHT_RULE = "a weight is the number of rows that a row represents, a whole number from 0 to 2^63 - 1"
 
 
 def check_weight_type(dtype: pa.DataType) -> None:
     """Raise ``TypeError`` for a type that cannot represent whole numbers."""
-    number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
-    if not number and not pa.types.is_null(dtype):
+    is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
+    if not is_number and not pa.types.is_null(dtype):
         hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else "; name a column of integers"
-        raise TypeError(f"{_MEANING}; got a column of type {shown(dtype)}{hint}")
+        raise TypeError(f"{_WEIGHT_RULE}; got a column of type {shown(dtype)}{hint}")
 
 
 def read_weights(column: pa.Array) -> Weights:
@@ -37,10 +37,10 @@ def read_weights(column: pa.Array) -> Weights:
     try:
         integers = column.cast(pa.int64())
     except pa.ArrowInvalid:
-        raise _refused(column) from None
+        raise _weight_error(column) from None
     weights: Weights = (integers.fill_null(0) if integers.null_count else integers).to_numpy()
     if len(weights) and weights.min() < 0:
-        raise _refused(column)
+        raise _weight_error(column)
     return weights
 
 
@@ -79,14 +79,14 @@ def _exceeds_int64(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_floating(dtype) or dtype == pa.uint64())
 
 
-def _refused(column: pa.Array) -> ValueError:
+def _weight_error(column: pa.Array) -> ValueError:
     """Return the error that names the first invalid weight."""
-    refused = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
-    is_fraction = 0 < refused < 1
+    weight = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
+    is_fraction = 0 < weight < 1
     hint = (
         "use weighted_avg for fractional weights" if is_fraction else "correct the weight, or exclude the row by where"
     )
-    return ValueError(f"{_MEANING}; got {refused}; {hint}")
+    return ValueError(f"{_WEIGHT_RULE}; got {weight}; {hint}")
 
 
 def float_parts(weights: Weights) -> list[Floats]:

@@ -23,7 +23,7 @@ from aggr.arrays import Floats, Whole
 from aggr.arrow.damaged_state import DamagedState
 from aggr.exact.expression import ExactNumbers, cross
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
-from aggr.exact.possible_sums import all_possible, schwarz_holds
+from aggr.exact.possible_sums import are_possible, schwarz_holds
 from aggr.exact.row_sums import sum_monomials, sum_powers, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
@@ -172,7 +172,7 @@ class SumsState(State):
             square = None if related.square is None else digits_of(states.field(related.square))
             fractions = any(pa.types.is_floating(states.field(unit).type) for unit in related.units)
             sums = digits_of(states.field(related.name))
-            if not all_possible(counts, special, sums, square, fractions=fractions):
+            if not are_possible(counts, special, sums, square, allows_fractions=fractions):
                 return False
             for a, b in related.factors:
                 if not schwarz_holds(*(Limbs.of_arrow(states.field(field)) for field in (related.name, a, b))):

@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
-from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled
+from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled_integers
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
@@ -188,7 +188,7 @@ class HdrState(BucketState):
         """Return a mask of the values that cannot be counted in units, shape (len(values),). NaN is not in the mask."""
         if not pa.types.is_floating(values.array.type):
             units, between = multiples_of(values.array, self._exact_unit)
-            refused: Flags = ((unscaled(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
+            refused: Flags = ((unscaled_integers(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
             return refused | between if self.unit is None else refused
         x = values.floats.array
         with np.errstate(over="ignore"):
@@ -244,7 +244,7 @@ class HdrState(BucketState):
         if pa.types.is_integer(values.type) and self.unit is None:
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
-        if unscaled(values).min() < 0:
+        if unscaled_integers(values).min() < 0:
             raise ValueError(
                 f"hdr accepts only numbers of at least 0; got {pc.min(values)}; dds accepts negative numbers too"
             )

@@ -58,9 +58,9 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     registers = column.drop_null().field("registers")
     parts, n = Registers(function.lg_k).parts(registers), len(registers)
     counts, modes = np.zeros(n, np.int64), np.full(n, _REGISTERS)
-    counts[~parts.full] = parts.counts
-    modes[~parts.full] = np.where(parts.counts > _LISTED, _SET, _LIST)
-    flags = np.where(parts.full, _OUT_OF_ORDER, _COMPACT | np.where(counts == 0, _EMPTY, 0))
+    counts[~parts.has_registers] = parts.counts
+    modes[~parts.has_registers] = np.where(parts.counts > _LISTED, _SET, _LIST)
+    flags = np.where(parts.has_registers, _OUT_OF_ORDER, _COMPACT | np.where(counts == 0, _EMPTY, 0))
     room = np.where(modes == _SET, np.maximum(5, np.ceil(np.log2(np.maximum(counts, 1) * 4 / 3))), 3 * (modes == _LIST))
     head = np.zeros((n, 40), np.uint8)
     head[:, 0] = np.array([2, 3, 10])[modes]
@@ -70,13 +70,13 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     head[modes == _SET, 8:12] = counts[modes == _SET].astype("<u4")[:, np.newaxis].view(np.uint8)
     powers = np.ldexp(1.0, -parts.registers.astype(np.int32))
     sums = [np.where((parts.registers >= _WIDE) == wide, powers, 0.0).sum(axis=1) for wide in (False, True)]
-    head[parts.full, 16:32] = np.stack(sums, axis=1).astype("<f8").view(np.uint8)
-    head[parts.full, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
+    head[parts.has_registers, 16:32] = np.stack(sums, axis=1).astype("<f8").view(np.uint8)
+    head[parts.has_registers, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
     lengths = np.array([8, 12, 40])[modes]
     heads = to_arrow(head[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
     zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
     data, places = of_arrow(registers)
     data = data[places[0] : places[-1]].copy()
-    data[np.repeat(~parts.full, np.diff(places))] = (zeros << 26 | addresses).astype("<u4").view(np.uint8)
+    data[np.repeat(~parts.has_registers, np.diff(places))] = (zeros << 26 | addresses).astype("<u4").view(np.uint8)
     bodies = to_arrow(data, places - places[0])
     return with_nulls(pc.binary_join_element_wise(heads, bodies, b""), column.is_valid())

@@ -173,19 +173,25 @@ print(seen.hexdigest())
 @pytest.mark.slow
 def test_few_rows_wait_for_no_compiler():
     script = """
-import math, sys, numpy as np, pyarrow as pa, aggr from aggr.compiling.jit import _interpreter, compile_at_once x =
-np.random.default_rng(1).normal(0, 1e9, 1000) states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
-print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules) from aggr.exact.superaccumulator
-import _balanced loop, other = _balanced.__compiled_loop__, eval("lambda x: " + "+".join("x" * 300))  # a long loop
-without a file print(_interpreter.should_interpret(loop, [x]), _interpreter.should_interpret(loop, [np.zeros(10**6)]),
-_interpreter.should_interpret(loop, [7])) _interpreter.loop_seconds |= {loop: 0.1, other: 0.1}
-_interpreter.loop_elements |= {loop: 10**5, other: 10**5} print(_interpreter.should_interpret(loop, [x]), "numba" in
-sys.modules) with compile_at_once():
-    print(_interpreter.should_interpret(loop, [x]))
+import math, sys, numpy as np, pyarrow as pa, aggr
+from aggr.compiling.jit import _interpreter, compile_at_once
+x = np.random.default_rng(1).normal(0, 1e9, 1000)
+states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
+print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
+from aggr.exact.superaccumulator import _balance
+loop, other = _balance.__compiled_loop__, eval("lambda x: " + "+".join("x" * 300))  # a long loop without a file
+should_interpret = _interpreter.should_interpret
+print(should_interpret(loop, [x]), should_interpret(loop, [np.zeros(10**6)]), should_interpret(loop, [7]))
+_interpreter.loop_seconds |= {loop: 0.1, other: 0.1}
+_interpreter.loop_elements |= {loop: 10**5, other: 10**5}
+print(should_interpret(loop, [x]), "numba" in sys.modules)
+with compile_at_once():
+    print(should_interpret(loop, [x]))
     aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
-print(_interpreter.should_interpret(loop, [x]), _interpreter.should_interpret(other, [x]))
-print(_interpreter.should_interpret(other, [np.zeros(30_000)]), _interpreter.should_interpret(other,
-[np.zeros(900_000)])) _interpreter.total_seconds = 2.0 print(_interpreter.should_interpret(other, [x]))
+print(should_interpret(loop, [x]), should_interpret(other, [x]))
+print(should_interpret(other, [np.zeros(30_000)]), should_interpret(other, [np.zeros(900_000)]))
+_interpreter.total_seconds = 2.0
+print(should_interpret(other, [x]))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
     output = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggr.exact.fixed_point import NEAR, sum_near
+from aggr.exact.fixed_point import MAX_EXPONENT_DIFFERENCE, sum_fixed_point
 from aggr.exact.row_sums import sum_exactly, sum_squares
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
@@ -33,7 +33,7 @@ def drawn(rng: np.random.Generator, lowest: int, apart: int, rows: int) -> np.nd
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 2**32), st.integers(-1030, 900), st.integers(0, NEAR + 20), st.integers(1, 4))
+@given(st.integers(0, 2**32), st.integers(-1030, 900), st.integers(0, MAX_EXPONENT_DIFFERENCE + 20), st.integers(1, 4))
 def test_sums_are_those_of_fractions(seed, lowest, apart, n):
     rng = np.random.default_rng(seed)
     values = drawn(rng, lowest, apart, 40 * n)
@@ -45,7 +45,7 @@ def test_sums_are_those_of_fractions(seed, lowest, apart, n):
             powers = [Fraction(value) ** (1 + squares) for value in values[ids == group].tolist()]
             assert total(result[group]) == sum(powers, Fraction(0))
         if lowest >= -1022:  # below, doubles have fewer exponents than powers of two
-            assert (sum_near(Numbers(values, groups), squares) is None) == (apart > NEAR)
+            assert (sum_fixed_point(Numbers(values, groups), squares) is None) == (apart > MAX_EXPONENT_DIFFERENCE)
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -61,7 +61,7 @@ def test_the_ends_of_doubles(name):
 def test_many_rows_carry():
     rows, value = 1 << 20, float(2**53 - 1)
     values = np.full(rows, value)
-    values[-1] = value * 2.0**-NEAR
+    values[-1] = value * 2.0**-MAX_EXPONENT_DIFFERENCE
     for summed, squares in SUMS.values():
         (total_of_rows,) = summed([Numbers(values, Groups.single(rows))]).to_pylist()
         power = 1 + squares
@@ -69,7 +69,7 @@ def test_many_rows_carry():
 
 
 def test_few_rows_and_lengths():
-    assert sum_near(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), squares=False) is None
+    assert sum_fixed_point(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), squares=False) is None
     with pytest.raises(ValueError, match="got 3 values and 40 group ids"):
         Numbers(np.ones(3), Groups.single(40))
 
