@@ -1,6 +1,6 @@
 """Changes between the points of a series: the growth of each group, and how often its values fall.
 
-Floats are subtracted as doubles, in the order of time. Whole numbers and decimals are added exactly, as in
+Floats are computed in double arithmetic, in the order of time. Whole numbers and decimals are added exactly, as in
 `aggr.exact.row_sums`, and rounded once.
 """
 
@@ -21,7 +21,7 @@ from aggr.extend.lists import Series
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """The growth of each group, shape (n,), as doubles if values are floats, otherwise as exact numbers."""
+    """The growth of each group, shape (n,): doubles if the values of the series are floats, otherwise exact numbers."""
 
     numbers: Floats | ExactNumbers
 
@@ -39,67 +39,67 @@ class Changes:
         return self.numbers / (spans / SECOND)
 
 
-def increases_of(series: Series, counter: bool) -> Changes:
+def increases_of(series: Series, is_counter: bool) -> Changes:
     """Return the last value of each group minus its first value. Only the points in the group's window are used.
 
-    With ``counter``, add the value before each fall. A fall is a value that is smaller than the value before: the
-    counter was reset to 0.
+    If ``is_counter`` is true, the value before each fall is added. A fall is a value that is smaller than the value
+    before, which means that the counter was reset to 0.
     """
-    first, until = series.own
+    start, end = series.own
     if pa.types.is_floating(series.values.type):
-        return Changes(_float_increases(series.floats, first, until, counter))
+        return Changes(_float_increases(series.floats, start, end, is_counter))
     parts = exact_float_parts(series.values)
     longest = int(series.lengths.max(initial=0))
     # ``parts`` contains whole numbers. Doubles represent whole numbers and their sums exactly if these are below 2^53.
     if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:
-        grown = _float_increases(parts[0], first, until, counter).astype(np.int64)
-        return Changes(ExactNumbers(ExactNumbers.of(grown).limbs, scale_of(series.values.type)))
-    groups = np.flatnonzero(first < until)
-    terms = [(until[groups] - 1, groups, 1.0), (first[groups], groups, -1.0)]
-    if counter:
-        falls = _falls_within(series, first, until)
+        growth = _float_increases(parts[0], start, end, is_counter).astype(np.int64)
+        return Changes(ExactNumbers(ExactNumbers.of(growth).limbs, scale_of(series.values.type)))
+    groups = np.flatnonzero(start < end)
+    terms = [(end[groups] - 1, groups, 1.0), (start[groups], groups, -1.0)]
+    if is_counter:
+        falls = _falls_within(series, start, end)
         terms.append((falls - 1, series.groups.ids[falls], 1.0))
-    return Changes(_exact_sums(series.values, terms, len(first)))
+    return Changes(_exact_sums(series.values, terms, len(start)))
 
 
-def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each point whose index is in ``at`` to the next point, shape (len(at),).
+def steps_of(series: Series, points: Ids, is_counter: bool) -> Floats:
+    """Return the growth from each point whose index is in ``points`` to the next point, shape (len(points),).
 
-    With ``counter``, the growth to a smaller value is that smaller value, because the counter was reset to 0 between
-    the two points.
+    If ``is_counter`` is true and the next value is smaller, the growth is the next value, because the counter was reset
+    to 0 between the two points.
     """
     if pa.types.is_floating(series.values.type):
-        before, after = series.floats[at], series.floats[at + 1]
-        return np.where(after < before, after, after - before) if counter else after - before
-    step_ids = np.arange(len(at))
-    fallen = counter & (_order_of(series)[at + 1] < _order_of(series)[at])
-    terms = [(at + 1, step_ids, 1.0), (at[~fallen], step_ids[~fallen], -1.0)]
-    return _exact_sums(series.values, terms, len(at)).over_integers()
+        before, after = series.floats[points], series.floats[points + 1]
+        return np.where(after < before, after, after - before) if is_counter else after - before
+    step_ids = np.arange(len(points))
+    is_fall = is_counter & (_order_keys_of(series)[points + 1] < _order_keys_of(series)[points])
+    terms = [(points + 1, step_ids, 1.0), (points[~is_fall], step_ids[~is_fall], -1.0)]
+    return _exact_sums(series.values, terms, len(points)).over_integers()
 
 
-def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
+def count_falls(series: Series, start: Whole, end: Whole) -> Whole:
     """Return the number of falls in each group, shape (n,). A fall is a value that is smaller than the value before.
 
-    The points of a group have the indices ``first[group]`` to ``until[group] - 1``. The first of them is not a fall.
+    The points of a group have the indices ``start[group]`` to ``end[group] - 1``. The first of them is not a fall.
     """
-    falls = _falls_within(series, first, until)
-    counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
+    falls = _falls_within(series, start, end)
+    counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(start))
     return counts
 
 
-def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
+def _falls_within(series: Series, start: Whole, end: Whole) -> Ids:
     """Return the indices of the points whose value is smaller than the value before. The parameters are those of
     `count_falls`.
     """
-    values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
-    fallen: Flags = np.zeros(len(values), np.bool_)
-    fallen[1:] = values[1:] < values[:-1]
-    rows = np.flatnonzero(fallen)
+    values = series.floats if pa.types.is_floating(series.values.type) else _order_keys_of(series)
+    is_fall: Flags = np.zeros(len(values), np.bool_)
+    is_fall[1:] = values[1:] < values[:-1]
+    rows = np.flatnonzero(is_fall)
     ids = series.groups.ids[rows]
-    return rows[(rows > first[ids]) & (rows < until[ids])]
+    return rows[(rows > start[ids]) & (rows < end[ids])]
 
 
-def _order_of(series: Series) -> Whole:
+def _order_keys_of(series: Series) -> Whole:
     return order_keys(series.values)
 
 
@@ -118,19 +118,19 @@ def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: in
 
 
 @compiled
-def _float_increases(values: Floats, first: Whole, until: Whole, counter: bool) -> Floats:
-    """Return the last value of each group minus its first, shape (groups,). With ``counter``, add the value before each
-    fall.
+def _float_increases(values: Floats, start: Whole, end: Whole, is_counter: bool) -> Floats:
+    """Return the last value of each group minus its first, shape (groups,). With ``is_counter``, add the value before
+    each fall.
 
-    The values of a group are ``values[first[group]:until[group]]``.
+    The values of a group are ``values[start[group]:end[group]]``.
     """
-    increases = np.zeros(len(first))
-    for group in range(len(first)):
-        begin, end = first[group], until[group]
-        if begin < end:
-            increases[group] = values[end - 1] - values[begin]
-        if counter:
-            for at in range(begin + 1, end):
-                if values[at] < values[at - 1]:
-                    increases[group] += values[at - 1]
+    increases = np.zeros(len(start))
+    for group in range(len(start)):
+        first, last = start[group], end[group]
+        if first < last:
+            increases[group] = values[last - 1] - values[first]
+        if is_counter:
+            for i in range(first + 1, last):
+                if values[i] < values[i - 1]:
+                    increases[group] += values[i - 1]
     return increases

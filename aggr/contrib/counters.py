@@ -16,7 +16,7 @@ from aggr.extend.lists import Series, SeriesFunction
 
 # As in Prometheus, a series is extrapolated to an edge of the window if its distance from the edge is below this
 # multiple of the mean time between points. Otherwise it is extrapolated by half the mean time.
-_NEAR = 1.1
+_MAX_EDGE_DISTANCE = 1.1
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Increase(SeriesFunction):
 
     The increase of a window does not include the growth from its last point to the first point of the next window. The
     increases of the days of a month therefore do not add up to the increase of the month, unless the query has the
-    parameter ``edges``, which divides this growth between the windows.
+    parameter ``edges``, which divides this growth between the two windows.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class Increase(SeriesFunction):
         "for whole numbers and decimals, the exact result, rounded once; for floats, double arithmetic in the "
         "order of event times, never of arrival; with extrapolate, the same bits as Prometheus"
     )
-    counter: ClassVar[bool] = True
-    per_second: ClassVar[bool] = False
+    is_counter: ClassVar[bool] = True
+    is_per_second: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,59 +73,63 @@ class Increase(SeriesFunction):
         return super().finish_with_neighbours(states, neighbours)
 
     def read(self, series: Series) -> pa.Array:
-        grown = increases_of(series, self.counter)
+        growth = increases_of(series, self.is_counter)
         if series.window is not None:
-            increases = grown.rounded()
+            increases = growth.rounded()
             for points in series.crossing:
                 self._add_shares(increases, series, points)
-            lasted = sum_by_group(series.gaps, series.groups)
-            seconds = np.maximum(lasted, 1) / SECOND
-            return pa.array(increases / seconds if self.per_second else increases, mask=lasted == 0)
+            durations = sum_by_group(series.gaps, series.groups)
+            seconds = np.maximum(durations, 1) / SECOND
+            return pa.array(increases / seconds if self.is_per_second else increases, mask=durations == 0)
         first, last = series.at_ends(series.times)
         has_result = last > first
         span = np.where(has_result, last - first, SECOND)
         if self.extrapolate is None:
-            return pa.array(grown.per_second(span) if self.per_second else grown.rounded(), mask=~has_result)
-        increases, sampled = grown.rounded(), span / SECOND
+            return pa.array(growth.per_second(span) if self.is_per_second else growth.rounded(), mask=~has_result)
+        increases, sampled_seconds = growth.rounded(), span / SECOND
         length = read_length(self.extrapolate, "parameter extrapolate")
         start = first // length * length
         has_result &= last < start + length
         edges = (first - start) / SECOND, (start + length - last) / SECOND
-        factor = self._extrapolate_seconds(series, increases, sampled, *edges) / sampled
-        return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
+        factor = self._extrapolate_seconds(series, increases, sampled_seconds, *edges) / sampled_seconds
+        return pa.array(increases * (factor / (length / SECOND) if self.is_per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add to ``increases`` the part of the growth between two points that lies in the window of each group.
+        """Add to ``increases`` the part of the growth between two points that belongs to the window of each group.
 
-        ``points`` has, for each group, the index of a point from which a line to the next point crosses an edge of the
-        window, or -1 if there is none. The growth between the two points is multiplied by the share of the time between
-        them that lies in the window.
+        ``points`` has, for each group, the index of a point such that an edge of the window lies between this point and
+        the next, or -1 if there is no such point. The growth between the two points is multiplied by the share of the
+        time between them that lies in the window.
         """
         has_point = points >= 0
-        at = points[has_point]
-        growth = steps_of(series, at, self.counter)
-        increases[has_point] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
+        first_points = points[has_point]
+        growth = steps_of(series, first_points, self.is_counter)
+        increases[has_point] += growth * (
+            series.gaps[first_points] / (series.times[first_points + 1] - series.times[first_points])
+        )
 
     def _extrapolate_seconds(
-        self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats
+        self, series: Series, increases: Floats, sampled_seconds: Floats, to_start: Floats, to_end: Floats
     ) -> Floats:
         """Return the length of time to which the increase of each group is extrapolated, in seconds, shape (n,).
 
-        ``sampled`` has the seconds from the first point of a group to its last. ``to_start`` has the seconds from the
-        start of the window to the first point, and ``to_end`` those from the last point to the end of the window. The
-        operations and their order are those of Prometheus, so that results have the same bits.
+        ``sampled_seconds`` has the seconds from the first point of a group to its last. ``to_start`` has the seconds
+        from the start of the window to the first point, and ``to_end`` those from the last point to the end of the
+        window. The operations and their order are those of Prometheus, so that results have the same bits.
         """
         values, _ = series.at_ends(series.floats)
-        # A counter is never below 0, so the increase is not extrapolated beyond the time at which a line through the
-        # points reaches 0.
-        if self.counter:
-            falling = (increases > 0) & (values >= 0)
-            to_zero = sampled * np.divide(values, increases, out=np.full(len(values), np.inf), where=falling)
+        # A counter is never below 0, so the increase is not extrapolated beyond the time at which the line through the
+        # first and the last point reaches 0.
+        if self.is_counter:
+            reaches_zero = (increases > 0) & (values >= 0)
+            to_zero = sampled_seconds * np.divide(
+                values, increases, out=np.full(len(values), np.inf), where=reaches_zero
+            )
             to_start = np.minimum(to_start, to_zero)
-        mean = sampled / np.maximum(series.lengths - 1, 1)
+        mean_gap = sampled_seconds / np.maximum(series.lengths - 1, 1)
         for edge in (to_start, to_end):
-            sampled = sampled + np.where(edge < mean * _NEAR, edge, mean / 2)
-        return sampled
+            sampled_seconds = sampled_seconds + np.where(edge < mean_gap * _MAX_EDGE_DISTANCE, edge, mean_gap / 2)
+        return sampled_seconds
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ class Rate(Increase):
     """
 
     name = "rate"
-    per_second = True
+    is_per_second = True
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Delta(Increase):
     """
 
     name = "delta"
-    counter = False
+    is_counter = False
 
 
 @dataclass(frozen=True)

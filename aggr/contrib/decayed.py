@@ -1,6 +1,6 @@
 """decayed_sum, decayed_avg, decayed_count: the weight of a row halves with each half-life after its event time.
 
-    weight of a row in a state       2^(t / half_life)            t: event time, counted from 1970
+    weight of a row in a state       2^(t / half_life)            t is the event time of the row, counted from 1970
     its weight at a later time T     2^((t - T) / half_life)      the weight in the state, divided by 2^(T / half_life)
 
 Weights in a state do not depend on T, so their sums can be merged. Time is divided into spans of 32 half-lives, and a
@@ -9,8 +9,8 @@ state has separate sums for each span. Weights in consecutive spans differ by a 
     span    52 310       52 311       52 312       52 313        (span of the newest row)
             Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each divided by 2^(32·span)
 
-Only the last four spans are kept. A weight in an earlier span is below 2^-96 of the newest row's weight, and counts as
-0.
+A state contains only the last four spans. A weight in an earlier span is below 2^-96 of the newest row's weight, and
+counts as 0.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 
 # The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. This is the base
 # of the digits of an exact sum, so that a sum is multiplied by this factor by moving its digits by one place.
-_HALVINGS = 32
+_HALF_LIVES_PER_SPAN = 32
 _SPANS = 4
 # The maximum number of spans by which results are decayed. After 200 spans, every sum has decayed to 0 as a double.
-_LATER = 200
+_MAX_SPANS_LATER = 200
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
@@ -82,7 +82,7 @@ class Spans(Field):
         cells = Cells.from_spans(spans.field("span").to_numpy(), owners)
         spans = spans.filter(pa.array(cells.is_recent))
         sums = (merge_exactly(spans.field(name), cells.groups) for name in ("weights", "products"))
-        return cells.listed(OR.merge(spans.field("special"), cells.groups), *sums)
+        return cells.to_lists(OR.merge(spans.field("special"), cells.groups), *sums)
 
     def check(self, column: pa.Array) -> None:
         spans, lengths = checked_entries(field_of_type(column, pa.list_(_SPAN_TYPE)), _SPANS)
@@ -90,8 +90,8 @@ class Spans(Field):
             refuse_nulls(spans.field(field.name))
         numbers, special = (spans.field(name).to_numpy() for name in ("span", "special"))
         check_neighbours(numbers[1:] > numbers[:-1], lengths)
-        list_ends, filled = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
-        if (numbers[list_ends - 1] - numbers[list_ends - filled] >= _SPANS).any():
+        list_ends, filled_lengths = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
+        if (numbers[list_ends - 1] - numbers[list_ends - filled_lengths] >= _SPANS).any():
             raise DamagedState(f"contains time spans whose numbers differ by {_SPANS} or more")
         if len(special) and not 0 <= special.min() <= special.max() <= 7:
             raise DamagedState("has flags of special values outside the range from 0 to 7")
@@ -106,8 +106,8 @@ class Cells:
     """The cells into which sums are merged: one for each group and each of its four newest spans (intervals of 32
     half-lives).
 
-    ``newest`` is the number of the newest span of each group. ``is_recent`` is a mask of the rows in the four newest
-    spans, and ``groups`` contains the cell of each such row.
+    ``newest`` has the number of the newest span of each group. ``is_recent`` is a mask of the rows in the four newest
+    spans of their group, and ``groups`` has the cell of each such row.
     """
 
     newest: Whole
@@ -123,17 +123,17 @@ class Cells:
         ids = groups.ids[is_recent] * _SPANS + (_SPANS - 1 - ages[is_recent])
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
-    def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """Return, for each group, the list of its spans that have rows.
+    def to_lists(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
+        """Return a list per group, with one entry for each of the group's spans that has rows.
 
         Each parameter has one value per cell, that is, per pair of a group and a span. ``special`` has the flags for
         NaN and infinities, ``weights`` has Σw, and ``products`` has Σwx.
         """
-        filled = self.groups.counts() > 0
+        has_rows = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
-        parts = [part.filter(pa.array(filled)) for part in (pa.array(spans), special, weights, products)]
+        parts = [part.filter(pa.array(has_rows)) for part in (pa.array(spans), special, weights, products)]
         entries = pa.StructArray.from_arrays(parts, fields=list(_SPAN_TYPE))
-        return lists_of(entries, filled.reshape(-1, _SPANS).sum(axis=1))
+        return lists_of(entries, has_rows.reshape(-1, _SPANS).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,15 @@ class DecayedState(State):
         spans, weights = self.spans(microseconds(times.array))
         cells = Cells.from_spans(spans, values.groups)
         rows = Values(values.array.field("value").filter(pa.array(cells.is_recent)), cells.groups)
-        weighed = Numbers(weights[cells.is_recent], cells.groups)
+        weight_numbers = Numbers(weights[cells.is_recent], cells.groups)
         special = np.zeros(cells.groups.n, np.int8)
         if rows.special is not None:
             np.bitwise_or.at(special, cells.groups.ids, rows.special)
-        sums = sum_exactly([weighed]), sum_products(rows.parts, [weighed])
+        sums = sum_exactly([weight_numbers]), sum_products(rows.parts, [weight_numbers])
         return {
             "unit": unit_of(kept_type(rows.array.type), values.groups.n),
             "newest": GREATEST.reduce(times),
-            "spans": cells.listed(pa.array(special), *sums),
+            "spans": cells.to_lists(pa.array(special), *sums),
         }
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -183,18 +183,18 @@ class DecayedState(State):
         Times are in microseconds. The weight is divided by ``2^(32·span)``. Both results have the shape (times,).
         """
         length = read_duration(self.half_life, "half_life")
-        halvings = times // length
-        spans = halvings // _HALVINGS
-        fractions = power_of_two(times - halvings * length, length)
-        return spans, np.ldexp(fractions, halvings - spans * _HALVINGS)
+        half_lives = times // length
+        spans = half_lives // _HALF_LIVES_PER_SPAN
+        fractions = power_of_two(times - half_lives * length, length)
+        return spans, np.ldexp(fractions, half_lives - spans * _HALF_LIVES_PER_SPAN)
 
 
 @dataclass(frozen=True)
 class DecayedSum(Function):
     """Sum a column with weights that halve with each half-life after the event time of a row.
 
-    The result can be computed for the time of the newest row or any later time. Time is
-    divided into spans of 32 half-lives, and only the rows in the last four spans count. Every row that is less than 96
+    The result can be computed for the time of the newest row or any later time. Time is divided into spans of 32
+    half-lives, and only the rows in the last four spans count. Every row that is less than 96
     half-lives older than the newest row counts; every row that is at least 128 half-lives older is ignored. The weight
     of an ignored row is below 2^-96 of the newest row's weight. NaN gives NaN, and so does inf with -inf. Times are
     counted in microseconds.
@@ -279,24 +279,30 @@ class DecayedSum(Function):
             )
         spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
         times = newest if self._result_time is None else np.full(len(newest), self._result_time)
-        last, weight = self.own_state.spans(times)
-        newest_places = np.cumsum(owners.counts()) - 1
-        newest_span = spans.field("span").to_numpy()[newest_places]
-        places = (spans.field("span").to_numpy() - newest_span[owners.ids]).astype(np.int16)
-        weights, products = (_totals_by_group(spans.field(name), places, owners) for name in ("weights", "products"))
-        now = Limbs.of_arrow(sum_exactly([Numbers(weight, Groups.each(len(states)))]))
-        later = Limbs(now.digits, now.places, now.low + np.minimum(last - newest_span, _LATER))
-        scaled = ExactNumbers(products, scale_of(states.field("unit").type))
-        results = self._result(ExactNumbers(weights), scaled, ExactNumbers(later))
+        result_spans, result_weight = self.own_state.spans(times)
+        last_entries = np.cumsum(owners.counts()) - 1
+        newest_spans = spans.field("span").to_numpy()[last_entries]
+        span_differences = (spans.field("span").to_numpy() - newest_spans[owners.ids]).astype(np.int16)
+        weights, products = (
+            _totals_by_group(spans.field(name), span_differences, owners) for name in ("weights", "products")
+        )
+        weights_in_span = Limbs.of_arrow(sum_exactly([Numbers(result_weight, Groups.each(len(states)))]))
+        result_weights = Limbs(
+            weights_in_span.digits,
+            weights_in_span.places,
+            weights_in_span.low + np.minimum(result_spans - newest_spans, _MAX_SPANS_LATER),
+        )
+        scaled_products = ExactNumbers(products, scale_of(states.field("unit").type))
+        results = self._result(ExactNumbers(weights), scaled_products, ExactNumbers(result_weights))
         special = OR.merge(spans.field("special"), owners).to_numpy()
         return results if self.name == "decayed_count" else with_special(results, special)
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, result_weights: ExactNumbers) -> Floats:
         """Compute one number per state, shape (n,), from Σw (``weights``) and Σwx (``products``).
 
-        ``now`` is the weight of a row whose event time is the time of the result.
+        ``result_weights`` has the weight that a row would have if its event time were the time of the result.
         """
-        return products.over(now)
+        return products.over(result_weights)
 
 
 @dataclass(frozen=True)
@@ -328,7 +334,7 @@ class DecayedAvg(DecayedSum):
     name = "decayed_avg"
     is_amount = False
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, result_weights: ExactNumbers) -> Floats:
         return products.over(weights)
 
 
@@ -357,16 +363,18 @@ class DecayedCount(DecayedSum):
 
     name = "decayed_count"
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
-        return weights.over(now)
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, result_weights: ExactNumbers) -> Floats:
+        return weights.over(result_weights)
 
 
-def _totals_by_group(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
-    """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·place)``.
+def _totals_by_group(sums: pa.StructArray, span_differences: NDArray[np.int16], owners: Groups) -> Limbs:
+    """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·d)``.
 
-    ``places`` has the place of each sum, and ``owners`` its group.
+    ``span_differences`` has d for each sum: its span minus the newest span of its group. ``owners`` has its group.
     """
-    filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
-    exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
-    moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))
-    return Limbs.of_arrow(merge_exactly(moved, owners))
+    has_digits = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
+    exponents = sums.field("exponent").to_numpy() + np.where(has_digits, span_differences, 0)
+    moved_sums = pa.StructArray.from_arrays(
+        [pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE)
+    )
+    return Limbs.of_arrow(merge_exactly(moved_sums, owners))

@@ -1,4 +1,4 @@
-"""mode, entropy: results that are computed from the distinct values and the number of rows of each."""
+"""mode, entropy: results that are computed from the distinct values of a group and their numbers of rows."""
 
 from __future__ import annotations
 

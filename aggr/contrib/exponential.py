@@ -1,9 +1,9 @@
-"""exponential: OpenTelemetry's base-2 exponential histogram, which computes quantiles in bounded space and merges
-exactly.
+"""exponential: OpenTelemetry's base-2 exponential histogram. It gives quantiles, in bounded space, and is merged
+without error.
 
 The scale of a state is the finest scale at which the range from the lowest to the highest bucket of each sign has at
-most ``max_buckets`` buckets. This scale depends only on the rows, and not on the order of merges, because a bucket of a
-scale is a union of buckets of every finer scale.
+most ``max_buckets`` buckets. This scale depends only on the rows, and not on the order of merges, because each bucket
+is a union of buckets of every finer scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -83,18 +83,18 @@ class ExponentialState(SketchState):
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         x, groups = values.floats.array, values.groups
         columns, key_ranges = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
-        of_sign = {}
+        keys_of_sign = {}
         for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
             sign_groups = groups.filter(rows)
             order = sign_groups.rows_by_group
             keys, ids = finest_keys(np.abs(x[rows]))[order], sign_groups.ids[order]
             weights = None if values.weights is None else values.weights[rows][order]
-            of_sign[sign] = keys, Groups(ids, groups.n), weights
+            keys_of_sign[sign] = keys, Groups(ids, groups.n), weights
             key_ranges.append(find_key_ranges(keys.astype(np.int32), sign_groups.offsets))
         lows, highs = ([pair[i] for pair in key_ranges] for i in (0, 1))
         shifts = shifts_to_fit(lows, highs, np.full(groups.n, FINEST - self.scale), self.max_buckets)
         columns["kept_scale"] = _scales(shifts)
-        for sign, (keys, sorted_groups, weights) in of_sign.items():
+        for sign, (keys, sorted_groups, weights) in keys_of_sign.items():
             keys = keys >> shifts[sorted_groups.ids]
             if weights is None:
                 columns[sign] = Buckets().count(keys, sorted_groups)
@@ -103,16 +103,16 @@ class ExponentialState(SketchState):
         return columns
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        own = FINEST - _scales_of(states)
+        own_shifts = FINEST - _scales_of(states)
         shifts = np.full(groups.n, FINEST - self.scale)
-        np.maximum.at(shifts, groups.ids, own)
-        key_ranges = [_key_ranges(states.field(sign), own, groups) for sign in _SIGNS]
+        np.maximum.at(shifts, groups.ids, own_shifts)
+        key_ranges = [_key_ranges(states.field(sign), own_shifts, groups) for sign in _SIGNS]
         lows, highs = ([pair[i] for pair in key_ranges] for i in (0, 1))
         shifts = shifts_to_fit(lows, highs, shifts, self.max_buckets)[groups.ids]
-        if (shifts == own).all():
+        if (shifts == own_shifts).all():
             return states
         parts = {name: states.field(name) for name in self.fields}
-        parts |= {sign: shifted(states.field(sign), shifts - own) for sign in _SIGNS}
+        parts |= {sign: shifted(states.field(sign), shifts - own_shifts) for sign in _SIGNS}
         return self.pack({**parts, "kept_scale": _scales(shifts)}, len(states))
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -122,7 +122,7 @@ class ExponentialState(SketchState):
             lowest, highest = (end >> shifts for end in REACH)
             if (high - low >= self.max_buckets).any() or (low < lowest).any() or (high > highest).any():
                 raise DamagedState("it has more buckets than its limit allows, or a bucket that its scale cannot have")
-        if not _agree(states, shifts):
+        if not _are_consistent(states, shifts):
             raise DamagedState("its minimum, its maximum, its sum and its buckets contradict each other")
 
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
@@ -211,10 +211,11 @@ def _scales_of(states: pa.StructArray) -> Whole:
 
 
 def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest key of the buckets of each group, each of shape (groups.n,).
+    """Return the lowest and the highest key of the buckets of each group at the finest scale, each of shape
+    (groups.n,).
 
-    ``column`` contains histograms, and ``groups`` the group of each. Keys are shifted to the left by ``shifts[row]``
-    bits, which gives the first key of the bucket at the finest scale. For a group without buckets, low is above high.
+    ``column`` contains histograms, and ``groups`` the group of each. A key is shifted to the left by ``shifts[row]``
+    bits, which gives the first key of its bucket at the finest scale. For a group without buckets, low is above high.
     """
     low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
     has_buckets = column.field("total").to_numpy() > 0
@@ -224,45 +225,49 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
     return low, high
 
 
-def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Return whether each state is consistent: its minimum and its maximum lie in its outermost buckets, and its sum is
-    0 if it has no finite values.
+def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
+    """Return whether the minimum and the maximum of each state lie in its outermost buckets, and whether its sum is 0
+    if it has no finite values.
 
     ``shifts`` has the number of bits by which keys of the finest scale are shifted to the right, for each state.
     """
-    above, below = (states.field(sign) for sign in _SIGNS)
-    counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
-    finite = np.logical_or.reduce([count > 0 for count in counts])
-    if pc.list_value_length(states.field("sum").field("limbs")).to_numpy()[~finite].any():
+    positive, negative = (states.field(sign) for sign in _SIGNS)
+    counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (positive, negative))]
+    has_finite_values = np.logical_or.reduce([count > 0 for count in counts])
+    if pc.list_value_length(states.field("sum").field("limbs")).to_numpy()[~has_finite_values].any():
         return False
-    for name, near, far, infinite, sign in (
-        ("min", below, above, "negative_infinity", -1.0),
-        ("max", above, below, "positive_infinity", 1.0),
+    for name, own_side, opposite_side, infinite, sign in (
+        ("min", negative, positive, "negative_infinity", -1.0),
+        ("max", positive, negative, "positive_infinity", 1.0),
     ):
-        extremes, endless = states.field(name), whole_numbers(states, infinite) > 0
-        other = whole_numbers(states, "positive_infinity" if sign < 0 else "negative_infinity") > 0
-        if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
+        extremes, has_infinity = states.field(name), whole_numbers(states, infinite) > 0
+        has_opposite_infinity = whole_numbers(states, "positive_infinity" if sign < 0 else "negative_infinity") > 0
+        if not np.array_equal(
+            extremes.is_valid().to_numpy(zero_copy_only=False), has_finite_values | has_infinity | has_opposite_infinity
+        ):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        # In the pass for the minimum, these are the states that contain only +inf, and the states without values. In
-        # the pass for the maximum, they are the states that contain only -inf, and the states without values.
-        alone = ~finite & ~endless
-        if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
+        # the states that contain only +inf, in the pass for the minimum, or only -inf, in the pass for the maximum
+        has_only_opposite_infinity = has_opposite_infinity & ~has_finite_values & ~has_infinity
+        if (sizes[has_infinity] != np.inf).any() or (sizes[has_only_opposite_infinity] != -np.inf).any():
             return False
-        has_finite = finite & ~endless
-        if not np.isfinite(sizes[has_finite]).all():
+        is_finite_extreme = has_finite_values & ~has_infinity
+        if not np.isfinite(sizes[is_finite_extreme]).all():
             return False
-        nearest = near.field("total").to_numpy() > 0
-        middle = has_finite & ~nearest & (counts[0] > 0)
-        if (sizes[middle] != 0.0).any():
+        has_own_side = own_side.field("total").to_numpy() > 0
+        is_zero = is_finite_extreme & ~has_own_side & (counts[0] > 0)
+        if (sizes[is_zero] != 0.0).any():
             return False
         # Without negative values and zeros, the minimum lies in the lowest positive bucket. The maximum is checked in
         # the same way, with exchanged signs.
-        last = has_finite & ~nearest & ~middle
-        for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
-            magnitudes = sizes[chosen] * turned
+        is_opposite_side = is_finite_extreme & ~has_own_side & ~is_zero
+        for rows, side, key, direction in (
+            (is_finite_extreme & has_own_side, own_side, "high", 1.0),
+            (is_opposite_side, opposite_side, "low", -1.0),
+        ):
+            magnitudes = sizes[rows] * direction
             if (magnitudes <= 0.0).any():
                 return False
-            if (finest_keys(magnitudes) >> shifts[chosen] != side.field(key).to_numpy()[chosen]).any():
+            if (finest_keys(magnitudes) >> shifts[rows] != side.field(key).to_numpy()[rows]).any():
                 return False
     return True

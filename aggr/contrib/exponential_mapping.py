@@ -44,12 +44,14 @@ def finest_keys(sizes: Floats) -> Whole:
     steps = np.log2(mantissas) * _STEPS
     keys: Whole = np.floor(steps).astype(np.int64)
     nearest = np.rint(steps)
-    near = np.flatnonzero(np.abs(steps - nearest) <= _NEAR)
-    if len(near):
-        unique, first, places = np.unique(mantissas[near], return_index=True, return_inverse=True)
-        edges = nearest[near][first].astype(np.int64).tolist()
-        below = [edge - (not _is_above(mantissa, edge)) for mantissa, edge in zip(unique.tolist(), edges, strict=True)]
-        keys[near] = np.array(below, np.int64)[places]
+    near_edge = np.flatnonzero(np.abs(steps - nearest) <= _NEAR)
+    if len(near_edge):
+        unique, first_indices, inverse = np.unique(mantissas[near_edge], return_index=True, return_inverse=True)
+        edges = nearest[near_edge][first_indices].astype(np.int64).tolist()
+        corrected_keys = [
+            edge - (not _is_above(mantissa, edge)) for mantissa, edge in zip(unique.tolist(), edges, strict=True)
+        ]
+        keys[near_edge] = np.array(corrected_keys, np.int64)[inverse]
     keys += (exponents.astype(np.int64) - 1) * _STEPS
     return keys
 
@@ -64,21 +66,21 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return the smallest shift of each state that makes its ranges of keys fit into ``max_keys`` buckets, shape (n,).
+    """Return the smallest shift of each state with which its keys of each sign span at most ``max_keys`` buckets, shape
+    (n,).
 
     A shift is a number of bits by which keys are shifted to the right. The shift that is returned for a state is at
-    least the state's value in ``shifts``.
-    ``lows`` and ``highs`` have the lowest and the highest keys of the ranges at the finest scale, one array for each
-    sign. An empty range has ``high < low``.
+    least the state's value in ``shifts``. ``lows`` and ``highs`` have the lowest and the highest key of each state at
+    the finest scale, one array for each sign. A state without keys of a sign has ``high < low``.
     """
-    fitting = shifts.copy()
+    new_shifts = shifts.copy()
     for _ in range(FINEST - COARSEST):
-        spans = [(high >> fitting) - (low >> fitting) for low, high in zip(lows, highs, strict=True)]
-        wide = np.maximum(*spans) >= max_keys
-        if not wide.any():
+        spans = [(high >> new_shifts) - (low >> new_shifts) for low, high in zip(lows, highs, strict=True)]
+        is_too_wide = np.maximum(*spans) >= max_keys
+        if not is_too_wide.any():
             break
-        fitting += wide
-    return fitting
+        new_shifts += is_too_wide
+    return new_shifts
 
 
 def values_of(keys: Whole, scales: Whole) -> Floats:
@@ -89,11 +91,11 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     """
     width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
     low: Floats = keys * width
-    # Small values are computed 2^100 times too large, and divided by 2^100 at the end. Otherwise a subnormal value
-    # would be rounded twice.
-    up = np.where(low < -900.0, 100.0, 0.0)
+    # Small values are multiplied by 2^100, and divided by 2^100 at the end. Otherwise a subnormal value would be
+    # rounded twice.
+    extra_exponents = np.where(low < -900.0, 100.0, 0.0)
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
-    return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
+    return np.ldexp(exp2(low + extra_exponents) * factor, -extra_exponents.astype(np.int64))
 
 
 def edges_of(keys: Whole, scales: Whole) -> Floats:

@@ -1,12 +1,12 @@
-"""frequent: the values that many rows have, among any number of distinct values, with a state of bounded size.
+"""frequent: the values with the most rows, among any number of distinct values, with a state of bounded size.
 
 cells         a CountMin sketch: each value is counted in one cell per line. The smallest count among the cells of a
               value is an upper bound of the value's count.
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
-The cells and the candidates depend only on the rows, and not on the way in which rows are divided into parts whose
-states are merged. Cells are sums. A candidate of all rows is also a candidate of the part that contains its smallest
-hash, because that part cannot have more values with smaller hashes than all rows have.
+The cells and the candidates depend only on the rows, and not on how rows are divided into parts whose states are
+merged. Cells are sums. A candidate of all rows is also a candidate of the part that contains the row with its smallest
+hash, because this part cannot have more values with smaller hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -47,30 +47,32 @@ _LINES = 5
 # The number of candidates of a state, for each value that can be frequent. At most 1 / share values can be frequent, so
 # a state has 10 / share candidates. It has e · 10 / share cells per line: a CountMin sketch with e / ε cells per line
 # counts a value at most ε · N too high in a line, with a probability of at least 1 - 1/e. Here, ε is share / 10.
-_FINER = 10
-_LEAST_SHARE = 1e-4
+_CANDIDATES_PER_VALUE = 10
+_MIN_SHARE = 1e-4
 # The first pass of `keep_candidates` reads only the rows with the smallest hashes. This is the expected number of rows
 # that it reads, as a multiple of the number of candidates to find.
-_NEAR = 4
+_ROWS_PER_CANDIDATE = 4
 
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps up to ``max_values`` values with the smallest hashes, in the order of hashes."""
+    """The field of a state that contains the ``max_values`` values with the smallest hashes, in the order of hashes."""
 
     max_values: int
 
     def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """Return a list of pairs of hash and value for each group: its different values with the smallest hashes.
+        """Return a list of pairs (hash, value) for each group: its distinct values with the smallest hashes.
 
-        A list has ``max_values`` pairs, or fewer if the group has fewer different values. A first pass reads only rows
-        with small hashes, which is faster. If a group then has too few values, all rows are read.
+        A list has ``max_values`` pairs, or fewer if the group has fewer distinct values. A first pass reads only rows
+        with small hashes, which is faster. If a list is then too short, all rows are read.
         """
-        shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
-        near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
-        lists = self._least_hashes(values.filter(pa.array(near)), hashes[near], groups.filter(near))
-        enough = (lists.value_lengths().to_numpy() == self.max_values) | (shares == 1.0)
-        return lists if enough.all() else self._least_hashes(values, hashes, groups)
+        shares = np.minimum(_ROWS_PER_CANDIDATE * self.max_values / np.maximum(groups.counts(), 1), 1.0)
+        has_small_hash = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
+        lists = self._least_hashes(
+            values.filter(pa.array(has_small_hash)), hashes[has_small_hash], groups.filter(has_small_hash)
+        )
+        is_complete = (lists.value_lengths().to_numpy() == self.max_values) | (shares == 1.0)
+        return lists if is_complete.all() else self._least_hashes(values, hashes, groups)
 
     def _least_hashes(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         """Return the lists that `keep_candidates` describes, computed from all rows that are passed."""
@@ -89,9 +91,10 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return one hash per state, shape (states,). All values with a smaller hash are candidates of the state.
+        """Return one hash per state, shape (states,): all values with a smaller hash are candidates of the state. It is
+        `NO_THRESHOLD` if all values are candidates.
 
-        The hash is `NO_THRESHOLD` if all values are candidates. ``column`` has the candidates of each state.
+        ``column`` has the candidates of each state.
         """
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
@@ -109,8 +112,8 @@ class Candidates(Field):
         # nulls have no order; `check_set` raises an error for them
         values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
         check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
-        ascend = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
-        check_neighbours(ascend, lengths)
+        is_ascending = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
+        check_neighbours(is_ascending, lengths)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class FrequentState(State):
     @property
     def width(self) -> int:
         """The number of cells in one line of the CountMin sketch."""
-        return math.ceil(math.e * _FINER / self.share)
+        return math.ceil(math.e * _CANDIDATES_PER_VALUE / self.share)
 
     @property
     def cells(self) -> Buckets:
@@ -141,7 +144,7 @@ class FrequentState(State):
     @property
     def candidates(self) -> Candidates:
         """The field of the candidates."""
-        return Candidates(math.ceil(_FINER / self.share))
+        return Candidates(math.ceil(_CANDIDATES_PER_VALUE / self.share))
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         column, times = normalize_floats(values.field("value").array), values.field(EVENT_TIME).array
@@ -149,7 +152,7 @@ class FrequentState(State):
             times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
         rows = values.groups.rows_by_group
         groups = Groups(np.repeat(values.groups.ids[rows], _LINES), values.groups.n)
-        cells = self.places(hash64(column))[rows].ravel()
+        cells = self.cell_indices(hash64(column))[rows].ravel()
         if values.weights is None:
             counted = self.cells.count(cells, groups)
         else:
@@ -157,22 +160,22 @@ class FrequentState(State):
         candidates = self.candidates.keep_candidates(column, hash64(column, times), values.groups)
         return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
 
-    def places(self, hashes: Whole) -> Whole:
-        """Return the cell of each value in every line, shape (values, lines)."""
+    def cell_indices(self, hashes: Whole) -> Whole:
+        """Return the index of the cell of each value in each line, shape (values, lines)."""
         first, step = hashes & 0x7FFFFFFF, hashes >> 31
-        within = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self.width
-        return within + np.arange(_LINES) * self.width
+        columns = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self.width
+        return columns + np.arange(_LINES) * self.width
 
     def check_consistency(self, states: pa.StructArray) -> None:
         counts, totals = states.field("count").to_numpy(), states.field("cells").field("total").to_numpy()
-        listed = states.field("candidates").value_lengths().to_numpy()
-        if (counts * _LINES != totals).any() or ((counts > 0) != (listed > 0)).any():
+        candidate_counts = states.field("candidates").value_lengths().to_numpy()
+        if (counts * _LINES != totals).any() or ((counts > 0) != (candidate_counts > 0)).any():
             raise DamagedState("its count, its cells and its candidates cannot come from the same rows")
 
 
 @dataclass(frozen=True)
 class Frequent(Function):
-    """List the values that at least a certain share of the rows have, with their counts, the most frequent first.
+    """List the values that occur in at least a certain share of the rows, with their counts, the most frequent first.
 
     The number of distinct values is not limited: the state has at most about 136 / share cells of a CountMin sketch (5
     lines of e · 10 / share cells), and 10 / share candidates. Both zeros count as one value, and all NaN count as one.
@@ -225,7 +228,7 @@ class Frequent(Function):
 
     def __post_init__(self) -> None:
         share = self.share
-        if isinstance(share, bool) or not isinstance(share, Real) or not _LEAST_SHARE <= share <= 1:
+        if isinstance(share, bool) or not isinstance(share, Real) or not _MIN_SHARE <= share <= 1:
             raise ValueError(f"share, the fraction of rows with a value, must be from 0.0001 to 1; got {shown(share)}")
         object.__setattr__(self, "share", float(share))
 
@@ -238,10 +241,10 @@ class Frequent(Function):
         entries, owners = entries_of(states.field("candidates"), Groups.each(len(states)))
         values = entries.field("value")
         counts = self._bounds(states.field("cells"), values, owners)
-        often = counts >= self.share * totals[owners.ids]
-        values, counts, owners = values.filter(pa.array(often)), counts[often], owners.filter(often)
+        is_frequent = counts >= self.share * totals[owners.ids]
+        values, counts, owners = values.filter(pa.array(is_frequent)), counts[is_frequent], owners.filter(is_frequent)
         order = np.lexsort((order_keys(values), -counts, owners.ids))
-        listed = pa.StructArray.from_arrays(
+        entries_of_result = pa.StructArray.from_arrays(
             [values.take(pa.array(order)), pa.array(counts[order])], names=["value", "count"]
         )
         thresholds = self.own_state.candidates.thresholds(states.field("candidates"))
@@ -249,7 +252,7 @@ class Frequent(Function):
             "count": pa.array(totals),
             "overcount": pa.array((totals * (math.e / self.own_state.width)).astype(np.int64)),
             "looked_at": pa.array(np.where(thresholds == NO_THRESHOLD, 1.0, thresholds / 2.0**63)),
-            "values": lists_of(listed, owners.counts()),
+            "values": lists_of(entries_of_result, owners.counts()),
         }
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
@@ -259,12 +262,12 @@ class Frequent(Function):
         ``cells`` has the cells of all states, and ``owners`` the state of each value.
         """
         self.own_state.cells.check(cells)
-        counted = Histograms.from_arrow(cells)
+        histograms = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        cell_places = counted.rows() * size + counted.keys  # ascending, as searchsorted requires
-        value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.places(hash64(values))
-        at = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
-        cell_counts = np.append(counted.counts, 0)[at]
-        is_counted = np.append(cell_places, -1)[at] == value_places
+        cell_places = histograms.rows() * size + histograms.keys  # ascending, as searchsorted requires
+        value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.cell_indices(hash64(values))
+        positions = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
+        cell_counts = np.append(histograms.counts, 0)[positions]
+        is_counted = np.append(cell_places, -1)[positions] == value_places
         bounds: Whole = np.where(is_counted, cell_counts, 0).min(axis=1, initial=np.iinfo(np.int64).max)
         return bounds

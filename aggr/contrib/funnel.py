@@ -1,4 +1,4 @@
-"""funnel: how many steps follow each other in order within a length of time. A step is an event."""
+"""funnel: the number of steps that occur in their order within a length of time. A step is an event."""
 
 from __future__ import annotations
 
@@ -87,18 +87,18 @@ def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, withi
 
     ``times`` and ``steps`` have the time of each event, and the number of its step, from 0 to ``count - 1``, or -1. The
     events of a group are those from ``offsets[group]`` to before ``offsets[group + 1]``. ``within`` is the maximum time
-    from the first step. The local array ``starts`` has one entry per step: the latest time of a first step from which
-    this step was reached.
+    from the first step. The local array ``starts`` has one entry per step: the time of the first step of the attempt
+    that reached this step, or of the latest such attempt.
     """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
     for group in range(n):
-        for at in range(offsets[group], offsets[group + 1]):
-            step = steps[at]
+        for i in range(offsets[group], offsets[group + 1]):
+            step = steps[i]
             if step == 0:
-                starts[0] = times[at]
+                starts[0] = times[i]
                 reached[group] = max(reached[group], 1)
-            elif 0 < step <= reached[group] and times[at] - starts[step - 1] <= within:
+            elif 0 < step <= reached[group] and times[i] - starts[step - 1] <= within:
                 starts[step] = starts[step - 1]
                 reached[group] = max(reached[group], step + 1)
     return reached

@@ -21,7 +21,7 @@ from aggr.extend.columns import compute as pc
 
 # the default buckets of Prometheus' client libraries
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_MOST_EDGES = 10_000
+_MAX_EDGES = 10_000
 _RESULT = ("counts", "below", "above", "nan")
 
 
@@ -51,14 +51,14 @@ class CellsState(State):
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         numbers = values.array
-        nan = np.zeros(len(values), np.bool_)
+        is_nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(numbers.type):
             numbers = normalize_floats(numbers)
-            nan = np.isnan(numbers.to_numpy())
+            is_nan = np.isnan(numbers.to_numpy())
         edges = _interval_starts(self.edges, numbers.type)
         keys = order_keys(pa.concat_arrays([edges, numbers]))
         cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
-        return {"counts": self.cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
+        return {"counts": self.cells.count(values, np.where(is_nan, len(self.edges) + 1, cells))}
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Histogram(Function):
     """Count the values of a column between consecutive edges. A value that equals an edge counts in the interval that
     begins there.
 
-    The intervals are those of PostgreSQL's ``width_bucket`` with thresholds. An edge means the decimal number that is
-    written: 0.1 is exactly one tenth for decimals and whole numbers. For floats, including float32, an edge is the
+    The intervals are those of PostgreSQL's ``width_bucket`` with thresholds. For decimals and whole numbers, an edge is
+    exactly the decimal number that its digits express: 0.1 is one tenth. For floats, including float32, an edge is the
     nearest value of the type. Values from the last edge on are counted as ``above``, and NaN are counted separately.
 
     Parameters
@@ -112,16 +112,16 @@ class Histogram(Function):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         counts = self.own_state.cells.numbers(states.field("counts"))
-        within = counts[:, 1:-2]
-        offsets = np.arange(len(counts) + 1, dtype=np.int32) * within.shape[1]
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(within.ravel()))
+        interval_counts = counts[:, 1:-2]
+        offsets = np.arange(len(counts) + 1, dtype=np.int32) * interval_counts.shape[1]
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(interval_counts.ravel()))
         return pa.StructArray.from_arrays([lists, *(pa.array(counts[:, i]) for i in (0, -2, -1))], names=list(_RESULT))
 
 
 def _checked_edges(edge_values: object) -> tuple[float, ...]:
     edges = tuple(_read_edge(edge) for edge in checked_list(edge_values, "edges", "numbers"))
-    if not 2 <= len(edges) <= _MOST_EDGES or any(b <= a for a, b in pairwise(edges)):
-        raise ValueError(f"edges must be 2 to {_MOST_EDGES:,} numbers in ascending order; got {shown(list(edges))}")
+    if not 2 <= len(edges) <= _MAX_EDGES or any(b <= a for a, b in pairwise(edges)):
+        raise ValueError(f"edges must be 2 to {_MAX_EDGES:,} numbers in ascending order; got {shown(list(edges))}")
     return edges
 
 
@@ -179,7 +179,7 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that holds counts, a list of ``size`` numbers. A group without values has only zeros."""
+    """The field of a state that contains counts, a list of ``size`` numbers. A group without values has only zeros."""
 
     size: int
 
@@ -196,9 +196,9 @@ class Cells(Field):
             sum_by_group(one_array(column).flatten().to_numpy(), Groups(ids.ravel(), groups.n * self.size))
         )
 
-    def subtract(self, column: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
+    def subtract(self, column: pa.ListArray, subtracted: pa.ListArray) -> pa.ListArray:
         # The result may have counts below 0, for which `check` raises an error.
-        return self._lists((self.numbers(column) - self.numbers(other)).ravel())
+        return self._lists((self.numbers(column) - self.numbers(subtracted)).ravel())
 
     def row_counts(self, column: pa.ListArray) -> Whole:
         counts: Whole = self.numbers(column).sum(axis=1)
@@ -219,7 +219,7 @@ class Cells(Field):
         column = field_of_type(column, _CELLS_TYPE)
         counts = column.flatten()
         lengths = pc.list_value_length(column).to_numpy()
-        if (wrong := lengths[lengths != self.size]).size:
-            raise DamagedState(f"contains {wrong[0]} counts, and must contain {self.size}")
+        if (wrong_lengths := lengths[lengths != self.size]).size:
+            raise DamagedState(f"contains {wrong_lengths[0]} counts, and must contain {self.size}")
         if len(counts) and (minimum := pc.min(counts).as_py()) < 0:
             raise DamagedState(f"contains the negative count {minimum}")

@@ -68,7 +68,7 @@ class MapState(State):
     @property
     def map(self) -> KeyedStates:
         """The field that contains the map."""
-        return _keyed(self.of, self.max, self.beyond)
+        return _keyed_states(self.of, self.max, self.beyond)
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -82,23 +82,23 @@ class MapState(State):
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Return the parameters for each state. The measures are stored as the JSON text of their descriptions."""
-        described = {name: measure.describe() for name, measure in self.of.items()}
-        values = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
+        descriptions = {name: measure.describe() for name, measure in self.of.items()}
+        values = {"of": json.dumps(descriptions, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
         return {name: repeated(name, values[name], dtype, n) for name, dtype in self.parameters.items()}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         keys = values.array
-        if any(True for measure in self.of.values() for _ in _texts(measure)):
+        if any(True for measure in self.of.values() for _ in _input_texts(measure)):
             keys = pc.struct_field(values.array, "key")
         keyed = self.map.group(keys, values.groups)
         rows = values if keyed.rows is None else values.filter(keyed.rows)
         rows = Values(rows.array, keyed.groups, rows.weights)
-        shared: dict[object, Values] = {}
+        shared_values: dict[object, Values] = {}
         states = []
         for measure in self.of.values():
-            if measure.reads not in shared:
-                shared[measure.reads] = _values_of(measure, rows)
-            states.append(measure.function.reduce(shared[measure.reads]))
+            if measure.reads not in shared_values:
+                shared_values[measure.reads] = _values_of(measure, rows)
+            states.append(measure.function.reduce(shared_values[measure.reads]))
         return {"map": self.map.pack(keyed, states)}
 
 
@@ -183,7 +183,7 @@ class Per(Function):
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
-        return tuple(dict.fromkeys(text for measure in self._measures.values() for text in _texts(measure)))
+        return tuple(dict.fromkeys(text for measure in self._measures.values() for text in _input_texts(measure)))
 
     @property
     def _measures(self) -> Measures:
@@ -192,7 +192,7 @@ class Per(Function):
 
     @property
     def _map(self) -> KeyedStates:
-        return _keyed(self._measures, self.max, self.beyond)
+        return _keyed_states(self._measures, self.max, self.beyond)
 
     @property
     def own_state(self) -> MapState:
@@ -201,8 +201,8 @@ class Per(Function):
     def _rule_of(self, name: str) -> InputTypes:
         """Return the rule for the input ``name`` of the measures. The measures, and not this rule, check its type.
 
-        If the measures use the input in several ways, the ``text_use`` of the rule is the most demanding of them. The
-        order is `Use.KEEP`, which needs unchanged values, then `Use.ORDER`, then `Use.NUMBER`.
+        If the measures use the input in several ways, ``text_use`` is `Use.KEEP` if one of the uses is `Use.KEEP`,
+        which needs unchanged values, otherwise `Use.ORDER` if it occurs, otherwise `Use.NUMBER`.
         """
         uses = {
             use
@@ -214,8 +214,8 @@ class Per(Function):
         return replace(ORDERED, text_use=use)
 
     def check_input(self, dtype: pa.DataType) -> None:
-        several = len(self.inputs) > 1
-        input_rule(self, "key").check(self.name, dtype.field("key").type if several else dtype)
+        has_several_inputs = len(self.inputs) > 1
+        input_rule(self, "key").check(self.name, dtype.field("key").type if has_several_inputs else dtype)
         for measure in self._measures.values():
             if measure.where and not pa.types.is_boolean(kind := dtype.field(_input_name(measure.where)).type):
                 raise TypeError(
@@ -235,25 +235,25 @@ class Per(Function):
         maps = states.field("map")
         results, owners = self._map.finish(maps)
         if self.top is not None:
-            results, owners = self._first(results, owners, self.top)
+            results, owners = self._top_entries(results, owners, self.top)
         lists = lists_of(results, owners.counts())
         return pa.StructArray.from_arrays([pa.array(self._map.shares(maps)), lists], names=["share", "entries"])
 
-    def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
-        """Return, for each map, the ``top`` entries with the greatest values of the result that ``self.by`` names, in
-        descending order, and the state that each entry belongs to. Null results come last.
+    def _top_entries(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
+        """Return, for each map, the ``top`` entries with the greatest values of the result called ``self.by``, in
+        descending order, with null last. The second result has the state of each entry.
         """
         name = self.by or next(iter(self._measures))
-        by = results.field(name)
-        if not has_order(by.type):
+        ranking = results.field(name)
+        if not has_order(ranking.type):
             raise ValueError(
-                f"top orders by a result whose type has an order; the type of {name!r} is {shown(by.type)}; pass by, "
-                "the name of another result"
+                f"top orders by a result whose type has an order; the type of {name!r} is {shown(ranking.type)}; "
+                "pass by, the name of another result"
             )
-        valid = by.is_valid().to_numpy(zero_copy_only=False)
-        ranks = np.zeros(len(by), np.int64)
-        ranks[valid] = order_keys(by.drop_null())
-        order = np.lexsort((~ranks, ~valid, owners.ids))  # a stable sort, so that ties stay in the order of keys
+        is_valid = ranking.is_valid().to_numpy(zero_copy_only=False)
+        ranks = np.zeros(len(ranking), np.int64)
+        ranks[is_valid] = order_keys(ranking.drop_null())
+        order = np.lexsort((~ranks, ~is_valid, owners.ids))  # a stable sort, so that ties stay in the order of keys
         order = first_of_each(order, owners, top)
         return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
 
@@ -300,14 +300,14 @@ def of_states(measures: Measures) -> Measures:
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 
-def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
+def _keyed_states(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
     functions = tuple((name, measure.function) for name, measure in measures.items())
     return KeyedStates(functions, max_keys, beyond)
 
 
-def _texts(measure: Measure) -> Iterator[str | None]:
-    """Yield the columns, expressions and the condition that a measure reads. None stands for the event time of the
-    frame.
+def _input_texts(measure: Measure) -> Iterator[str | None]:
+    """Yield the columns or expressions of the inputs of a measure, and its condition. None stands for the event time of
+    the frame.
     """
     if measure.column is not None:
         yield from (measure.column, *measure.others)

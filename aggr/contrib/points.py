@@ -108,28 +108,28 @@ def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> 
     for group in range(len(offsets) - 1):
         begin, size = offsets[group], offsets[group + 1] - offsets[group]
         if size <= n:
-            for at in range(size):
-                rows[used + at] = begin + at
+            for i in range(size):
+                rows[used + i] = begin + i
             used += size
             continue
-        bucket_size, chosen = (size - 2) / (n - 2), begin
+        bucket_size, selected = (size - 2) / (n - 2), begin
         rows[used] = begin
         for bucket in range(n - 2):
             low = begin + int(bucket * bucket_size) + 1
             middle = begin + int((bucket + 1) * bucket_size) + 1
             high = begin + min(int((bucket + 2) * bucket_size) + 1, size)
             time, value = 0.0, 0.0
-            for at in range(middle, high):
-                time += times[at] - times[begin]
-                value += values[at]
+            for i in range(middle, high):
+                time += times[i] - times[begin]
+                value += values[i]
             time, value = time / (high - middle), value / (high - middle)
-            x, y, largest, best = float(times[chosen] - times[begin]), values[chosen], -1.0, low
-            for at in range(low, middle):
-                area = abs((x - time) * (values[at] - y) - (x - (times[at] - times[begin])) * (value - y))
+            x, y, largest, largest_point = float(times[selected] - times[begin]), values[selected], -1.0, low
+            for i in range(low, middle):
+                area = abs((x - time) * (values[i] - y) - (x - (times[i] - times[begin])) * (value - y))
                 if area > largest:
-                    largest, best = area, at
-            chosen = best
-            rows[used + bucket + 1] = chosen
+                    largest, largest_point = area, i
+            selected = largest_point
+            rows[used + bucket + 1] = selected
         rows[used + n - 1] = begin + size - 1
         used += n
     return rows[:used].copy()

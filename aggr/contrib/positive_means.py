@@ -2,7 +2,7 @@
 
     x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
 
-The rounding of a row depends only on the row, so that sums have the same bits in any order.
+The rounding of a term depends only on its row, so that sums have the same bits in any order.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class TermsState(State):
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         x, groups = values.floats.array, values.groups
-        plain = (x > 0) & (x < np.inf)
-        flags = np.select([plain, x == 0, x > 0], [0, _ZERO, POSITIVE], NAN).astype(np.int8)
+        is_plain = (x > 0) & (x < np.inf)
+        flags = np.select([is_plain, x == 0, x > 0], [0, _ZERO, POSITIVE], NAN).astype(np.int8)
         special = np.zeros(groups.n, np.int8)
-        np.bitwise_or.at(special, groups.ids[~plain], flags[~plain])
-        halves, powers = np.frexp(np.where(plain, x, 1.0))
+        np.bitwise_or.at(special, groups.ids[~is_plain], flags[~is_plain])
+        halves, powers = np.frexp(np.where(is_plain, x, 1.0))
         parts, shifts = self.terms(2 * halves, powers.astype(np.int64) - 1)
-        terms = [Numbers(np.where(plain, part, 0.0), groups) for part in parts]
+        terms = [Numbers(np.where(is_plain, part, 0.0), groups) for part in parts]
         weights = values.weight_parts or [Numbers(np.ones(len(x)), groups)]
         return {
             "count": pa.array(values.counts),
@@ -140,8 +140,12 @@ class GeometricMean(_PositiveMean):
         steps = 1 << (PLACES - 1)
         carry, tops = np.divmod(np.rint(np.clip(fractions, -1, 1) * steps).astype(np.int64), steps)
         means = np.ldexp(power_of_two(tops, steps), np.minimum(integer_parts + carry, _GREATEST))
-        both = special & (POSITIVE | _ZERO)
-        return np.select([both == 0, both == _ZERO, both == POSITIVE], [means, 0.0, np.inf], np.nan)
+        zero_or_infinity = special & (POSITIVE | _ZERO)
+        return np.select(
+            [zero_or_infinity == 0, zero_or_infinity == _ZERO, zero_or_infinity == POSITIVE],
+            [means, 0.0, np.inf],
+            np.nan,
+        )
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,13 @@ class Range(Min):
         minima, maxima = (states.field(name) for name in self.own_state.fields)
         if not pa.types.is_integer(minima.type):
             return canonical(pc.subtract(maxima, minima))
-        valid = minima.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = minima.is_valid().to_numpy(zero_copy_only=False)
         extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
         # uint64 computes the difference modulo 2^64, which is exact, because a true difference is below 2^64
-        apart = extremes[0] - extremes[1]
-        if (apart > np.iinfo(np.int64).max).any():
+        differences = extremes[0] - extremes[1]
+        if (differences > np.iinfo(np.int64).max).any():
             raise OverflowError(
-                f"the range of a group is {apart.max()}, which does not fit into int64; cast the column to a decimal"
+                f"the range of a group is {differences.max()}, which does not fit into int64; cast the column to a "
+                "decimal"
             )
-        return pa.array(apart.astype(np.int64), mask=~valid)
+        return pa.array(differences.astype(np.int64), mask=~is_valid)

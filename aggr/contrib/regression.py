@@ -91,8 +91,10 @@ class Corr(_TwoColumns):
     returns = "float64 from -1 to 1; null if a column does not vary"
 
     def result(self, sums: Sums) -> Floats:
-        both = sums.cross("yx", "y", "x")
-        return both.signs() * (both * both).over(sums.cross("yy", "y", "y") * sums.cross("xx", "x", "x"), root=True)
+        product_sums = sums.cross("yx", "y", "x")
+        return product_sums.signs() * (product_sums * product_sums).over(
+            sums.cross("yy", "y", "y") * sums.cross("xx", "x", "x"), root=True
+        )
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,6 @@ class R2(_TwoColumns):
     returns = "float64 from 0 to 1; null if x does not vary, and 1 if x varies and y does not"
 
     def result(self, sums: Sums) -> Floats:
-        both, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")
-        constant = (yy.signs() == 0) & (xx.signs() != 0)
-        return np.where(constant, 1.0, (both * both).over(yy * xx))
+        product_sums, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")
+        is_constant = (yy.signs() == 0) & (xx.signs() != 0)
+        return np.where(is_constant, 1.0, (product_sums * product_sums).over(yy * xx))

@@ -34,8 +34,8 @@ class SumOfSquares(Squared):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         special = states.field("special").to_numpy()
-        infinite = pa.array((special != 0) & (special & NAN == 0))
-        return pc.if_else(infinite, np.inf, super().finish_states(states))
+        is_infinite = pa.array((special != 0) & (special & NAN == 0))
+        return pc.if_else(is_infinite, np.inf, super().finish_states(states))
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         return True

@@ -61,9 +61,9 @@ class Integral(SeriesFunction):
         read_length(self.unit, "unit")
 
     def read(self, series: Series) -> pa.Array:
-        lasted = sum_by_group(series.gaps, series.groups)
-        divisors = np.full(len(lasted), read_length(self.unit, "unit"))
-        return pa.array(_area(series, self.method, divisors), mask=lasted == 0)
+        durations = sum_by_group(series.gaps, series.groups)
+        divisors = np.full(len(durations), read_length(self.unit, "unit"))
+        return pa.array(_area(series, self.method, divisors), mask=durations == 0)
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class TimeWeightedAvg(SeriesFunction):
         _check_method(self.method)
 
     def read(self, series: Series) -> pa.Array:
-        lasted = sum_by_group(series.gaps, series.groups)
-        return pa.array(_area(series, self.method, np.maximum(lasted, 1)), mask=lasted == 0)
+        durations = sum_by_group(series.gaps, series.groups)
+        return pa.array(_area(series, self.method, np.maximum(durations, 1)), mask=durations == 0)
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,14 @@ class DurationIn(SeriesFunction):
                 f"duration_in looks for the state {shown(self.state)} in a column of type "
                 f"{series.values.type}; pass a state of that type"
             ) from None
-        same = pc.equal(series.values, state).to_numpy(zero_copy_only=False)
-        lasted = sum_by_group(np.where(same, series.gaps, 0), series.groups)
-        return pa.array(lasted / SECOND, mask=series.lengths == 0)
+        is_state = pc.equal(series.values, state).to_numpy(zero_copy_only=False)
+        durations = sum_by_group(np.where(is_state, series.gaps, 0), series.groups)
+        return pa.array(durations / SECOND, mask=series.lengths == 0)
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities whose
-    duration is 0 are ignored.
+    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities that
+    last for 0 microseconds are ignored.
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":
@@ -177,23 +177,24 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
 
 def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
     """Return two exact numbers for each group: 2n times the area under the line between two consecutive points, and n,
-    the microseconds between them.
+    the microseconds between the two points.
 
-    Only the area within the window counts. ``points`` has the index of the first of the two points for each group. If
-    it is -1, the numbers of the group are 0 and 1. If the values are a at time 0 and b at time n, the area between the
-    times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighted_sums`.
+    Only the area within the window counts. ``points`` has, for each group, the index of the first of the two points, or
+    -1 if there are no such points; the numbers of the group are then 0 and 1. If the values are a at time 0 and b at
+    time n, the area between the times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described
+    in `_weighted_sums`.
     """
-    chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
-    begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]
-    low, high = series.inside[points[chosen]] - begin, series.inside[points[chosen] + 1] - begin
+    groups = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
+    begin, end = series.times[points[groups]], series.times[points[groups] + 1]
+    low, high = series.inside[points[groups]] - begin, series.inside[points[groups] + 1] - begin
     weights = np.zeros(len(series.times), np.int64)
-    weights[points[chosen]] = 2 * (end - begin) - low - high
+    weights[points[groups]] = 2 * (end - begin) - low - high
     left = _weighted_sums(series, weights, special)
-    weights[points[chosen]], weights[points[chosen] + 1] = 0, low + high
+    weights[points[groups]], weights[points[groups] + 1] = 0, low + high
     right = _weighted_sums(series, weights, special)
-    inside, lengths = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
-    inside[chosen], lengths[chosen] = high - low, end - begin
-    return (left + right) * ExactNumbers.of(inside), ExactNumbers.of(lengths)
+    widths, lengths = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
+    widths[groups], lengths[groups] = high - low, end - begin
+    return (left + right) * ExactNumbers.of(widths), ExactNumbers.of(lengths)
 
 
 def _weighted_sums(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:

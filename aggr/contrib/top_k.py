@@ -116,8 +116,8 @@ class TopK(BottomK):
         return GreatestRows(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        least_first = super().finish_states(states)
-        lengths = pc.list_value_length(least_first).to_numpy().astype(np.int64)
+        ascending = super().finish_states(states)
+        lengths = pc.list_value_length(ascending).to_numpy().astype(np.int64)
         list_ends = np.cumsum(lengths)
-        backwards = np.repeat(2 * list_ends - lengths - 1, lengths) - np.arange(len(least_first.values))
-        return pa.ListArray.from_arrays(least_first.offsets, least_first.values.take(pa.array(backwards)))
+        reversed_positions = np.repeat(2 * list_ends - lengths - 1, lengths) - np.arange(len(ascending.values))
+        return pa.ListArray.from_arrays(ascending.offsets, ascending.values.take(pa.array(reversed_positions)))

@@ -45,9 +45,9 @@ class WeightedAvg(ExactSums):
         sums = self.sums(states)
         special, weight_special = (states.field(name).to_numpy() for name in ("special", "weight_special"))
         means, signs = sums["products"].over(sums["weights"]), sums["weights"].signs()
-        infinite = np.where(special & POSITIVE, np.inf, -np.inf) * np.where(signs == 0, np.nan, signs)
-        both = (special & (POSITIVE | NEGATIVE)) == (POSITIVE | NEGATIVE)
-        poisoned = (special & NAN != 0) | both | (weight_special != 0)
-        results = np.where(poisoned, np.nan, np.where(special != 0, infinite, means))
-        nothing = (signs == 0) & ~poisoned
-        return pa.array(results, mask=nothing | (sums.counts == 0))
+        infinities = np.where(special & POSITIVE, np.inf, -np.inf) * np.where(signs == 0, np.nan, signs)
+        has_both_infinities = (special & (POSITIVE | NEGATIVE)) == (POSITIVE | NEGATIVE)
+        is_nan = (special & NAN != 0) | has_both_infinities | (weight_special != 0)
+        results = np.where(is_nan, np.nan, np.where(special != 0, infinities, means))
+        has_zero_weight = (signs == 0) & ~is_nan
+        return pa.array(results, mask=has_zero_weight | (sums.counts == 0))

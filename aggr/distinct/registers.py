@@ -47,8 +47,8 @@ _MAX_ZEROS = 63  # the largest value of a register
 class ColumnParts(NamedTuple):
     """The rows of a column, separated into rows with registers and rows with coupons.
 
-    ``has_registers`` is a mask of the rows with registers, shape (n,), and ``registers`` has the registers of these
-    rows, shape (such rows, 2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these
+    ``has_registers`` is a mask of the rows with registers, shape (n,), and ``registers`` has their registers, shape
+    (rows with registers, 2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these
     coupons, end to end.
     """
 

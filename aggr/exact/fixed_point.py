@@ -18,17 +18,14 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
 from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
-MAX_EXPONENT_DIFFERENCE = (
-    43  # the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
-)
+# the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
+MAX_EXPONENT_DIFFERENCE = 43
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
 _HIDDEN_BIT_POSITION, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
 _SHIFT_1, _SHIFT_63 = np.uint64(1), np.uint64(63)
-_SUM_DIGITS, _SQUARES_DIGITS = (
-    3,
-    6,
-)  # the number of digits of a sum and of a sum of squares, before carries are propagated
+# the number of digits of a sum and of a sum of squares, before carries are propagated
+_SUM_DIGITS, _SQUARES_DIGITS = 3, 6
 
 
 def sum_fixed_point(numbers: Numbers, squares: bool) -> pa.StructArray | None:

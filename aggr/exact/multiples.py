@@ -1,4 +1,4 @@
-"""Multiples: whole numbers and decimals as multiples of a unit, computed exactly even if doubles cannot represent them."""
+"""Multiples: whole numbers and decimals as exact multiples of a unit, even if doubles cannot represent them."""
 
 from __future__ import annotations
 

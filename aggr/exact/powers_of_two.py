@@ -84,7 +84,7 @@ def binary_logarithm(numbers: Floats) -> Whole:
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    # The last bit of log2 differs between machines, so ``approximation`` is only an approximation. The correction is
+    # The last bit of log2 differs between machines, so this logarithm is only an approximation. The correction is
     # computed without log2, and rounding the corrected number gives the same result on all machines.
     approximation = np.rint(np.log2(numbers) * 2.0**PLACES)
     high, low = _power(approximation, np.array([2.0**PLACES]))

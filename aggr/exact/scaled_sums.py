@@ -57,7 +57,7 @@ def read_scaled(sums: pa.StructArray) -> ExactNumbers:
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Return the total of the sums of each group. It has as many decimal places as the sum of the group with the most."""
+    """Return the total of the sums of each group. Its number of decimal places is the maximum in the group."""
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
