@@ -87,7 +87,7 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             estimate_parameters = {"k": arguments.pop("max")} if "max" in arguments else {}
             return call_of(get(_ESTIMATES[function.name]))(**arguments, **estimate_parameters)
         if input_rule(function, function.inputs[0]).takes_records and not isinstance(arguments["column"], str):
-            arguments["column"] = _record_of(function, arguments["column"])
+            arguments["column"] = _struct_expression(function, arguments["column"])
         parameters = {name: arguments.pop(name) for name in parameter_names if name in arguments}
         state_parameters = function().own_state.parameters if parameters else {}
         for name in parameters.keys() & state_parameters.keys():
@@ -101,7 +101,7 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
     return call
 
 
-def _record_of(function: type[Function], columns: object) -> str:
+def _struct_expression(function: type[Function], columns: object) -> str:
     """Return the SQL expression ``struct(…)`` that combines a list of columns. Raises ``ValueError`` if ``columns`` is
     not a list of names.
     """

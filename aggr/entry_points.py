@@ -40,17 +40,17 @@ def load_group(
         is_tested = False
         try:
             is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
-            chosen = register_tested if register_tested is not None and is_tested else register
+            register_object = register_tested if register_tested is not None and is_tested else register
             if not is_tested:
                 expect_pandas()
-            chosen(point.load())
+            register_object(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
             # an optional part of this distribution is left out without a warning if its dependencies are not installed
             if is_tested and isinstance(error, MissingExtra):
                 continue
-            whose = point.dist.name if point.dist else "an unknown distribution"
+            distribution = point.dist.name if point.dist else "an unknown distribution"
             message = (
-                f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}; install "
+                f"the {what} {point.name!r} of {distribution} cannot be loaded, and is not available: {error}; install "
                 "another version of this distribution, or uninstall it"
             )
             warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -441,7 +441,7 @@ class Function(ABC):
         )
         readable = column.drop_null() if column.null_count else column
         if not is_checked:
-            check_states(self.own_state, readable, self, is_named, in_full=False)
+            check_states(self.own_state, readable, self, is_named, is_complete=False)
         beyond = self.own_state.beyond_limit(readable)
         if beyond is not None:
             readable = readable.filter(pa.array(~beyond))

@@ -24,7 +24,7 @@ _EXTENDED = (
     rf"^{DATE}[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?)?"
     rf"{_OFFSET}$"
 )
-_PLAIN = (  # patterns and replacements that convert fractions and offsets to Arrow's form
+_TO_ARROW_FORM = (  # patterns and replacements that convert fractions and offsets to Arrow's form
     (r"(:[0-9]{2})[.,]([0-9]{1,6})[0-9]*", r"\1.\2"),
     (r" +(Z|[+-][0-9:]+)$", r"\1"),
 )
@@ -34,7 +34,7 @@ _TO_EXTENDED = (
     (r"^([0-9-]{10})(Z|[+-][0-9]{2}:?[0-9]{2})?$", r"\1T00:00\2"),
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})([0-9]{2})", r"\1:\2:\3"),
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})", r"\1:\2"),
-    _PLAIN[0],
+    _TO_ARROW_FORM[0],
 )
 _TIME = re.compile(
     r"\s*(?P<date>\d{4}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?)|\d{4}-\d{1,2}-\d{1,2})"
@@ -91,16 +91,16 @@ def read_times(texts: pa.Array) -> pa.Array:
     times = pc.utf8_upper(pc.utf8_trim_whitespace(texts))
     with suppress(pa.ArrowInvalid):
         # One text is tried first, because Arrow raises an error only after it has parsed the complete column.
-        _read_plain(times[:1])
-        return _read_plain(times)
-    for written, extended in (_PLAIN[1], *_TO_EXTENDED):
-        times = pc.replace_substring_regex(times, written, extended)
+        _parse_directly(times[:1])
+        return _parse_directly(times)
+    for pattern, replacement in (_TO_ARROW_FORM[1], *_TO_EXTENDED):
+        times = pc.replace_substring_regex(times, pattern, replacement)
     return cast_extended(_with_offset(times))
 
 
-def _read_plain(times: pa.Array) -> pa.Array:
-    for written, plain in _PLAIN:
-        times = pc.replace_substring_regex(times, written, plain)
+def _parse_directly(times: pa.Array) -> pa.Array:
+    for pattern, replacement in _TO_ARROW_FORM:
+        times = pc.replace_substring_regex(times, pattern, replacement)
     return _with_offset(times).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
 
 

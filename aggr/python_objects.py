@@ -27,8 +27,8 @@ def python_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if not _has_nanoseconds(column.type):
         values: list[Any] = column.to_pylist()
         return values
-    convert = partial(_object, dtype=column.type)
-    return list(map(convert, column.cast(_with_numbers(column.type)).to_pylist()))
+    convert = partial(_to_object, dtype=column.type)
+    return list(map(convert, column.cast(_replace_nanoseconds(column.type)).to_pylist()))
 
 
 def _has_nanoseconds(dtype: pa.DataType) -> bool:
@@ -43,40 +43,40 @@ def _is_temporal(dtype: pa.DataType) -> bool:
     return bool(is_a.is_timestamp(dtype) or is_a.is_time(dtype) or is_a.is_duration(dtype))
 
 
-def _with_numbers(dtype: pa.DataType) -> pa.DataType:
+def _replace_nanoseconds(dtype: pa.DataType) -> pa.DataType:
     """Return ``dtype`` with int64 in place of all types with the unit nanoseconds, also inside nested types.
 
     A dictionary type is replaced by the type of its values.
     """
     if is_a.is_dictionary(dtype):
-        return _with_numbers(dtype.value_type)
+        return _replace_nanoseconds(dtype.value_type)
     if is_a.is_struct(dtype):
-        return pa.struct([field.with_type(_with_numbers(field.type)) for field in dtype])
+        return pa.struct([field.with_type(_replace_nanoseconds(field.type)) for field in dtype])
     if is_a.is_map(dtype):
-        return pa.map_(_with_numbers(dtype.key_type), _with_numbers(dtype.item_type))
+        return pa.map_(_replace_nanoseconds(dtype.key_type), _replace_nanoseconds(dtype.item_type))
     if is_a.is_fixed_size_list(dtype):
-        return pa.list_(_with_numbers(dtype.value_type), dtype.list_size)
+        return pa.list_(_replace_nanoseconds(dtype.value_type), dtype.list_size)
     if is_a.is_list(dtype) or is_a.is_large_list(dtype):
         kind = pa.list_ if is_a.is_list(dtype) else pa.large_list
-        return kind(dtype.value_field.with_type(_with_numbers(dtype.value_type)))
+        return kind(dtype.value_field.with_type(_replace_nanoseconds(dtype.value_type)))
     return pa.int64() if _has_nanoseconds(dtype) else dtype
 
 
-def _object(value: Any, dtype: pa.DataType) -> Any:
+def _to_object(value: Any, dtype: pa.DataType) -> Any:
     """Return a value of a column of the type ``dtype`` as a Python object.
 
-    ``value`` is the Python object of the value after a cast to ``_with_numbers(dtype)``.
+    ``value`` is the Python object of the value after a cast to ``_replace_nanoseconds(dtype)``.
     """
     if value is None or not _has_nanoseconds(dtype):
         return value
     if is_a.is_dictionary(dtype):
-        return _object(value, dtype.value_type)
+        return _to_object(value, dtype.value_type)
     if is_a.is_struct(dtype):
-        return {field.name: _object(value[field.name], field.type) for field in dtype}
+        return {field.name: _to_object(value[field.name], field.type) for field in dtype}
     if is_a.is_map(dtype):
-        return [(_object(key, dtype.key_type), _object(item, dtype.item_type)) for key, item in value]
+        return [(_to_object(key, dtype.key_type), _to_object(item, dtype.item_type)) for key, item in value]
     if is_a.is_nested(dtype) or is_a.is_fixed_size_list(dtype):
-        return [_object(part, dtype.value_type) for part in value]
+        return [_to_object(part, dtype.value_type) for part in value]
     micros, nanoseconds = divmod(value, 1000)
     if is_a.is_duration(dtype):
         return duration_text(value, digits=9) if nanoseconds else dt.timedelta(microseconds=micros)

@@ -317,7 +317,7 @@ class State(ABC):
         # If each group has exactly one state, no fields need to be merged, and the states are only sorted by group.
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
-            check_states(self, column, reading, is_named, in_full=is_single)
+            check_states(self, column, reading, is_named, is_complete=is_single)
         if is_single and (is_checked or self.is_current(column)):
             is_ordered = bool((np.diff(groups.ids) > 0).all())
             merged = column if is_ordered else column.take(pa.array(np.argsort(groups.ids)))
@@ -477,7 +477,7 @@ class State(ABC):
             If the states have other parameters, or a version that cannot be read.
         """
         try:
-            check_states(self, states, self, True, in_full=True)
+            check_states(self, states, self, True, is_complete=True)
         except DamagedState:
             return False
         return True

@@ -134,7 +134,7 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
     """
     state = function.own_state
     column, is_named = validated_column(state, states, function)
-    check_states(state, column.drop_null() if column.null_count else column, function, is_named, in_full=True)
+    check_states(state, column.drop_null() if column.null_count else column, function, is_named, is_complete=True)
     return CheckedStates(column)
 
 
@@ -175,10 +175,10 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
     return is_named
 
 
-def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
+def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, is_complete: bool) -> None:
     """Raise an error if states cannot be merged and read. ``states`` must not contain nulls.
 
-    Names are checked unless ``is_named`` is true. If ``in_full`` is true, each field is checked by `Field.check`.
+    Names are checked unless ``is_named`` is true. If ``is_complete`` is true, each field is checked by `Field.check`.
     Otherwise, it is only checked by `Field.check_first`; `Field.merge_checked`, or the function that computes results,
     makes the remaining checks while it reads the field.
     """
@@ -200,7 +200,7 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
         _check_parameter(reading.name, name, states.field(name), value)
     for name, field in fields.items():
         try:
-            (field.check if in_full else field.check_first)(states.field(name))
+            (field.check if is_complete else field.check_first)(states.field(name))
         except DamagedState as damage:
             raise damaged_field(reading.name, name, damage) from None
     try:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from aggr.arguments import is_name, nearest, shown
 
 _OFFSET = re.compile(r"([+-])([01]?\d)(?::?([0-5]\d))?", re.ASCII)
-_LONGEST_OFFSET = 18 * 60  # the largest offset from UTC in minutes, as in Java and therefore in Spark
+_MAX_OFFSET_MINUTES = 18 * 60  # the largest offset from UTC in minutes, as in Java and therefore in Spark
 _EXAMPLES = "use an IANA name such as 'Europe/Paris', or an offset such as '+05:30'"
 
 
@@ -62,7 +62,7 @@ def _offset_minutes(name: str) -> int | None:
     if match is None:
         return None
     minutes = 60 * int(match[2]) + int(match[3] or 0)
-    if minutes > _LONGEST_OFFSET:
+    if minutes > _MAX_OFFSET_MINUTES:
         return None
     return -minutes if match[1] == "-" else minutes
 

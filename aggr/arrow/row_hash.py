@@ -205,9 +205,8 @@ def _hash_lists(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole)
     ``elements`` has one array per lane, with the elements of all rows end to end. ``lengths`` has the number of
     elements of each row.
     """
-    return _fnv_hashes(
-        elements[0], elements[1], lengths, _INITIAL_HASHES[0], _INITIAL_HASHES[1], _PRIMES[0], _PRIMES[1]
-    )
+    first_elements, second_elements = elements
+    return _fnv_hashes(first_elements, second_elements, lengths, *_INITIAL_HASHES, *_PRIMES)
 
 
 @compiled

@@ -243,8 +243,9 @@ def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
     """Return numba's dispatcher of a loop, whose code is stored on disk if any folder can be written."""
     import numba
 
+    config: Any = numba.config
     with _settings_lock:
-        configured_folder: str = numba.config.CACHE_DIR
+        configured_folder = config.CACHE_DIR
         try:
             dispatcher = numba.njit(cache=True, **options)(loop)
         except RuntimeError:  # numba can write neither of its folders, or the loop is not defined in a file

@@ -28,14 +28,14 @@ _SHIFT_1, _SHIFT_63 = np.uint64(1), np.uint64(63)
 _SUM_DIGITS, _SQUARES_DIGITS = 3, 6
 
 
-def sum_fixed_point(numbers: Numbers, squares: bool) -> pa.StructArray | None:
+def sum_fixed_point(numbers: Numbers, of_squares: bool) -> pa.StructArray | None:
     """Return the exact sum per group of finite floats, or of their squares, for at most 2^24 rows.
 
     The result is a column of `aggr.exact.superaccumulator.EXACT_TYPE`, or None if the magnitudes in a group differ too
     much, or if there are too few rows.
 
     >>> from aggr import Groups
-    >>> sum_fixed_point(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
+    >>> sum_fixed_point(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), of_squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]
     """
     if not numbers.groups.prefers_group_loops:
@@ -43,9 +43,9 @@ def sum_fixed_point(numbers: Numbers, squares: bool) -> pa.StructArray | None:
     low, high = numbers.sorted_exponents
     if (high - low > MAX_EXPONENT_DIFFERENCE).any():
         return None
-    level = (1 + squares) * (low - 1 + MIN_EXPONENT) >> 5
-    origin = origins(level, level + (_SQUARES_DIGITS if squares else _SUM_DIGITS))
-    add = _add_squares if squares else _add
+    level = (1 + of_squares) * (low - 1 + MIN_EXPONENT) >> 5
+    origin = origins(level, level + (_SQUARES_DIGITS if of_squares else _SUM_DIGITS))
+    add = _add_squares if of_squares else _add
     bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
     return to_arrow(add(bits, offsets, low, level, origin), origin, level)
 

@@ -75,21 +75,23 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
     return _round_pairs(pair, compute_exactly, are_exact)
 
 
-def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
-    """Return the rounded ``top / (bottom · 10^scale)``, or its square root, of exact numbers. A bottom of 0 gives NaN.
+def ratios(numerators: Limbs, denominators: Limbs, scale: int = 0, root: bool = False) -> Floats:
+    """Return the rounded ``numerator / (denominator · 10^scale)``, or its square root, of exact numbers.
 
-    For the root, tops must not be negative and bottoms must be positive.
+    The result for a denominator of 0 is NaN. For the root, numerators must not be negative, and denominators must be positive.
     """
-    is_zero = bottoms.signs() == 0
-    divisors = leading_digits(bottoms)
+    is_zero = denominators.signs() == 0
+    divisors = leading_digits(denominators)
 
     def compute_exactly(i: int) -> float:
-        (top, low), (bottom, other) = fraction(tops, i), fraction(bottoms, i)
-        sign = -1 if bottom < 0 else 1
+        (numerator, exponent), (denominator, other_exponent) = fraction(numerators, i), fraction(denominators, i)
+        sign = -1 if denominator < 0 else 1
         round_exactly = root_of if root else ratio
-        return round_exactly(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
+        if denominator == 0:
+            return math.nan
+        return round_exactly(sign * numerator, exponent - other_exponent, sign * denominator * 10**scale)
 
-    pair = _divide_by(leading_digits(tops), (np.where(is_zero, 1.0, divisors.high), divisors.low))
+    pair = _divide_by(leading_digits(numerators), (np.where(is_zero, 1.0, divisors.high), divisors.low))
     if scale:
         pair = _divide_by(pair, _single_integer_pair(10**scale))
     high = np.where(is_zero, np.nan, pair.high + 0.0)  # adding 0.0 replaces -0.0, from 0 and a negative divisor, by 0.0
@@ -97,22 +99,24 @@ def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> F
     return _round_pairs(_root(pair) if root else pair, compute_exactly)
 
 
-def ratio(top: int, exponent: int, bottom: int = 1) -> float:
-    """Return the correctly rounded ``top · 2^exponent / bottom``; infinity beyond the largest double."""
-    top, bottom = (top << exponent, bottom) if exponent >= 0 else (top, bottom << -exponent)
+def ratio(numerator: int, exponent: int, denominator: int = 1) -> float:
+    """Return the correctly rounded ``numerator · 2^exponent / denominator``; infinity beyond the largest double."""
+    numerator, denominator = (
+        (numerator << exponent, denominator) if exponent >= 0 else (numerator, denominator << -exponent)
+    )
     try:
-        return top / bottom  # Python rounds the quotient of two integers correctly
+        return numerator / denominator  # Python rounds the quotient of two integers correctly
     except OverflowError:
-        return math.inf if top > 0 else -math.inf
+        return math.inf if numerator > 0 else -math.inf
 
 
-def root_of(top: int, exponent: int, bottom: int = 1) -> float:
-    """Return the correctly rounded square root of ``top · 2^exponent / bottom``."""
+def root_of(numerator: int, exponent: int, denominator: int = 1) -> float:
+    """Return the correctly rounded square root of ``numerator · 2^exponent / denominator``."""
     # The quotient is shifted so that it has at least 140 bits. Its root then has at least 70 bits, which are more than
     # the 53 bits of the result. The exponent of the quotient must be even, because the root halves it.
-    shift = max(0, 140 + bottom.bit_length() - top.bit_length())
+    shift = max(0, 140 + denominator.bit_length() - numerator.bit_length())
     shift += (exponent - shift) % 2
-    quotient, remainder = divmod(top << shift, bottom)
+    quotient, remainder = divmod(numerator << shift, denominator)
     root = math.isqrt(quotient)
     sticky = int(root * root != quotient or remainder != 0)
     return ratio(2 * root + sticky, (exponent - shift) // 2 - 1)

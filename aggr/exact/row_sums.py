@@ -59,7 +59,7 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     >>> sum_exactly([Numbers(np.array([1e16, 1.0, -1e16]), Groups.single(3))]).to_pylist()
     [{'exponent': 0, 'limbs': [1]}]
     """
-    sums = sum_fixed_point(parts[0], squares=False) if len(parts) == 1 else None
+    sums = sum_fixed_point(parts[0], of_squares=False) if len(parts) == 1 else None
     if sums is not None:
         return sums
     low, high = _exponents(parts)
@@ -72,7 +72,7 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
     """Return the exact sum of the squares of finite numbers per group, as a column of the type that `sum_exactly`
     returns. The number of a row is the sum of its parts.
     """
-    sums = sum_fixed_point(parts[0], squares=True) if len(parts) == 1 else None
+    sums = sum_fixed_point(parts[0], of_squares=True) if len(parts) == 1 else None
     if sums is not None:
         return sums
     low, high = _exponents(parts)
@@ -219,17 +219,17 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 
 
 @compiled
-def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
+def _add_products(left: Whole, right: Whole, is_square: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
     """Add the products of each group; return the digits of all sums, before carries are propagated.
 
-    ``left`` and ``right`` have the bits of the factors, shape (parts, rows). If ``squares`` is true, ``left`` and
+    ``left`` and ``right`` have the bits of the factors, shape (parts, rows). If ``is_square`` is true, ``left`` and
     ``right`` are the same numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b².
     ``powers`` has one exponent per row, or is empty: the product of a row is multiplied by ``2^power``. ``ids`` has the
     group of each row, and ``origin`` is described in `origins`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):
-        for right_part in range(left_part if squares else 0, right.shape[0]):
+        for right_part in range(left_part if is_square else 0, right.shape[0]):
             for i in range(left.shape[1]):
                 x, y = left[left_part, i], right[right_part, i]
                 x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
@@ -241,7 +241,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                     max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * MIN_EXPONENT + (powers[i] if len(powers) else 0)
                 )
                 shift = np.uint64(exponent & 31)
-                factor = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
+                factor = ((x ^ y) >> 63 | 1) * (2 if is_square and right_part > left_part else 1)
                 # The product of the integers a and b, which have at most 53 bits, is computed digit by digit.
                 a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
                 lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high

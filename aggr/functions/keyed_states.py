@@ -177,7 +177,7 @@ class KeyedStates(Field):
             try:
                 if states.null_count:
                     raise DamagedState("contains null in some states")
-                check_states(function.own_state, states, function, False, in_full=True)
+                check_states(function.own_state, states, function, False, is_complete=True)
             except ValueError as problem:
                 cause = str(problem).removesuffix(RESTORE)
                 raise DamagedState(f"contains wrong states of the result {name!r}: {cause}") from None

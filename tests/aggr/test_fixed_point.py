@@ -69,7 +69,7 @@ def test_many_rows_carry():
 
 
 def test_few_rows_and_lengths():
-    assert sum_fixed_point(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), squares=False) is None
+    assert sum_fixed_point(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), of_squares=False) is None
     with pytest.raises(ValueError, match="got 3 values and 40 group ids"):
         Numbers(np.ones(3), Groups.single(40))
 
