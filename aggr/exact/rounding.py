@@ -78,7 +78,8 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
 def ratios(numerators: Limbs, denominators: Limbs, scale: int = 0, root: bool = False) -> Floats:
     """Return the rounded ``numerator / (denominator · 10^scale)``, or its square root, of exact numbers.
 
-    The result for a denominator of 0 is NaN. For the root, numerators must not be negative, and denominators must be positive.
+    The result for a denominator of 0 is NaN. For the root, numerators must not be negative, and denominators must be
+    positive.
     """
     is_zero = denominators.signs() == 0
     divisors = leading_digits(denominators)
