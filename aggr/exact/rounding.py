@@ -125,16 +125,16 @@ def root_of(numerator: int, exponent: int, denominator: int = 1) -> float:
 
 def whole_number(limbs: Limbs, i: int) -> int:
     """Return the number at index ``i``, which must be whole, as an integer."""
-    top, exponent = fraction(limbs, i)
-    return top << exponent if exponent >= 0 else top >> -exponent
+    significand, exponent = fraction(limbs, i)
+    return significand << exponent if exponent >= 0 else significand >> -exponent
 
 
 def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
-    """Return the number at index ``i`` exactly, as the pair ``(top, exponent)`` of ``top · 2^exponent``."""
-    top = 0
+    """Return the number at index ``i`` exactly, as the pair ``(significand, exponent)`` of ``significand · 2^exponent``."""
+    significand = 0
     for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
-        top = (top << BITS) + digit
-    return top, BITS * int(limbs.low[i])
+        significand = (significand << BITS) + digit
+    return significand, BITS * int(limbs.low[i])
 
 
 def _round_pairs(

@@ -310,8 +310,8 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
 STORING = """
 import sys
 from pathlib import Path
-from aggr.compiling.one_process import _storing
-with _storing(Path(sys.argv[1])):
+from aggr.compiling.one_process import _storage_lock
+with _storage_lock(Path(sys.argv[1])):
     print("storing", flush=True)
     sys.stdin.read()
 """

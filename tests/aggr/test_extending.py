@@ -297,7 +297,7 @@ def test_registers_are_estimated_some_at_a_time(monkeypatch):
     function = aggr.Hll(8)
     states = function.reduce(pa.array(np.arange(40_000)), Groups.of(np.arange(40_000) % 9, 9))
     estimates = function.finish(states)
-    monkeypatch.setattr(registers, "_CELLS", 512)  # two states at once
+    monkeypatch.setattr(registers, "_REGISTERS_PER_BLOCK", 512)  # two states at once
     assert function.finish(states).equals(estimates)
 
 

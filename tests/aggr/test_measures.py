@@ -239,7 +239,7 @@ def test_counts_are_exact_beyond_doubles_and_never_wrap():
 def test_more_rows_than_are_reduced_at_once(monkeypatch):
     values, groups = pa.array([1.5, None, 1e300, 3.0, -1e300, 7.0, 0.1]), Groups.of([0, 1, 0, 1, 0, 2, 0], 3)
     for function in (aggr.Count(), aggr.Max(), aggr.Stdev(), aggr.Dds()):
-        monkeypatch.setattr(aggr.state, "_MOST_ROWS", 1 << 28)
+        monkeypatch.setattr(aggr.state, "_MAX_ROWS", 1 << 28)
         unsplit = function.reduce(values, groups)
-        monkeypatch.setattr(aggr.state, "_MOST_ROWS", 2)
+        monkeypatch.setattr(aggr.state, "_MAX_ROWS", 2)
         assert same_bits(function.reduce(values, groups), unsplit)
