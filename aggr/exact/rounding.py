@@ -130,7 +130,7 @@ def whole_number(limbs: Limbs, i: int) -> int:
 
 
 def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
-    """Return the number at index ``i`` exactly, as the pair ``(significand, exponent)`` of ``significand · 2^exponent``."""
+    """Return the exact number at index ``i``, ``significand · 2^exponent``, as the pair ``(significand, exponent)``."""
     significand = 0
     for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
         significand = (significand << BITS) + digit
