@@ -14,7 +14,7 @@ from typing import Any
 
 from aggr.arguments import checked_truth, is_name, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
-from aggr.functions.limits import BEYOND, ERROR, REACTIONS, check_beyond
+from aggr.functions.limits import ACTIONS, BEYOND, ERROR, check_beyond
 from aggr.measure import Measure
 from aggr.parameters import default_of, parse_parameter
 from aggr.registry import get
@@ -119,7 +119,7 @@ def _is_estimate(beyond: object) -> bool:
 
     Raises ``ValueError`` if ``beyond`` is not an allowed word.
     """
-    check_beyond(beyond, (*REACTIONS, _ESTIMATE))
+    check_beyond(beyond, (*ACTIONS, _ESTIMATE))
     return beyond == _ESTIMATE
 
 

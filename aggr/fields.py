@@ -23,7 +23,7 @@ from aggr.exact.number_columns import kept_type, unit_of
 from aggr.exact.scaled_sums import check_scaled, merge_scaled, subtract_scaled
 from aggr.exact.superaccumulator import check_exact, merge_exactly, subtract_exactly
 from aggr.groups.groups import Groups, check_lengths
-from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
+from aggr.groups.numbers import Numbers, extreme_by_group, find_extreme_rows, sum_by_group
 from aggr.values import Values
 
 ROWS_NOT_IN_STATE = "the state does not contain these rows; subtract only rows that it contains"
@@ -118,9 +118,9 @@ class Field(ABC):
         """
         return
 
-    def check_first(self, column: pa.Array) -> None:
-        """Raise an error for the invalid values that would not be detected later, when states are merged by
-        `merge_checked` or their results are computed. The default is `check`.
+    def check_before_merge(self, column: pa.Array) -> None:
+        """Raise an error for values that are invalid, and that `merge_checked` and the computation of results would not
+        detect. The default is `check`.
 
         Parameters
         ----------
@@ -135,8 +135,8 @@ class Field(ABC):
         self.check(column)
 
     def merge_checked(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine values like `merge`, and in the same pass make the checks that `check_first` did not make.
-        `check_first` must have accepted the values.
+        """Combine values like `merge`, and in the same pass make the checks that `check_before_merge` did not make.
+        `check_before_merge` must have accepted the values.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class MinOrMax(Field):
         return pa.array(extremes.high if self.greatest else extremes.low, mask=extremes.empty)
 
     def _pick(self, column: pa.Array, groups: Groups, empty: pa.Array) -> pa.Array:
-        rows = row_of_extreme(order_keys(column), groups, self.greatest)
+        rows = find_extreme_rows(order_keys(column), groups, self.greatest)
         return _take(column, rows, empty)
 
     def check(self, column: pa.Array) -> None:
@@ -366,7 +366,7 @@ class ValueBy(Field):
         extremes = extreme_by_group(keys, groups, self.greatest)
         tied_rows = np.flatnonzero(keys == extremes[groups.ids])
         tie_keys = order_keys(column.field(self.other).take(pa.array(tied_rows)))
-        rows_of_extremes = row_of_extreme(
+        rows_of_extremes = find_extreme_rows(
             tie_keys, Groups._trusted(groups.ids[tied_rows], groups.n), self.greatest_of_ties
         )
         return _take(column, np.append(tied_rows, -1)[rows_of_extremes], empty)

@@ -18,8 +18,8 @@ from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.groups.groups import Groups
 from aggr.parameters import default_of, describe_parameter, parameter_text, restore_parameter
 from aggr.registry import get, names
-from aggr.sql.inputs import columns_in, may_read, type_in, values_in
-from aggr.sql.number_columns import Use, columns_of_use
+from aggr.sql.inputs import columns_in, possible_columns, type_in, values_in
+from aggr.sql.number_columns import Use, columns_needed
 from aggr.state_checks import FUNCTION
 from aggr.values import Values
 
@@ -140,12 +140,12 @@ class Measure:
         ('price', 'quantity', 'status')
         """
         if names is None:
-            read = [name for text in self.inputs for name in may_read(text)]
+            read = [name for text in self.inputs for name in possible_columns(text)]
             read_by_condition = () if self.where is None else sql.columns_of(self.where)
             return tuple(dict.fromkeys([*read, *read_by_condition]))
         read = [name for text, use in self.input_uses() for name in columns_in(text, names, use)]
         for name, use in () if self.where is None else sql.uses_among(self.where, names):
-            read += columns_of_use(_column_in(name, names), names, use)
+            read += columns_needed(_column_in(name, names), names, use)
         return tuple(dict.fromkeys(read))
 
     def input_uses(self) -> list[tuple[str, Use]]:

@@ -179,8 +179,8 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
     """Raise an error if states cannot be merged and read. ``states`` must not contain nulls.
 
     Names are checked unless ``is_named`` is true. If ``is_complete`` is true, each field is checked by `Field.check`.
-    Otherwise, it is only checked by `Field.check_first`; `Field.merge_checked`, or the function that computes results,
-    makes the remaining checks while it reads the field.
+    Otherwise, it is only checked by `Field.check_before_merge`; `Field.merge_checked`, or the function that computes
+    results, makes the remaining checks while it reads the field.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
@@ -200,7 +200,7 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
         _check_parameter(reading.name, name, states.field(name), value)
     for name, field in fields.items():
         try:
-            (field.check if is_complete else field.check_first)(states.field(name))
+            (field.check if is_complete else field.check_before_merge)(states.field(name))
         except DamagedState as damage:
             raise damaged_field(reading.name, name, damage) from None
     try:

@@ -17,10 +17,10 @@ from aggr.arguments import checked_list, checked_mapping, checked_name, checked_
 from aggr.arrow.normalize import normalized_type
 from aggr.remembered import remembered
 from aggr.state_checks import checked
-from aggr.tables.by_key import check_rows, columns_read, columns_reduced, states_fields
+from aggr.tables.by_key import check_rows, columns_of_keys_and_measures, columns_of_measures, states_fields
 from aggr.tables.column_uses import ColumnUses
-from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
-from aggr.tables.result_expressions import in_order, split_results, with_expressions
+from aggr.tables.keys import checked_keys, columns_keys_may_read, keys_as_text, keys_from_json, keys_to_json
+from aggr.tables.result_expressions import order_expressions, split_results, with_expressions
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
@@ -120,7 +120,7 @@ class TiltFrame:
         set_field(self, "kept", None)
         self._check_levels()
         self._check_names()
-        order = in_order(expressions, results, (LEVEL, START, END, *self.keyed_by))
+        order = order_expressions(expressions, results, (LEVEL, START, END, *self.keyed_by))
         set_field(self, "expressions", MappingProxyType({name: expressions[name] for name in order}))
 
     @cached_property
@@ -215,7 +215,7 @@ class TiltFrame:
     def _columns_read(self, names: tuple[str, ...]) -> tuple[str, ...]:
         if self.time not in names:
             raise ValueError(f"the data has no column {shown(self.time)}; {nearest(self.time, names)}")
-        return tuple(dict.fromkeys([self.time, *columns_read(self.keyed_by, self.states, names)]))
+        return tuple(dict.fromkeys([self.time, *columns_of_keys_and_measures(self.keyed_by, self.states, names)]))
 
     @remembered
     def columns_to_reduce(self, names: tuple[str, ...]) -> frozenset[str]:
@@ -231,7 +231,7 @@ class TiltFrame:
         -------
         frozenset of str
         """
-        return frozenset([self.time, *columns_reduced(self.keyed_by, self.states, names)])
+        return frozenset([self.time, *columns_of_measures(self.keyed_by, self.states, names)])
 
     def may_read(self) -> tuple[str, ...]:
         """Return the names of all columns that the frame might read, for data whose columns are not known yet.
@@ -551,7 +551,7 @@ class TiltFrame:
         described = {
             "levels": [level.name for level in self.levels],
             "time": self.time,
-            "keys": described_keys(self.keyed_by),
+            "keys": keys_to_json(self.keyed_by),
             "timezone": self.timezone,
             "measures": {
                 name: result if isinstance(result, str) else result.describe() for name, result in self.results.items()
@@ -606,7 +606,7 @@ class TiltFrame:
                     f"cannot read {shown(measure)} as the description of the measure {shown(name)}; write it as "
                     "Measure.describe returns it"
                 ) from None
-        keys = read_keys(described["keys"])
+        keys = keys_from_json(described["keys"])
         frame = cls(described["levels"], described["time"], measures, keys=keys, timezone=described["timezone"])
         _check_versions(frame.levels, described.get("versions", {}))
         if "states" not in described:
@@ -660,7 +660,7 @@ class TiltFrame:
 
     def __repr__(self) -> str:
         chain = " → ".join(level.name for level in self.levels)
-        by = f" by {shown_keys(self.keyed_by)}" if self.keys else ""
+        by = f" by {keys_as_text(self.keyed_by)}" if self.keys else ""
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
         measures = ", ".join(f"{name}={result!r}" for name, result in self.results.items())
         return f"TiltFrame({chain}{zone}{by}; {measures})"

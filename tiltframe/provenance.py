@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.measure import from_description
-from aggr.tables.state_plan import StateColumn, holds
+from aggr.tables.state_plan import StateColumn, can_compute
 
 KEY = b"tiltframe"  # the key of the description in the metadata of the field
 
@@ -82,7 +82,7 @@ def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mappin
 def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """Return whether the states that ``own`` describes can be computed from the states that ``other`` describes."""
     try:
-        return holds(from_description(dict(other)), from_description(dict(own)))
+        return can_compute(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):
         return False
 

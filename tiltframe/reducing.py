@@ -81,7 +81,7 @@ def adaptive_states(
     counted = count_groups if adaptive and frame.panes.contiguous else None
     if frame.panes.contiguous:
         batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
-    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, groups=counted, jobs=jobs)
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, count_groups=counted, jobs=jobs)
 
 
 def reduce_rows(

@@ -45,7 +45,7 @@ def increases_of(series: Series, is_counter: bool) -> Changes:
     If ``is_counter`` is true, the value before each fall is added. A fall is a value that is smaller than the value
     before, which means that the counter was reset to 0.
     """
-    start, end = series.own
+    start, end = series.ranges_inside
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, start, end, is_counter))
     parts = exact_float_parts(series.values)

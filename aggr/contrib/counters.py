@@ -76,12 +76,12 @@ class Increase(SeriesFunction):
         growth = increases_of(series, self.is_counter)
         if series.window is not None:
             increases = growth.rounded()
-            for points in series.crossing:
+            for points in series.crossing_points:
                 self._add_shares(increases, series, points)
             durations = sum_by_group(series.gaps, series.groups)
             seconds = np.maximum(durations, 1) / SECOND
             return pa.array(increases / seconds if self.is_per_second else increases, mask=durations == 0)
-        first, last = series.at_ends(series.times)
+        first, last = series.first_and_last(series.times)
         has_result = last > first
         span = np.where(has_result, last - first, SECOND)
         if self.extrapolate is None:
@@ -117,7 +117,7 @@ class Increase(SeriesFunction):
         from the start of the window to the first point, and ``to_end`` those from the last point to the end of the
         window. The operations and their order are those of Prometheus, so that results have the same bits.
         """
-        values, _ = series.at_ends(series.floats)
+        values, _ = series.first_and_last(series.floats)
         # A counter is never below 0, so the increase is not extrapolated beyond the time at which the line through the
         # first and the last point reaches 0.
         if self.is_counter:
@@ -213,6 +213,6 @@ class Resets(SeriesFunction):
     guarantee = "exact, ordered by event time, never by arrival"
 
     def read(self, series: Series) -> pa.Array:
-        _, until = series.own
+        _, until = series.ranges_inside
         resets = count_falls(series, series.offsets[:-1], until)
         return pa.array(resets, mask=series.lengths == 0)

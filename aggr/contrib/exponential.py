@@ -196,7 +196,7 @@ class Exponential(SignedSketch):
     def own_state(self) -> ExponentialState:
         return ExponentialState(self.scale, self.max_buckets)
 
-    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
+    def _further_fields(self, states: pa.StructArray) -> dict[str, pa.Array]:
         accuracy = pa.array(accuracy_of(_scales_of(states)))
         return {"scale": states.field("kept_scale"), "relative_accuracy": accuracy}
 

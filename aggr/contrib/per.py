@@ -42,7 +42,7 @@ from aggr.extend.lists import (
 )
 from aggr.extend.states import Count
 
-REACTIONS = (ERROR, SAMPLE, NULL)
+_ACTIONS = (ERROR, SAMPLE, NULL)
 
 
 class Measures(dict[str, Measure]):
@@ -165,7 +165,7 @@ class Per(Function):
     def __post_init__(self) -> None:
         measures = _checked_measures(self.of)
         check_max(self.max)
-        check_beyond(self.beyond, REACTIONS)
+        check_beyond(self.beyond, _ACTIONS)
         if self.top is not None:
             checked_whole(self.top, "top, the number of keys that are listed,", 1)
             if self.by is None and len(measures) > 1:

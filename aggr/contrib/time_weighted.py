@@ -163,12 +163,12 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     if method == "step":
         return with_special(_weighted_sums(series, series.gaps, special).over_integers(divisors), special)
     gaps = series.gaps.copy()
-    for points in series.crossing:
+    for points in series.crossing_points:
         gaps[points[points >= 0]] = 0
     # twice the weight of a point by the trapezoidal rule: the time since the previous point plus the time to the next
     doubled_weights = gaps + np.append(0, gaps)[:-1]
     area, span = _weighted_sums(series, doubled_weights, special), ExactNumbers.of(np.ones_like(divisors))
-    for points in series.crossing:
+    for points in series.crossing_points:
         if (points >= 0).any():
             part, length = _trapezoids(series, points, special)
             area, span = area * length + part * span, span * length
@@ -186,7 +186,7 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
     """
     groups = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin, end = series.times[points[groups]], series.times[points[groups] + 1]
-    low, high = series.inside[points[groups]] - begin, series.inside[points[groups] + 1] - begin
+    low, high = series.clipped_times[points[groups]] - begin, series.clipped_times[points[groups] + 1] - begin
     weights = np.zeros(len(series.times), np.int64)
     weights[points[groups]] = 2 * (end - begin) - low - high
     left = _weighted_sums(series, weights, special)

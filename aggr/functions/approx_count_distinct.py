@@ -16,7 +16,7 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.state import State
 
-LEAST_K, MOST_K = 16, 1 << 26
+MIN_K, MAX_K = 16, 1 << 26
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ApproxCountDistinct(Function):
     guarantee = "exact up to k distinct values; above, a standard error of 1/sqrt(k)"
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or not LEAST_K <= self.k <= MOST_K:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or not MIN_K <= self.k <= MAX_K:
             raise ValueError(
                 "k, the number of hashes that a state keeps, must be a whole number from 16 to 2^26; got "
                 f"{shown(self.k)}"

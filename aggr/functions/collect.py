@@ -30,8 +30,8 @@ class Collect(EventLists):
         The maximum number of values per group, for windows of any length. The state depends on this parameter and on
         ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values. With
-        "all", ``beyond`` determines the action.
+        The values to keep if a group has more than ``max``: "earliest" keeps the ``max`` earliest values, and "latest"
+        the ``max`` latest. With "all", ``beyond`` determines the action.
     beyond : "error" or "null"
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.
@@ -77,7 +77,7 @@ class Collect(EventLists):
         super().check_input(dtype)
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(
-                f"nested={list(self.nested)} needs timestamps as event times; the column by has the type "
+                f"nested={list(self.nested)} needs timestamps as event times; the column in by= has the type "
                 f"{dtype.field(EVENT_TIME).type}; cast it to a timestamp"
             )
 

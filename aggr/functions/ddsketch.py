@@ -47,8 +47,9 @@ class DdsState(SketchState):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        folds = self.max_bins is not None  # if low buckets were merged into one, their counts cannot be subtracted
-        return () if folds else (*COUNTS, "positive", "negative")
+        # If low buckets were merged into one, their counts cannot be subtracted.
+        merges_low_buckets = self.max_bins is not None
+        return () if merges_low_buckets else (*COUNTS, "positive", "negative")
 
     @property
     def mapping(self) -> LogarithmicMapping:
@@ -71,31 +72,36 @@ class DdsState(SketchState):
         return self.mapping.values(keys)
 
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        half = (1.0 + self.mapping.gamma) / 2.0  # the upper edge of a bucket, divided by the value that represents it
-        return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
+        # the upper edge of a bucket, divided by the value that represents the bucket
+        edge_ratio = (1.0 + self.mapping.gamma) / 2.0
+        return self.mapping.values(keys - 1) * edge_ratio, self.mapping.values(keys) * edge_ratio
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         buckets, x, groups = Buckets(self.max_bins), values.floats, values.groups
         zero_threshold = self.mapping.zero_threshold
         if len(values) and x.min_max[0] > zero_threshold:  # the usual case: all values are positive
-            none = pa.array(np.zeros(groups.n, np.int64))
-            nothing = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
-            positive = self._signed(x, values.weights, self._key_ranges(x))
-            return {"zero": none, "positive": positive, "negative": nothing}
-        above, below = x.array > zero_threshold, x.array < -zero_threshold
-        columns = {"zero": pa.array(values.filter(~(above | below)).counts)}
-        for sign, rows, sizes in (("positive", above, x.array), ("negative", below, -x.array)):
+            no_zeros = pa.array(np.zeros(groups.n, np.int64))
+            no_buckets = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
+            positive = self._count_magnitudes(x, values.weights, self._key_ranges(x))
+            return {"zero": no_zeros, "positive": positive, "negative": no_buckets}
+        is_positive, is_negative = x.array > zero_threshold, x.array < -zero_threshold
+        columns = {"zero": pa.array(values.filter(~(is_positive | is_negative)).counts)}
+        for sign, rows, magnitudes in (("positive", is_positive, x.array), ("negative", is_negative, -x.array)):
             weights = None if values.weights is None else values.weights[rows]
-            columns[sign] = self._signed(Numbers(sizes[rows], groups.filter(rows)), weights)
+            columns[sign] = self._count_magnitudes(Numbers(magnitudes[rows], groups.filter(rows)), weights)
         return columns
 
-    def _signed(
-        self, sizes: Numbers, weights: Weights | None, key_ranges: tuple[Whole, Whole] | None = None
+    def _count_magnitudes(
+        self, magnitudes: Numbers, weights: Weights | None, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
         buckets, mapping = Buckets(self.max_bins), self.mapping
         if weights is None:
-            return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, key_ranges)
-        return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
+            return buckets.count(
+                mapping._keys_within(magnitudes.sorted_by_group, magnitudes.min_max), magnitudes.groups, key_ranges
+            )
+        return buckets.count_weighted(
+            mapping._keys_within(magnitudes.array, magnitudes.min_max), weights, magnitudes.groups
+        )
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
         """Return the keys of the minimum and of the maximum of each group, each of shape (groups,).
@@ -208,71 +214,75 @@ class Dds(SignedSketch):
 
 @compiled
 def _all_agree(
-    low_below: Any,
-    high_below: Any,
-    below: Any,
-    low_above: Any,
-    high_above: Any,
-    above: Any,
-    minus: Any,
-    zero: Any,
-    plus: Any,
+    negative_low: Any,
+    negative_high: Any,
+    negative_count: Any,
+    positive_low: Any,
+    positive_high: Any,
+    positive_count: Any,
+    minus_infinity_count: Any,
+    zero_count: Any,
+    plus_infinity_count: Any,
     minimum: Floats,
-    no_minimum: Any,
+    has_no_minimum: Any,
     maximum: Floats,
-    no_maximum: Any,
+    has_no_maximum: Any,
     sum_sizes: Any,
-    tiny: float,
+    zero_threshold: float,
     multiplier: float,
-    folded: Int,
+    max_bins: Int,
 ) -> bool:
     """Return whether the minimum, the maximum and the sum of each state agree with its buckets and counts.
 
-    ``below`` and ``above`` count the values in the negative and in the positive buckets, whose keys are from
-    ``low_…`` to ``high_…``. ``minus``, ``zero`` and ``plus`` count -inf, zeros and inf. ``sum_sizes`` has the number of
-    digits of each sum. ``tiny`` is the largest magnitude that counts as zero. ``folded`` is ``max_bins``, or a number
-    above all keys without this limit.
+    ``negative_low`` and ``negative_high`` contain the lowest and the highest key of the negative buckets of each state,
+    and ``negative_count`` the number of values in them. ``positive_…`` describes the positive buckets in the same way.
+    ``has_no_minimum`` and ``has_no_maximum`` are masks of the states whose minimum or maximum is null. ``sum_sizes``
+    contains the number of digits of each sum. ``zero_threshold`` is the largest magnitude that counts as zero.
+    ``multiplier`` converts natural logarithms to keys. ``max_bins`` is the parameter of this name, or a number above
+    all keys if the number of buckets is not limited.
     """
-    for i in range(len(zero)):
-        has_finite = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
-        if no_minimum[i] != no_maximum[i] or no_minimum[i] == (has_finite or minus[i] > 0 or plus[i] > 0):
+    for i in range(len(zero_count)):
+        has_finite = negative_count[i] > 0 or zero_count[i] > 0 or positive_count[i] > 0
+        if has_no_minimum[i] != has_no_maximum[i] or has_no_minimum[i] == (
+            has_finite or minus_infinity_count[i] > 0 or plus_infinity_count[i] > 0
+        ):
             return False
         if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
         # All extremes are finite here: the caller has replaced an infinite minimum or maximum by the largest double of
         # the same sign.
-        if has_finite and minus[i] == 0:
+        if has_finite and minus_infinity_count[i] == 0:
             wrong = False
-            if below[i]:
-                wrong = _outside(-minimum[i], high_below[i], high_below[i], multiplier)
-            elif zero[i]:
-                wrong = abs(minimum[i]) > tiny
+            if negative_count[i]:
+                wrong = _is_outside(-minimum[i], negative_high[i], negative_high[i], multiplier)
+            elif zero_count[i]:
+                wrong = abs(minimum[i]) > zero_threshold
             else:
-                lowest = low_above[i] if high_above[i] - low_above[i] + 1 < folded else -FAR
-                wrong = _outside(minimum[i], lowest, low_above[i], multiplier)
+                lowest = positive_low[i] if positive_high[i] - positive_low[i] + 1 < max_bins else -FAR
+                wrong = _is_outside(minimum[i], lowest, positive_low[i], multiplier)
             if wrong:
                 return False
-        if has_finite and plus[i] == 0:
+        if has_finite and plus_infinity_count[i] == 0:
             wrong = False
-            if above[i]:
-                wrong = _outside(maximum[i], high_above[i], high_above[i], multiplier)
-            elif zero[i]:
-                wrong = abs(maximum[i]) > tiny
+            if positive_count[i]:
+                wrong = _is_outside(maximum[i], positive_high[i], positive_high[i], multiplier)
+            elif zero_count[i]:
+                wrong = abs(maximum[i]) > zero_threshold
             else:
-                lowest = low_below[i] if high_below[i] - low_below[i] + 1 < folded else -FAR
-                wrong = _outside(-maximum[i], lowest, low_below[i], multiplier)
+                lowest = negative_low[i] if negative_high[i] - negative_low[i] + 1 < max_bins else -FAR
+                wrong = _is_outside(-maximum[i], lowest, negative_low[i], multiplier)
             if wrong:
                 return False
     return True
 
 
 @compiled
-def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
+def _is_outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
     """Return whether a magnitude lies outside the buckets with the keys ``first`` to ``last``.
 
     ``multiplier`` converts natural logarithms to keys. The edges have a tolerance of 0.01 keys, for rounding.
     """
     if value <= 0.0:
         return True
-    place = math.log(value) * multiplier
-    return not first - 1.01 <= place <= last + 0.01
+    key = math.log(value) * multiplier
+    return not first - 1.01 <= key <= last + 0.01

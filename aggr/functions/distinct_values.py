@@ -14,7 +14,7 @@ from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, null_lists, stored_reaction
+from aggr.functions.limits import BEYOND_PARAMETER, ERROR, beyond_parameter, check_beyond, check_max, null_lists
 from aggr.functions.moments import Avg, Sum
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, entries_of
 from aggr.groups.groups import Groups
@@ -35,11 +35,11 @@ class SetState(State):
     beyond: str = ERROR
 
     name = "collect_set"
-    optional_parameters = STORED
+    optional_parameters = BEYOND_PARAMETER
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        return {"max": pa.int32(), **stored_reaction(self.beyond)}
+        return {"max": pa.int32(), **beyond_parameter(self.beyond)}
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -167,11 +167,11 @@ class SumDistinct(CollectSet):
     takes = SUMMABLE
     returns = "int64, float64 or decimal, as determined by the type of the input; null if there are no values"
     guarantee = "correctly rounded"
-    of_values: ClassVar[type[Function]] = Sum
+    function_of_values: ClassVar[type[Function]] = Sum
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, groups = entries_of(states.field("values"), Groups.each(len(states)))
-        function = self.of_values()
+        function = self.function_of_values()
         return function.finish(mark_as_checked(function.reduce(values, groups)))
 
 
@@ -202,4 +202,4 @@ class AvgDistinct(SumDistinct):
     name = "avg_distinct"
     is_amount = False
     returns = "float64; null if there are no values"
-    of_values = Avg
+    function_of_values = Avg

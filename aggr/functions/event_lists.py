@@ -18,8 +18,8 @@ from aggr.arrow.normalize import microseconds
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
-from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, null_lists, stored_reaction
-from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows
+from aggr.functions.limits import BEYOND_PARAMETER, ERROR, beyond_parameter, check_beyond, check_max, null_lists
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEP_OPTIONS, OrderedRows
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE, TIMES, InputTypes
 from aggr.neighbours import Neighbours
@@ -42,11 +42,11 @@ class EventsState(State):
     beyond: str = ERROR
 
     name = "collect"
-    optional_parameters = STORED
+    optional_parameters = BEYOND_PARAMETER
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        return {"max": pa.int32(), "keep": pa.string(), **stored_reaction(self.beyond)}
+        return {"max": pa.int32(), "keep": pa.string(), **beyond_parameter(self.beyond)}
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -73,8 +73,8 @@ class EventLists(Function):
 
     def __post_init__(self) -> None:
         check_max(self.max)
-        if not isinstance(self.keep, str) or self.keep not in KEEPS:
-            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
+        if not isinstance(self.keep, str) or self.keep not in KEEP_OPTIONS:
+            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP_OPTIONS))}; got {shown(self.keep)}")
         check_beyond(self.beyond)
         if self.beyond != ERROR and self.keep != ALL:
             raise ValueError(
@@ -132,19 +132,19 @@ class Series:
 
         Only the time inside the window counts. The last point of a group has 0.
         """
-        gaps = np.diff(self.inside, append=0)
+        gaps = np.diff(self.clipped_times, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
 
     @cached_property
-    def inside(self) -> Whole:
+    def clipped_times(self) -> Whole:
         """The times of the points in microseconds, shape (points,). Times outside the window are moved to its edge."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
 
     @cached_property
-    def outside(self) -> tuple[Flags, Flags]:
+    def has_points_outside(self) -> tuple[Flags, Flags]:
         """Two masks of groups, each of shape (n,).
 
         The first selects the groups whose first point lies before the start of their window. The second selects the
@@ -152,39 +152,39 @@ class Series:
         """
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
-        (first, last), has_points = self.at_ends(self.times), self.lengths > 0
+        (first, last), has_points = self.first_and_last(self.times), self.lengths > 0
         return has_points & (first < self.window[0]), has_points & (last >= self.window[1])
 
     @property
-    def own(self) -> tuple[Whole, Whole]:
+    def ranges_inside(self) -> tuple[Whole, Whole]:
         """The range of each group's points inside its window: the index of the first, and the index after the last.
 
         Each has shape (n,).
         """
-        before, after = self.outside
+        before, after = self.has_points_outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
-    def crossing(self) -> tuple[Whole, Whole]:
-        """The points from which a line to the next point crosses the start, and the end, of each group's window.
+    def crossing_points(self) -> tuple[Whole, Whole]:
+        """The points from which the line to the next point crosses an edge of the group's window.
 
-        Two arrays of indices of points, each of shape (n,). The first has the last point before the start, or -1 if the
-        group does not have one. The second has the last point before the end, or -1 if the group does not have a point
-        at or after the end. If one line crosses both edges, the second index is -1.
+        Two arrays of indices of points, each of shape (n,). The first contains the last point before the start of each
+        window, or -1 if the group does not have one. The second contains the last point before the end, or -1 if the
+        group does not have a point at or after the end. If one line crosses both edges, the second index is -1.
         """
-        before, after = self.outside
+        before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))
         return np.where(before, self.offsets[:-1], -1), np.where(after, self.offsets[1:] - 2, -1)
 
-    def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the entries of ``of_points`` for each group's first point and for its last point.
+    def first_and_last(self, point_values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the entries of ``point_values`` for each group's first point and for its last point.
 
-        ``of_points`` has the shape (points,), and each result the shape (n,). Groups without points have 0.
+        ``point_values`` has the shape (points,), and each result the shape (n,). Groups without points have 0.
         """
         has_points = self.lengths > 0
-        first, last = np.zeros((2, len(has_points)), of_points.dtype)
-        first[has_points] = of_points[self.offsets[:-1][has_points]]
-        last[has_points] = of_points[self.offsets[1:][has_points] - 1]
+        first, last = np.zeros((2, len(has_points)), point_values.dtype)
+        first[has_points] = point_values[self.offsets[:-1][has_points]]
+        last[has_points] = point_values[self.offsets[1:][has_points] - 1]
         return first, last
 
 

@@ -34,7 +34,7 @@ from aggr.state import State
 from aggr.values import Values
 
 _TIMES = "·"
-_MOST_FACTORS = 4
+_MAX_FACTORS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Sums:
     states: pa.StructArray
     monomials: Mapping[str, tuple[str, ...]]
     units: Mapping[str, str]
-    _read: dict[str, ExactNumbers] = field(default_factory=dict)
+    _numbers_by_field: dict[str, ExactNumbers] = field(default_factory=dict)
 
     @cached_property
     def counts(self) -> Whole:
@@ -66,10 +66,10 @@ class Sums:
 
     def __getitem__(self, name: str) -> ExactNumbers:
         """Return the exact sums in the field ``name``, one per state."""
-        if name not in self._read:
+        if name not in self._numbers_by_field:
             scale = sum(scale_of(self.states.field(self.units[x]).type) for x in self.monomials[name])
-            self._read[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
-        return self._read[name]
+            self._numbers_by_field[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
+        return self._numbers_by_field[name]
 
     def cross(self, product: str, left: str, right: str) -> ExactNumbers:
         """Compute ``n·Σab − Σa·Σb`` of each state.
@@ -156,10 +156,10 @@ class SumsState(State):
             if not self.takes.allows(dtype):
                 raise DamagedState(f"its field {unit!r} has type {dtype}, which {self.name} does not accept")
             check_unit(states.field(unit))
-        if not self._possible(states):
+        if not self._are_possible(states):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
-    def _possible(self, states: pa.StructArray) -> bool:
+    def _are_possible(self, states: pa.StructArray) -> bool:
         """Return whether the count, the sums and the flags of special values of each state can come from the same rows.
 
         The sums of n rows satisfy (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb². These inequalities are checked too.
@@ -209,8 +209,11 @@ class SumsState(State):
         return {
             "count": pa.array(values.counts),
             **{unit: unit_of(kept_type(columns[x].array.type), values.groups.n) for x, unit in self.units.items()},
-            **{name: _flags(product.split(_TIMES), columns, values.groups) for name, product in self.special.items()},
-            **{name: _sum(inputs, columns) for name, inputs in self.monomials.items()},
+            **{
+                name: _special_flags(product.split(_TIMES), columns, values.groups)
+                for name, product in self.special.items()
+            },
+            **{name: _exact_sum(inputs, columns) for name, inputs in self.monomials.items()},
         }
 
 
@@ -248,20 +251,20 @@ class ExactSums(Function):
 
         ``sums`` has the exact sums of the states. A subclass may implement `finish_states` instead.
 
-        Implementations need not handle special values. If rows have NaN or infinities, `finish_states` replaces the
-        result by NaN.
+        Implementations need not handle special values. If a group contains NaN or infinities, `finish_states` replaces
+        its result by NaN.
         """
         raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        enough = states.field("count").to_numpy() >= self.least_count()
-        few = states if enough.all() else states.filter(pa.array(enough))
+        has_enough_rows = states.field("count").to_numpy() >= self.least_count()
+        finishable = states if has_enough_rows.all() else states.filter(pa.array(has_enough_rows))
         results = np.full(len(states), np.nan)
-        results[enough] = self.result(self.sums(few))
+        results[has_enough_rows] = self.result(self.sums(finishable))
         special = np.any([states.field(name).to_numpy() != 0 for name in self.own_state.special], axis=0)
         undefined = np.isnan(results) & ~special
         results[special] = np.nan
-        return pa.array(results, mask=~enough | undefined)
+        return pa.array(results, mask=~has_enough_rows | undefined)
 
     def sums(self, states: pa.StructArray) -> Sums:
         """Return the exact sums of states, for implementations of `finish_states` and accessors.
@@ -285,12 +288,14 @@ def _check_declaration(state: SumsState) -> None:
     Every input in ``sums`` and ``special`` must have a unit, and all fields must have different names.
     """
     name = state.name
-    for what in ("sums", "units", "special"):
-        if not isinstance(getattr(state, what), Mapping):
-            raise TypeError(f"{name}.{what} must be a dict of names to inputs; got {shown(getattr(state, what))}")
-    for what, products in (("sums", state.sums), ("special", state.special)):
+    for attribute in ("sums", "units", "special"):
+        if not isinstance(getattr(state, attribute), Mapping):
+            raise TypeError(
+                f"{name}.{attribute} must be a dict of names to inputs; got {shown(getattr(state, attribute))}"
+            )
+    for attribute, products in (("sums", state.sums), ("special", state.special)):
         for key, product in products.items():
-            _check_product(f"{name}.{what}[{key!r}]", product, tuple(state.units))
+            _check_product(f"{name}.{attribute}[{key!r}]", product, tuple(state.units))
     names = ["count", *state.units.values(), *state.special, *state.sums]
     for repeated in (key for key in names if names.count(key) > 1):
         raise TypeError(
@@ -321,8 +326,8 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
             f"between them, such as {_TIMES.join([inputs[0], inputs[0]])!r}; the inputs with units are "
             f"{', '.join(inputs)}"
         )
-    if len(factors) > _MOST_FACTORS:
-        raise TypeError(f"{where} is {shown(product)}; it must have at most {_MOST_FACTORS} factors")
+    if len(factors) > _MAX_FACTORS:
+        raise TypeError(f"{where} is {shown(product)}; it must have at most {_MAX_FACTORS} factors")
 
 
 def _is_even(inputs: tuple[str, ...]) -> bool:
@@ -339,24 +344,26 @@ def check_ddof(ddof: object) -> None:
         )
 
 
-def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
+def _exact_sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
     first = columns[inputs[0]]
     if len(inputs) == 1:
         return first.exact_sum
     if len(inputs) == 2:
-        same = inputs[0] == inputs[1]
-        return sum_squares(first.parts) if same else sum_products(first.parts, columns[inputs[1]].parts)
+        is_square = inputs[0] == inputs[1]
+        return sum_squares(first.parts) if is_square else sum_products(first.parts, columns[inputs[1]].parts)
     if len(set(inputs)) == 1:
         return sum_powers(first.parts, len(inputs))
     return sum_monomials([columns[name].parts for name in inputs])
 
 
-def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
+def _special_flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
     flags = np.zeros(groups.n, np.int8)
     if all(columns[name].special is None for name in product):
         return pa.array(flags)
-    only = columns[product[0]]
-    special = only.special if len(product) == 1 else _special_products([columns[name].array for name in product])
+    single_input = columns[product[0]]
+    special = (
+        single_input.special if len(product) == 1 else _special_products([columns[name].array for name in product])
+    )
     assert special is not None
     np.bitwise_or.at(flags, groups.ids, special)
     return pa.array(flags)

@@ -27,12 +27,12 @@ from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.functions.limits import ERROR
 from aggr.functions.refused_values import (
+    BAD_VALUES_PARAMETER,
     REFUSED,
     SKIP,
-    STORED,
+    bad_values_parameter,
     check_bad_values,
     count_field,
-    stored_reaction,
     without_refused,
 )
 from aggr.groups.numbers import Numbers
@@ -45,7 +45,9 @@ from aggr.quantile_methods import HDR_HISTOGRAM, check_method, interpolate, inte
 from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
 from aggr.values import Values
 
-_FRACTION = "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to count values in multiples of that unit"
+_FRACTION_MESSAGE = (
+    "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to count values in multiples of that unit"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Layout:
         return math.ceil(math.log2(2 * 10**self.digits)) - 1
 
     @property
-    def last(self) -> int:
+    def last_index(self) -> int:
         """The index of the largest int64 in the counts array."""
         half = self.half_magnitude
         return ((2**63 - 1) >> (62 - half)) + ((62 - half) << half)
@@ -78,21 +80,21 @@ class Layout:
 
     def lowest(self, index: Whole) -> Whole:
         """Return the lowest value that is counted at each index."""
-        bucket, sub = self._parts(index)
-        return sub << bucket
+        bucket, sub_bucket = self._parts(index)
+        return sub_bucket << bucket
 
     def highest(self, index: Whole) -> Whole:
         """Return the highest value that is counted at each index."""
-        bucket, sub = self._parts(index)
-        return (sub << bucket) + ((np.int64(1) << bucket) - 1)
+        bucket, sub_bucket = self._parts(index)
+        return (sub_bucket << bucket) + ((np.int64(1) << bucket) - 1)
 
     def middle(self, index: Whole) -> Whole:
         """Return the middle of the values that are counted at each index.
 
         HdrHistogram computes means and variances from these middles.
         """
-        bucket, sub = self._parts(index)
-        return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
+        bucket, sub_bucket = self._parts(index)
+        return (sub_bucket << bucket) + ((np.int64(1) << bucket) >> 1)
 
     def _parts(self, index: Whole) -> tuple[Whole, Whole]:
         half = self.half_magnitude
@@ -140,12 +142,12 @@ class HdrState(BucketState):
     bad_values: str = ERROR
 
     name = "hdr"
-    optional_parameters = STORED
+    optional_parameters = BAD_VALUES_PARAMETER
     optional_fields = (REFUSED,)
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        return {"digits": pa.int8(), "unit": pa.float64(), **stored_reaction(self.bad_values)}
+        return {"digits": pa.int8(), "unit": pa.float64(), **bad_values_parameter(self.bad_values)}
 
     @property
     def counted_by(self) -> tuple[str, ...]:
@@ -167,7 +169,7 @@ class HdrState(BucketState):
     @property
     def histogram(self) -> Buckets:
         """The field with the counts of the buckets."""
-        return Buckets(None, 0, self.layout.last)
+        return Buckets(None, 0, self.layout.last_index)
 
     def check_consistency(self, states: pa.StructArray) -> None:
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
@@ -180,22 +182,22 @@ class HdrState(BucketState):
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         if self.bad_values != SKIP:
-            return self._counted(values)
+            return self._reduce_fields(values)
         values, refused = without_refused(values, self._refused(values))
-        return {**self._counted(values), REFUSED: refused}
+        return {**self._reduce_fields(values), REFUSED: refused}
 
     def _refused(self, values: Values) -> Flags:
         """Return a mask of the values that cannot be counted in units, shape (len(values),). NaN is not in the mask."""
         if not pa.types.is_floating(values.array.type):
-            units, between = multiples_of(values.array, self._exact_unit)
+            units, is_fraction = multiples_of(values.array, self._exact_unit)
             refused: Flags = ((unscaled_integers(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
-            return refused | between if self.unit is None else refused
+            return refused | is_fraction if self.unit is None else refused
         x = values.floats.array
         with np.errstate(over="ignore"):
             refused = (x < 0) | np.isinf(x) | (x / (self.unit or 1.0) >= 2.0**63)
         return refused | ((np.rint(x) != x) & ~np.isnan(x)) if self.unit is None else refused
 
-    def _counted(self, values: Values) -> Mapping[str, pa.Array]:
+    def _reduce_fields(self, values: Values) -> Mapping[str, pa.Array]:
         """Reduce values to one state per group, and return the fields of the states.
 
         Raise ``ValueError`` for a value that cannot be counted in units.
@@ -210,15 +212,15 @@ class HdrState(BucketState):
             keys: NDArray[np.integer] = index(units.sorted_by_group if values.weights is None else units.array)
         else:
             if len(values) and np.isnan(values.floats.min_max[1]):
-                missing = np.isnan(values.floats.array)
-                nan, values = pa.array(values.filter(missing).counts), values.filter(~missing)
+                is_nan = np.isnan(values.floats.array)
+                nan, values = pa.array(values.filter(is_nan).counts), values.filter(~is_nan)
             x = values.floats
             self._check_floats(x.array, x.min_max)
-            ordered = x.sorted_by_group if values.weights is None else x.array
-            keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
+            sorted_floats = x.sorted_by_group if values.weights is None else x.array
+            keys = _indices(sorted_floats, self.unit or 1.0, self.layout.half_magnitude)
             # Rounding to units keeps the order, so the minimum in units is the rounded minimum of the floats. The
             # minimum of the floats is computed once for all functions of the column.
-            minima, maxima = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
+            minima, maxima = (self._round_to_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
         if values.weights is None:
             buckets = Buckets().count(keys, values.groups, self._key_ranges(minima, maxima))
         else:
@@ -233,8 +235,8 @@ class HdrState(BucketState):
         are computed as units / n. Otherwise it is the double itself.
         """
         unit = self.unit or 1.0
-        parts = round(1.0 / unit)
-        return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)
+        units_per_one = round(1.0 / unit)
+        return Fraction(1, units_per_one) if units_per_one > 1 and 1.0 / units_per_one == unit else Fraction(unit)
 
     def _whole_units(self, values: pa.Array) -> Whole:
         """Convert integers or decimals to whole units exactly.
@@ -243,13 +245,13 @@ class HdrState(BucketState):
         """
         if pa.types.is_integer(values.type) and self.unit is None:
             return _whole_numbers(values)
-        units, between = multiples_of(values, self._exact_unit)
+        units, is_fraction = multiples_of(values, self._exact_unit)
         if unscaled_integers(values).min() < 0:
             raise ValueError(
                 f"hdr accepts only numbers of at least 0; got {pc.min(values)}; dds accepts negative numbers too"
             )
-        if self.unit is None and between.any():
-            raise ValueError(_FRACTION.format(values[int(np.argmax(between))]))
+        if self.unit is None and is_fraction.any():
+            raise ValueError(_FRACTION_MESSAGE.format(values[int(np.argmax(is_fraction))]))
         if units.max() >= 2**63:
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds")
         return units.astype(np.int64)
@@ -263,7 +265,7 @@ class HdrState(BucketState):
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
-    def _in_units(self, extremes: pa.Array) -> pa.Array:
+    def _round_to_units(self, extremes: pa.Array) -> pa.Array:
         """Round floats to whole units, as int64.
 
         The floats must have been checked by `_check_floats`. Null stays null.
@@ -271,17 +273,17 @@ class HdrState(BucketState):
         units = np.rint(pc.fill_null(extremes, 0.0).to_numpy() / (self.unit or 1.0))
         return pa.array(units.astype(np.int64), mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
-    def _check_floats(self, x: Floats, span: tuple[float, float]) -> None:
-        """Raise ``ValueError`` for floats that cannot be counted in units. ``span`` is their minimum and maximum."""
+    def _check_floats(self, x: Floats, min_max: tuple[float, float]) -> None:
+        """Raise ``ValueError`` for floats that cannot be counted in units. ``min_max`` is their minimum and maximum."""
         if not len(x):
             return
-        low, high = span
+        low, high = min_max
         if low < 0:
             raise ValueError(f"hdr accepts only numbers of at least 0; got {low}; dds accepts negative numbers too")
         if math.isinf(high):
             raise ValueError("hdr accepts finite numbers only; got inf; dds accepts infinities too")
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
-            raise ValueError(_FRACTION.format(x[fraction[0]]))
+            raise ValueError(_FRACTION_MESSAGE.format(x[fraction[0]]))
         if high / (self.unit or 1.0) >= 2.0**63:
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
@@ -294,9 +296,9 @@ class HdrState(BucketState):
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
         units = self._units_up_to(value)
-        last = self.layout.index(np.array([units])) if units >= 0 else np.array([-1])
-        upto = buckets.up_to(np.repeat(last, len(counts)))
-        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+        last_index = self.layout.index(np.array([units])) if units >= 0 else np.array([-1])
+        counts_up_to = buckets.up_to(np.repeat(last_index, len(counts)))
+        return pa.array(counts_up_to / np.maximum(counts, 1), mask=counts == 0)
 
     def _units_up_to(self, value: float) -> int:
         """Return the largest whole number of units whose value is at most ``value``, or -1 if ``value`` is negative."""
@@ -312,12 +314,12 @@ class HdrState(BucketState):
         return min(rounded - is_above, 2**63 - 1)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
+        histograms, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
         # Values are whole units. The lower edge of a bucket, which it does not contain, is therefore the highest value
         # of the bucket below.
-        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)
-        high = self.layout.highest(part.keys).astype(np.float64)
-        return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
+        low = np.maximum(self.layout.lowest(histograms.keys) - 1, 0).astype(np.float64)
+        high = self.layout.highest(histograms.keys).astype(np.float64)
+        return BucketRanges(histograms.rows().astype(np.int64), low * unit, high * unit, histograms.counts)
 
     def values_of(self, units: Whole, mask: Flags) -> pa.Array:
         """Convert whole units to values: multiply each entry of ``units`` by the unit. Entries in ``mask`` become null.
@@ -326,14 +328,14 @@ class HdrState(BucketState):
         """
         if self.unit is None:
             return pa.array(units, mask=mask)
-        parts = round(1.0 / self.unit)
-        exactly = parts > 1 and 1.0 / parts == self.unit
-        if not exactly:
+        units_per_one = round(1.0 / self.unit)
+        is_reciprocal = units_per_one > 1 and 1.0 / units_per_one == self.unit
+        if not is_reciprocal:
             return pa.array(units * self.unit, mask=mask)
-        values = units / parts
+        values = units / units_per_one
         # Numbers of units above 2^53 would be rounded twice: by the conversion to double, and by the division.
         if (large := units > 2**53).any():
-            divisors = np.full(large.sum(), parts)
+            divisors = np.full(large.sum(), units_per_one)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
         return pa.array(values, mask=mask)
 
@@ -426,24 +428,24 @@ class Hdr(Function):
         present = counts > 0
         order = np.argsort(self.quantiles, kind="stable")
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
-        keys, mean, variance = buckets.described(low, self.layout.half_magnitude)
-        unit, place = self.unit or 1.0, np.argsort(order)
+        keys, mean, variance = buckets.keys_and_moments(low, self.layout.half_magnitude)
+        unit, position = self.unit or 1.0, np.argsort(order)
         variance, mean = variance * unit * unit, mean * unit
 
-        def at(q: float, key: Whole) -> pa.Array:
+        def values_of_keys(q: float, key: Whole) -> pa.Array:
             return self.own_state.values_of(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
 
-        quantiles = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
+        quantiles = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
         dtype = pa.int64() if self.unit is None else pa.float64()
         if interpolates(self.method):
             keys, dtype = buckets.keys_at(high), pa.float64()
-            above = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
-            pairs = zip(quantiles, above, place, strict=True)
+            above = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
+            pairs = zip(quantiles, above, position, strict=True)
             quantiles = [_between(values, upper_values, shares[i], ~present) for values, upper_values, i in pairs]
         children = {
             "count": pa.array(counts),
-            "min": self.own_state.values_of(*_edge(states, "min")),
-            "max": self.own_state.values_of(*_edge(states, "max")),
+            "min": self.own_state.values_of(*_extreme(states, "min")),
+            "max": self.own_state.values_of(*_extreme(states, "max")),
             "mean": pa.array(mean, mask=~present),
             "stdev": pa.array(np.sqrt(variance), mask=~present),
             "var": pa.array(variance, mask=~present),
@@ -475,6 +477,6 @@ def _whole_numbers(values: pa.Array) -> Whole:
     return numbers
 
 
-def _edge(states: pa.StructArray, name: str) -> tuple[Whole, Flags]:
+def _extreme(states: pa.StructArray, name: str) -> tuple[Whole, Flags]:
     column = states.field(name)
     return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)

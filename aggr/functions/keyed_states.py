@@ -5,9 +5,9 @@ group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys i
 
 If there are more than `max` keys, an error is raised, the list becomes null (`aggr.functions.limits`), or the `max`
 keys with the smallest hashes are kept. The states of a key in the final sample cover all rows of the key, because the
-sample of every part with such rows contains the key too. theta is the least hash outside of the sample, so each key is
-kept with probability theta / 2^63, and a sum over the sampled keys, divided by that probability, estimates the sum over
-all keys without bias.
+sample of every part with such rows contains the key too. theta is the smallest hash outside of the sample. The sample
+therefore contains each key with the probability theta / 2^63. A sum over the sampled keys, divided by this probability,
+is an unbiased estimate of the sum over all keys.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -145,23 +145,24 @@ class KeyedStates(Field):
         owners for which a merged map already had too many keys and is null.
         """
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
-        keys, owner = keys.take(pa.array(first_rows)), owners.ids[first_rows]
-        counts = np.bincount(owner, minlength=owners.n)
-        keyed = KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
+        keys, key_owners = keys.take(pa.array(first_rows)), owners.ids[first_rows]
+        counts = np.bincount(key_owners, minlength=owners.n)
+        keyed = KeyGroups(groups, rows=None, keys=keys, owners=key_owners, thetas=thetas)
         if self.beyond != SAMPLE:
             limit = Limit(self.max, self.beyond)
-            beyond = limit.exceeded(counts, "the map", self.instead, absorbed)
-            return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
-        # A state that is a sample contains exactly max keys. If the merged states together contain at most max
-        # different keys, all samples among them therefore contain the same keys. The keys need not be sampled again,
-        # and the result has the lowest theta of the merged states.
+            beyond = limit.groups_beyond(counts, "the map", self.instead, absorbed)
+            return keyed if beyond is None else _select_keys(keyed, ~beyond[key_owners])._replace(beyond=beyond)
         crowded = counts > self.max
         if not crowded.any():
+            # A sample has exactly max keys. All samples that were merged for a group with at most max keys therefore
+            # have the same keys, and these are the sample for the lowest of their thetas.
             return keyed
         hashes, thetas = hash64(keys), thetas.copy()
-        among = crowded[owner]
-        thetas[crowded] = _next_hash(hashes[among], owner[among], thetas, crowded=crowded, room=self.max)
-        return _only(keyed, hashes < thetas[owner])._replace(thetas=thetas)
+        is_crowded_key = crowded[key_owners]
+        thetas[crowded] = _next_thetas(
+            hashes[is_crowded_key], key_owners[is_crowded_key], thetas, crowded=crowded, max_keys=self.max
+        )
+        return _select_keys(keyed, hashes < thetas[key_owners])._replace(thetas=thetas)
 
     def check(self, column: pa.Array) -> None:
         names = [_KEY, *(name for name, _ in self.functions)]
@@ -186,31 +187,31 @@ class KeyedStates(Field):
         sampled = thetas < NO_THRESHOLD
         if not sampled.any():
             return
-        full = self.beyond == SAMPLE and (lengths[sampled] == self.max).all()
-        if not full or (hash64(keys) >= np.repeat(thetas, lengths)).any():
+        has_max_keys = self.beyond == SAMPLE and (lengths[sampled] == self.max).all()
+        if not has_max_keys or (hash64(keys) >= np.repeat(thetas, lengths)).any():
             raise DamagedState("is a sample that does not consist of the keys with the smallest hashes")
 
 
-def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
+def _select_keys(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
     """Return only the keys that the mask ``is_kept`` selects, and only the rows with these keys."""
     rows = is_kept[keyed.groups.ids]
-    numbers = np.cumsum(is_kept) - 1
-    groups = Groups(numbers[keyed.groups.ids[rows]], int(is_kept.sum()))
+    new_positions = np.cumsum(is_kept) - 1
+    groups = Groups(new_positions[keyed.groups.ids[rows]], int(is_kept.sum()))
     keys = keyed.keys.filter(pa.array(is_kept))
     return keyed._replace(groups=groups, rows=rows, keys=keys, owners=keyed.owners[is_kept])
 
 
-def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:
+def _next_thetas(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, max_keys: int) -> Whole:
     """Return the new theta of each group with too many keys: the smallest hash that is outside its sample.
 
     ``crowded`` is a mask of these groups. ``hashes`` and ``owners`` contain the hashes and the groups of their keys.
-    ``room`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one more hash.
+    ``max_keys`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one more hash.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])
     order = np.lexsort((hashes, owners))
     owners, hashes = owners[order], hashes[order]
-    new = np.append(True, (owners[1:] != owners[:-1]) | (hashes[1:] != hashes[:-1]))
-    firsts = np.flatnonzero(np.append(True, np.diff(owners[new]) != 0))
-    following: Whole = hashes[new][firsts + room]
-    return following
+    is_new = np.append(True, (owners[1:] != owners[:-1]) | (hashes[1:] != hashes[:-1]))
+    first_positions = np.flatnonzero(np.append(True, np.diff(owners[is_new]) != 0))
+    new_thetas: Whole = hashes[is_new][first_positions + max_keys]
+    return new_thetas

@@ -5,9 +5,9 @@ without a result.
                        ├─ merge ─▶  null      five values: a null list, which stays null in every later merge
            [2, 5, 9]  ─┘
 
-A group is beyond its limit if the values of all its parts together are more than ``max``. A part never has more values
-than its group, so it does not matter which merge notices the excess, and states do not depend on the order or the tree
-of merges. The values of such a group are not stored.
+A group is beyond its limit if all its parts together have more than ``max`` values. A part never has more values than
+its group. Therefore the result is the same whichever merge exceeds the limit first, and states do not depend on the
+order or the tree of merges. The values of such a group are not stored.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from aggr.arrays import Flags, Whole
 from aggr.groups.groups import Groups
 
 ERROR, NULL = "error", "null"
-REACTIONS = (ERROR, NULL)
+ACTIONS = (ERROR, NULL)
 BEYOND = "beyond"  # the parameter of functions and states that determines the action beyond a limit
-STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # states have this parameter only if it is not "error"
+# the type of this parameter in states; a state has the parameter only if it is not "error"
+BEYOND_PARAMETER: Mapping[str, pa.DataType] = {BEYOND: pa.string()}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Limit:
     The action is to raise an error, or to give the group an absorbing state: a null list, which stays null in every
     later merge.
 
-    >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "keep fewer")
+    >>> Limit(3, NULL).groups_beyond(np.array([2, 5]), "the list", "keep fewer")
     array([False,  True])
     """
 
@@ -47,7 +48,7 @@ class Limit:
         """Whether a group beyond the limit gets a null list."""
         return self.beyond == NULL
 
-    def exceeded(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
+    def groups_beyond(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
         """Return a mask of the groups beyond the limit, or None if there are none.
 
         ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
@@ -55,17 +56,17 @@ class Limit:
         for such a group if the limit is not absorbing. ``what`` and ``instead`` are parts of the message: its subject,
         and the alternative that it proposes.
         """
-        crowded = counts > self.max
+        is_beyond = counts > self.max
         if self.is_absorbing and absorbed is not None:
-            crowded |= absorbed
-        if not crowded.any():
+            is_beyond |= absorbed
+        if not is_beyond.any():
             return None
         if not self.is_absorbing:
             raise ValueError(
                 f"{what} holds at most max={self.max} values a group; one group has {counts.max():,}; raise max, "
                 f"{instead}, or use beyond='null' for a null result in such groups"
             )
-        return crowded
+        return is_beyond
 
 
 def check_max(size: int) -> None:
@@ -76,19 +77,20 @@ def check_max(size: int) -> None:
         )
 
 
-def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
+def check_beyond(beyond: object, allowed: Sequence[str] = ACTIONS) -> None:
     """Raise ``ValueError`` unless ``beyond`` is one of the texts in ``allowed``."""
     if not isinstance(beyond, str) or beyond not in allowed:
         words = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
         raise ValueError(f"beyond must be {words}; got {shown(beyond)}")
 
 
-def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the name and the type of the parameter ``beyond`` if states store it: `STORED`, or {} for "error".
+def beyond_parameter(beyond: str) -> Mapping[str, pa.DataType]:
+    """Return the name and the type of the parameter ``beyond`` if states store it: `BEYOND_PARAMETER`, or {} for
+    "error".
 
     "error" is the default. States do not store it, so that they have the same layout as before the parameter existed.
     """
-    return {} if beyond == ERROR else STORED
+    return {} if beyond == ERROR else BEYOND_PARAMETER
 
 
 def null_lists(lists: pa.Array) -> Flags | None:

@@ -1,6 +1,4 @@
-"""sum, avg, var, stdev: computed from exact Σx, exact Σx² and the count, and rounded once when
-they are read.
-"""
+"""sum, avg, var, stdev: computed from exact Σx, exact Σx² and the count, and rounded once when they are read."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ MOMENTS = SumsState(
 
 
 @dataclass(frozen=True)
-class _Summed(ExactSums):
+class _SumAndCount(ExactSums):
     """The base class of `Sum` and `Avg`, whose state is a count and an exact sum. Rows may have weights."""
 
     keeps = "exact Σx, count"
@@ -44,10 +42,11 @@ class _Summed(ExactSums):
 
 
 @dataclass(frozen=True)
-class Sum(_Summed):
+class Sum(_SumAndCount):
     """Sum a column without error. The result is rounded once when it is read.
 
-    NaN gives NaN, and so does inf with -inf. A sum of integers beyond int64 raises an error that names the group.
+    The sum of a group with NaN, or with both inf and -inf, is NaN. A sum of integers beyond int64 raises an error that
+    names the group.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ class Sum(_Summed):
 
     References
     ----------
-    the superaccumulator of Neal (2015).
+    Neal, "Fast exact summation using small and large superaccumulators", 2015.
 
     Examples
     --------
@@ -85,7 +84,7 @@ class Sum(_Summed):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
-        present = states.field("count").to_numpy() > 0
+        has_values = states.field("count").to_numpy() > 0
         if pa.types.is_timestamp(dtype):
             raise DamagedState(f"its field 'unit' has type {dtype}, and timestamps cannot be added")
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
@@ -94,11 +93,11 @@ class Sum(_Summed):
                 "float64"
             )
         if pa.types.is_floating(dtype) or self.dtype == "float64":
-            return float_results(total, states.field("special").to_numpy(), present, scale_of(dtype))
+            return float_results(total, states.field("special").to_numpy(), has_values, scale_of(dtype))
         if pa.types.is_decimal(dtype) or self.dtype == "decimal":
             result_type = pa.decimal128(38, scale_of(dtype)) if self.dtype == "decimal" else dtype
-            return decimal_results(total, present, result_type)
-        return whole_results(total, present)
+            return decimal_results(total, has_values, result_type)
+        return whole_results(total, has_values)
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         is_floating = pa.types.is_floating(state_type.field("unit").type)
@@ -106,7 +105,7 @@ class Sum(_Summed):
 
 
 @dataclass(frozen=True)
-class Avg(_Summed):
+class Avg(_SumAndCount):
     """Compute the mean of a column, rounded once from the exact sum and the count.
 
     Examples
@@ -124,11 +123,11 @@ class Avg(_Summed):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
         counts = states.field("count").to_numpy()
-        present = counts > 0
+        has_values = counts > 0
         if pa.types.is_timestamp(dtype):
-            return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)
+            return pa.array(_rounded_quotients(total, np.maximum(counts, 1)), mask=~has_values).view(dtype)
         means = quotient(total, np.maximum(counts, 1), scale=scale_of(dtype))
-        return pa.array(with_special(means, states.field("special").to_numpy()), mask=~present)
+        return pa.array(with_special(means, states.field("special").to_numpy()), mask=~has_values)
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         return True
@@ -219,7 +218,7 @@ class Stdev(Var):
         return True
 
 
-def _nearest(totals: Limbs, counts: Whole) -> Whole:
+def _rounded_quotients(totals: Limbs, counts: Whole) -> Whole:
     """Return ``totals / counts`` as int64, shape (n,), rounded to the nearest whole number, halves to even."""
     low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
     quotients, remainders = np.divmod(low.view(np.int64), counts)

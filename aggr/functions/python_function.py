@@ -131,10 +131,10 @@ class FoldedState(State):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"state": _Folded(self.function.start, self.function.combine, self.function.state_kind)}
+        return {"state": _FoldField(self.function.start, self.function.combine, self.function.state_kind)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        add = _Folded(self.function.start, self.function.add, self.function.state_kind)
+        add = _FoldField(self.function.start, self.function.add, self.function.state_kind)
         return {"state": add.merge(values.array, values.groups)}
 
     def parameter(self, name: str) -> Any:
@@ -146,7 +146,7 @@ class FoldedState(State):
 
 
 @dataclass(frozen=True)
-class _Folded(Field):
+class _FoldField(Field):
     """A field of states that is computed in Python, row by row. ``start`` returns the state of a group before its first
     row. For each further row, ``step`` receives the state so far and the row, and returns the next state.
 
@@ -171,19 +171,19 @@ class _Folded(Field):
                 raise DamagedState(f"has type {column.type}, not {self.dtype}") from None
 
 
-def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
+def _typed_column(values: list[Any], dtype: pa.DataType, what: str, returned_by: Callable[..., Any]) -> pa.Array:
     """Return ``values`` as a column of type ``dtype``. Raise ``TypeError`` if a value does not have this type.
 
-    ``made_by`` is the function that returned the values, for the message.
+    ``returned_by`` is the function that returned the values, for the message.
     """
     try:
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        word = getattr(made_by, "__qualname__", repr(made_by))
-        wrong = next(value for value in values if not _fits(value, dtype))
+        function_name = getattr(returned_by, "__qualname__", repr(returned_by))
+        wrong_value = next(value for value in values if not _fits(value, dtype))
         raise TypeError(
-            f"{word} returned {shown(wrong)}, but {what} must have the declared type {dtype}; return such a value, or "
-            "declare another type"
+            f"{function_name} returned {shown(wrong_value)}, but {what} must have the declared type {dtype}; return "
+            "such a value, or declare another type"
         ) from None
 
 

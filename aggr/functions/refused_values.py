@@ -21,20 +21,23 @@ from aggr.functions.limits import ERROR
 from aggr.values import Values
 
 SKIP = "skip"
-REACTIONS = (ERROR, SKIP)
+ACTIONS = (ERROR, SKIP)
 REFUSED = "refused"  # the field with the sum of the weights of refused values
-STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # the parameter of states that count refused values
+# the type of this parameter in states; a state has the parameter only if it counts refused values
+BAD_VALUES_PARAMETER: Mapping[str, pa.DataType] = {"bad_values": pa.string()}
 
 
 def check_bad_values(bad_values: object) -> None:
     """Raise ``ValueError`` unless ``bad_values`` is "error" or "skip"."""
-    if not isinstance(bad_values, str) or bad_values not in REACTIONS:
+    if not isinstance(bad_values, str) or bad_values not in ACTIONS:
         raise ValueError(f"bad_values must be 'error' or 'skip'; got {shown(bad_values)}")
 
 
-def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
-    """Return the name and the type of the parameter ``bad_values`` if states store it: `STORED`, or {} for "error"."""
-    return STORED if bad_values == SKIP else {}
+def bad_values_parameter(bad_values: str) -> Mapping[str, pa.DataType]:
+    """Return the name and the type of the parameter ``bad_values`` if states store it: `BAD_VALUES_PARAMETER`, or {}
+    for "error".
+    """
+    return BAD_VALUES_PARAMETER if bad_values == SKIP else {}
 
 
 def count_field(bad_values: str) -> Mapping[str, Field]:

@@ -26,7 +26,7 @@ from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
-from aggr.histograms.reading import Packed
+from aggr.histograms.reading import PackedHistograms
 from aggr.input_types import NUMBERS
 from aggr.quantile_methods import LOWER, check_method, interpolate, interpolates, stacked_ranks
 from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
@@ -87,16 +87,16 @@ class SketchState(BucketState):
         return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self.side)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        none = pa.array(np.zeros(values.groups.n, np.int64))
-        columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
-        finite = ordered = values
+        no_counts = pa.array(np.zeros(values.groups.n, np.int64))
+        columns = {"nan": no_counts, "positive_infinity": no_counts, "negative_infinity": no_counts}
+        finite = without_nan = values
         if len(values) and not np.isfinite(values.floats.min_max).all():
             x = values.floats.array
-            tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
-            columns = {name: pa.array(values.filter(test).counts) for name, test in zip(columns, tests, strict=True)}
-            finite, ordered = values.filter(np.isfinite(x)), values.filter(~tests[0])
-        columns["min"] = LEAST.of_numbers(ordered.floats)
-        columns["max"] = GREATEST.of_numbers(ordered.floats)
+            masks = (np.isnan(x), np.isposinf(x), np.isneginf(x))
+            columns = {name: pa.array(values.filter(mask).counts) for name, mask in zip(columns, masks, strict=True)}
+            finite, without_nan = values.filter(np.isfinite(x)), values.filter(~masks[0])
+        columns["min"] = LEAST.of_numbers(without_nan.floats)
+        columns["max"] = GREATEST.of_numbers(without_nan.floats)
         places = scale_of(values.array.type)
         # This access to `values.counts` also checks the counts: it raises ``OverflowError`` if one exceeds int64.
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
@@ -108,25 +108,28 @@ class SketchState(BucketState):
         The result is the exact share of the values up to another number, whose relative distance from ``value`` is at
         most the relative accuracy of the sketch.
         """
-        parts = Parts.from_states(states, self.side)
-        low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
+        state_counts = SketchCounts.from_states(states, self.side)
+        low, zero, counts = state_counts.low, state_counts.zero, state_counts.counts
+        below = state_counts.negative.totals
         if value > self.zero_threshold:
             keys = self.keys_of(value, states)
-            upto = low + below + zero + parts.positive.up_to(keys) + (parts.high if value == np.inf else 0)
+            counts_up_to = (
+                low + below + zero + state_counts.positive.up_to(keys) + (state_counts.high if value == np.inf else 0)
+            )
         elif value < -self.zero_threshold:
-            upto = low + below - parts.negative.up_to(self.keys_of(-value, states) - 1)
+            counts_up_to = low + below - state_counts.negative.up_to(self.keys_of(-value, states) - 1)
         else:
-            upto = low + below + zero
+            counts_up_to = low + below + zero
         minimum, maximum = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
-        upto = np.where(value < minimum, 0, np.where(value >= maximum, counts, upto))
-        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+        counts_up_to = np.where(value < minimum, 0, np.where(value >= maximum, counts, counts_up_to))
+        return pa.array(counts_up_to / np.maximum(counts, 1), mask=counts == 0)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        up, down = (self._ranges_of_sign(states, sign) for sign in ("positive", "negative"))
+        positive, negative = (self._ranges_of_sign(states, sign) for sign in ("positive", "negative"))
         low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
         lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
         middle = BucketRanges.single(zero, -self.zero_threshold, self.zero_threshold)
-        return BucketRanges.joined([lowest, down.mirrored(), middle, up, highest])
+        return BucketRanges.joined([lowest, negative.mirrored(), middle, positive, highest])
 
     def _ranges_of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
         side = Histograms.from_arrow(states.field(sign))
@@ -153,12 +156,12 @@ class SignedSketch(Function):
     def own_state(self) -> SketchState:
         """The state of the sketch, which depends on the parameters."""
 
-    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
+    def _further_fields(self, states: pa.StructArray) -> dict[str, pa.Array]:
         """Return further fields of the result, which are placed before the quantiles."""
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        parts = Parts.from_states(states, self.own_state.side)
+        parts = SketchCounts.from_states(states, self.own_state.side)
         counts = parts.counts
         present = counts > 0
         sums = read_scaled(states.field("sum"))
@@ -170,12 +173,12 @@ class SignedSketch(Function):
             "min": states.field("min"),
             "max": states.field("max"),
             "mean": pa.array(means, mask=~present),
-            **self._more(states),
+            **self._further_fields(states),
             "quantiles": quantile_struct(self.quantiles, self._quantiles(states, parts), pa.float64()),
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
-    def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
+    def _quantiles(self, states: pa.StructArray, parts: SketchCounts) -> list[pa.Array]:
         """Return one column per quantile, in the order of ``self.quantiles``. ``method`` selects the ranks to read."""
         counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
@@ -183,24 +186,24 @@ class SignedSketch(Function):
         values = self._at_ranks(states, parts, low)
         if interpolates(self.method):
             values = interpolate(values, self._at_ranks(states, parts, high), shares)
-        place, empty = np.argsort(order), counts == 0
-        return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
+        position, empty = np.argsort(order), counts == 0
+        return [pa.array(values[position[i]], mask=empty) for i in range(len(order))]
 
-    def _at_ranks(self, states: pa.StructArray, parts: Parts, ranks: Whole) -> Floats:
+    def _at_ranks(self, states: pa.StructArray, parts: SketchCounts, ranks: Whole) -> Floats:
         """Return the values at ``ranks``, shape (ranks, states). The ranks of a state must ascend."""
         low, zero, counts = parts.low, parts.zero, parts.counts
         below = parts.negative.totals
         middle = low + below  # the number of values below 0, which is the rank of the first zero
         keys = parts.positive.keys_at(ranks - (middle + zero))
-        mirrored = np.zeros(0, np.bool_)
+        is_negative = np.zeros(0, np.bool_)
         if not below.any():
             parts.negative.check()
         else:
-            mirrored = ranks < middle
-            keys = np.where(mirrored, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
+            is_negative = ranks < middle
+            keys = np.where(is_negative, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
         values = self.own_state.values_at(keys, states)
-        if len(mirrored):
-            values = np.where(mirrored, -values, values)
+        if len(is_negative):
+            values = np.where(is_negative, -values, values)
         if zero.any():
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
@@ -211,21 +214,21 @@ class SignedSketch(Function):
 
 
 @dataclass(frozen=True)
-class Parts:
+class SketchCounts:
     """The counts of n states: arrays of shape (n,), and the packed buckets of both signs.
 
     ``low`` counts -inf, ``zero`` counts zeros, ``high`` counts inf, and ``counts`` contains the totals without NaN.
     """
 
     low: Whole
-    negative: Packed
+    negative: PackedHistograms
     zero: Whole
-    positive: Packed
+    positive: PackedHistograms
     high: Whole
     counts: Whole
 
     @classmethod
-    def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
+    def from_states(cls, states: pa.StructArray, field: Buckets) -> SketchCounts:
         """Return the counts of states. ``field`` is the declaration of their buckets, as in `SketchState.side`.
 
         Raise ``OverflowError`` if a total exceeds int64.

@@ -17,7 +17,7 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.count import Count
 from aggr.functions.keyed_states import KeyedStates
-from aggr.functions.limits import ERROR, STORED, check_beyond, check_max, stored_reaction
+from aggr.functions.limits import BEYOND_PARAMETER, ERROR, beyond_parameter, check_beyond, check_max
 from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
@@ -40,29 +40,29 @@ class CountsState(State):
     beyond: str = ERROR
 
     name = "value_counts"
-    optional_parameters = STORED
+    optional_parameters = BEYOND_PARAMETER
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        return {"max": pa.int32(), **stored_reaction(self.beyond)}
+        return {"max": pa.int32(), **beyond_parameter(self.beyond)}
 
     @property
-    def map(self) -> KeyedStates:
+    def map_field(self) -> KeyedStates:
         """The field that maps values to counts."""
         return KeyedStates((("count", Count()),), self.max, self.beyond, "count the most frequent values by frequent")
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"values": self.map}
+        return {"values": self.map_field}
 
     def beyond_limit(self, states: pa.StructArray) -> Flags | None:
-        return self.map.beyond_limit(states.field("values"))
+        return self.map_field.beyond_limit(states.field("values"))
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        keyed = self.map.group(values.array, values.groups)
+        keyed = self.map_field.group(values.array, values.groups)
         rows = values if keyed.rows is None else values.filter(keyed.rows)
         counts = Count().reduce(Values(rows.array, keyed.groups, rows.weights))
-        return {"values": self.map.pack(keyed, [counts])}
+        return {"values": self.map_field.pack(keyed, [counts])}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Counted(Function):
 
         The values are ordered by state and then by value.
         """
-        results, owners = self.own_state.map.finish(states.field("values"))
+        results, owners = self.own_state.map_field.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
 
 
@@ -207,9 +207,9 @@ class ExactQuantiles(Counted):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self.counted_values(states)
-        totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
+        totals, starts = sum_by_group(counts, owners), owners.offsets[:-1]
         count_ends = np.cumsum(counts)  # the total may overflow int64, but differences within a state do not
-        count_ends -= np.append(0, count_ends)[begins][owners.ids]
+        count_ends -= np.append(0, count_ends)[starts][owners.ids]
         if is_between := interpolates(self.method):
             if not is_number(values.type):
                 raise TypeError(
@@ -219,16 +219,16 @@ class ExactQuantiles(Counted):
                 )
             values = pa.array(as_floats(values))
 
-        def at(ranks: Whole) -> pa.Array:
+        def values_at(ranks: Whole) -> pa.Array:
             before = sum_by_group((count_ends <= ranks[owners.ids]).astype(np.int64), owners)
-            return values.take(pa.array(begins + before, mask=totals == 0))
+            return values.take(pa.array(starts + before, mask=totals == 0))
 
         results = []
         for q in self.quantiles:
             low, high, shares = ranks_of(q, totals, self.method)
-            result = at(low)
+            result = values_at(low)
             if is_between:
-                below, above = (pc.fill_null(column, 0.0).to_numpy() for column in (result, at(high)))
+                below, above = (pc.fill_null(column, 0.0).to_numpy() for column in (result, values_at(high)))
                 result = pa.array(interpolate(below, above, shares), mask=totals == 0)
             results.append(result)
         return quantile_struct(self.quantiles, results, values.type)

@@ -26,7 +26,7 @@ from aggr.groups.groups import Groups
 from aggr.values import Values
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
-KEEPS = (ALL, EARLIEST, LATEST)
+KEEP_OPTIONS = (ALL, EARLIEST, LATEST)
 DEFAULT_MAX = 10_000  # the default maximum of values per group
 
 
@@ -56,31 +56,31 @@ class OrderedRows(Field):
         """Return the list of rows of each group.
 
         ``absorbed`` marks the groups for which one of the merged lists is null, because it already had more than
-        ``max`` rows. Such a group counts as a group with more than ``max`` rows.
+        ``max`` rows. Such a group is beyond the limit in any case.
         """
         counts = groups.counts()
         beyond = None
         if self.keep == ALL:
             limit = Limit(self.max, self.beyond)
-            beyond = limit.exceeded(counts, "the list of values", "use keep='earliest' or keep='latest'", absorbed)
+            beyond = limit.groups_beyond(counts, "the list of values", "use keep='earliest' or keep='latest'", absorbed)
         if beyond is not None:
             is_listed = ~beyond[groups.ids]
             rows, groups = rows.filter(pa.array(is_listed)), groups.filter(is_listed)
             counts = groups.counts()
         keys, values = (order_keys(rows.field(name)) for name in (self.by, "value"))
         order = np.lexsort((values, keys, groups.ids))
-        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        position = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         if self.keep == LATEST:
-            place = np.repeat(counts, counts) - 1 - place
-        return lists_of(rows.take(pa.array(order[place < self.max])), np.minimum(counts, self.max), beyond)
+            position = np.repeat(counts, counts) - 1 - position
+        return lists_of(rows.take(pa.array(order[position < self.max])), np.minimum(counts, self.max), beyond)
 
     def check(self, column: pa.Array) -> None:
         rows, lengths = checked_entries(column, self.max, self.beyond)
         if not pa.types.is_struct(rows.type) or sorted(f.name for f in rows.type) != sorted([self.by, "value"]):
             raise DamagedState(f"has entries of type {rows.type}, not structs of {self.by} and value")
         keys, values = (_checked_keys(rows.field(name)) for name in (self.by, "value"))
-        later = (keys[1:] > keys[:-1]) | (keys[1:] == keys[:-1]) & (values[1:] >= values[:-1])
-        check_neighbours(later, lengths)
+        in_order = (keys[1:] > keys[:-1]) | (keys[1:] == keys[:-1]) & (values[1:] >= values[:-1])
+        check_neighbours(in_order, lengths)
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,15 @@ class ValueSet(Field):
         keys = order_keys(values)
         order = np.lexsort((keys, groups.ids))
         keys, ids = keys[order], groups.ids[order]
-        new = np.ones(len(order), np.bool_)
-        new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
-        counts = np.bincount(ids[new], minlength=groups.n)
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
+        counts = np.bincount(ids[is_new], minlength=groups.n)
         instead = "count or collect fewer values, or estimate the count with approx_count_distinct"
-        beyond = Limit(self.max, self.beyond).exceeded(counts, "the set of distinct values", instead, absorbed)
+        beyond = Limit(self.max, self.beyond).groups_beyond(counts, "the set of distinct values", instead, absorbed)
         if beyond is not None:
-            new &= ~beyond[ids]
+            is_new &= ~beyond[ids]
             counts = np.where(beyond, 0, counts)
-        return lists_of(values.take(pa.array(order[new])), counts, beyond)
+        return lists_of(values.take(pa.array(order[is_new])), counts, beyond)
 
     def check(self, column: pa.Array) -> None:
         check_set(*checked_entries(column, self.max, self.beyond))
@@ -218,10 +218,10 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
     The values of all lists are numbered consecutively, list after list. ``in_order[i]`` is whether the values ``i`` and
     ``i + 1`` are in order. It is ignored if these two values belong to different lists.
     """
-    within = np.ones(len(in_order) + 1, np.bool_)
+    has_predecessor = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
-    within[starts[starts < len(within)]] = False
-    if (within[1:] & ~in_order).any():
+    has_predecessor[starts[starts < len(has_predecessor)]] = False
+    if (has_predecessor[1:] & ~in_order).any():
         raise DamagedState("contains values that are not in ascending order")
 
 

@@ -22,10 +22,10 @@ from aggr.compiling.jit import Int, compiled
 
 # the maximum number of rows, and of groups; Arrow's 32-bit offsets cannot represent larger numbers
 _MAX_COUNT = 2**31 - 1
-_LITTLE = 1 << 13  # up to this number of rows, numpy is used instead of a compiled loop
+_MIN_COMPILED_ROWS = 1 << 13  # with at least this number of rows, a compiled loop is used instead of numpy
 # With at least this number of rows per group, on average, loops process one group after the other. With fewer rows, the
 # additional work per group would take more time than such loops save.
-_MANY = 16
+_MIN_ROWS_PER_GROUP_LOOP = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Groups:
     n: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", _number("the number of groups", self.n))
+        object.__setattr__(self, "n", _checked_number("the number of groups", self.n))
         if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
             raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
         if len(self.ids) > _MAX_COUNT:
@@ -115,8 +115,13 @@ class Groups:
         -------
         Groups
             Groups with ``n = 1``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``rows`` is not a whole number from 0 to 2^31 - 1.
         """
-        return cls._trusted(np.zeros(_number("the number of rows", rows), np.intp), 1)
+        return cls._trusted(np.zeros(_checked_number("the number of rows", rows), np.intp), 1)
 
     @classmethod
     def each(cls, rows: int) -> Groups:
@@ -131,8 +136,13 @@ class Groups:
         -------
         Groups
             Groups with ``ids[i] = i``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``rows`` is not a whole number from 0 to 2^31 - 1.
         """
-        rows = _number("the number of rows", rows)
+        rows = _checked_number("the number of rows", rows)
         return cls._trusted(np.arange(rows, dtype=np.intp), rows)
 
     @classmethod
@@ -199,7 +209,7 @@ class Groups:
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
-        return read_only(_counts(self.ids, self.n))
+        return read_only(_count_rows(self.ids, self.n))
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -215,12 +225,12 @@ class Groups:
 
         The rows of group ``g`` are the slice from ``offsets[g]`` to ``offsets[g + 1]`` of this array.
         """
-        return read_only(_by_group(self.ids, self.offsets))
+        return read_only(_rows_by_group(self.ids, self.offsets))
 
     @property
     def prefers_group_loops(self) -> bool:
         """Whether the groups have so many rows, on average, that loops should process one group after the other."""
-        return len(self) >= _MANY * self.n
+        return len(self) >= _MIN_ROWS_PER_GROUP_LOOP * self.n
 
 
 def type_name(value: Any) -> str:
@@ -278,7 +288,7 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
         raise ValueError(f"each row must have one group id; got {rows} {what} and {len(groups)} group ids")
 
 
-def _number(what: str, value: Any) -> int:
+def _checked_number(what: str, value: Any) -> int:
     """Return ``value`` as an int. Raise ``TypeError`` or ``ValueError`` unless it is a whole number in [0, 2^31).
 
     ``what`` is the subject of the message.
@@ -298,7 +308,7 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
+def _count_rows(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
     """Return the number of rows of each group, shape (n,)."""
     return np.array([len(ids)]) if n == 1 else _counts_and_rows(ids, n)[0]
 
@@ -308,7 +318,7 @@ def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], 
 
     The last row of a group without rows is undefined.
     """
-    if len(ids) >= _LITTLE:
+    if len(ids) >= _MIN_COMPILED_ROWS:
         return _counts_and_rows_of_many(ids, n)
     row_of_group = np.zeros(n, np.intp)
     row_of_group[ids] = np.arange(len(ids))
@@ -327,16 +337,16 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 
 
 @compiled
-def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
+def _rows_by_group(ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the row numbers sorted by group and then by row, shape (rows,).
 
-    ``until`` is `Groups.offsets`: ``until[g]`` is the number of rows in the groups before ``g``.
+    ``offsets`` is `Groups.offsets`: ``offsets[g]`` is the number of rows in the groups before ``g``.
     """
-    rows, place = np.empty(len(ids), np.int32), until.copy()
+    rows, next_position = np.empty(len(ids), np.int32), offsets.copy()
     for i in range(len(ids)):
         group: Int = np.uint64(ids[i])
-        rows[np.uint64(place[group])] = i
-        place[group] += 1
+        rows[np.uint64(next_position[group])] = i
+        next_position[group] += 1
     return rows
 
 
@@ -356,7 +366,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     -------
     groups : Groups
         The groups. Each has at least one row. Groups are numbered in ascending order of their keys, with null last.
-    one : array of intp, shape (groups.n,)
+    row_of_group : array of intp, shape (groups.n,)
         For each group, the index of one of its rows, from which the keys can be taken.
 
     Raises
@@ -366,30 +376,30 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
     Examples
     --------
-    >>> groups, one = group_by([pa.array(["b", "a", "b", None])], 4)
-    >>> groups.ids, one
+    >>> groups, row_of_group = group_by([pa.array(["b", "a", "b", None])], 4)
+    >>> groups.ids, row_of_group
     (array([1, 0, 1, 2]), array([1, 2, 3]))
     """
-    _number("the number of rows", rows)
+    _checked_number("the number of rows", rows)
     for column in columns:
         if len(column) != rows:
             raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
     codes, bound = np.zeros(0 if columns else rows, np.int64), 1
-    for place, column in enumerate(flat_columns(columns)):
-        code, size = _codes(column)
-        # The combined codes might not fit int64. The codes of the earlier columns are then first numbered without gaps.
-        if bound * size >= 2**62:
-            codes, counts, _ = _dense(codes, bound)
+    for position, column in enumerate(flat_columns(columns)):
+        column_codes, column_bound = _column_codes(column)
+        # If the combined codes might not fit int64, the codes of the earlier columns are first numbered without gaps.
+        if bound * column_bound >= 2**62:
+            codes, counts, _ = _number_codes(codes, bound)
             bound = len(counts)
-        if place:
-            codes *= size
-            code += codes
-        codes, bound = code, bound * size
-    ids, counts, row_of_group = _dense(codes, bound)
+        if position:
+            codes *= column_bound
+            column_codes += codes
+        codes, bound = column_codes, bound * column_bound
+    ids, counts, row_of_group = _number_codes(codes, bound)
     return Groups._trusted(ids, len(counts), counts), row_of_group
 
 
-def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
+def _column_codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
     """Return a nonnegative integer code for each value of a column, and a number that is greater than all codes.
 
     Codes have the order of the values, and equal values have equal codes. Null has the greatest code.
@@ -403,10 +413,10 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
                 values.view(np.int64) if values.dtype.kind == "M" else values.astype(np.int64, copy=False)
             )
         column = column.dictionary_encode(null_encoding="encode")
-    return _ranks(column)
+    return _dictionary_ranks(column)
 
 
-def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
+def _dictionary_ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     """Return the rank of each value of a dictionary column in its sorted dictionary, and a number above all ranks.
 
     Null has the greatest rank.
@@ -414,18 +424,18 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     # The dictionary is encoded again, because it may contain a value several times.
     values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")
     order = pc.sort_indices(values.dictionary).to_numpy()
-    rank = np.empty(len(order) + 1, np.int64)
-    rank[order] = np.arange(len(order))
-    rank[-1] = len(order)
+    rank_of_code = np.empty(len(order) + 1, np.int64)
+    rank_of_code[order] = np.arange(len(order))
+    rank_of_code[-1] = len(order)
     # null can occur as a value of the dictionary and as an index; both get the same rank
     if values.dictionary.null_count:
-        rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
-    places = np.append(rank[values.indices.to_numpy()], rank[-1])
+        rank_of_code[-1] = rank_of_code[pc.index(values.dictionary.is_null(), True).as_py()]
+    ranks = np.append(rank_of_code[values.indices.to_numpy()], rank_of_code[-1])
     indices = column.indices
     if indices.null_count:
-        indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
+        indices = pc.fill_null(indices.cast(pa.int64()), len(ranks) - 1)
     nulls = column.null_count or values.dictionary.null_count
-    return _look_up(places, indices.to_numpy()), len(rank) if nulls else len(order)
+    return _look_up(ranks, indices.to_numpy()), len(rank_of_code) if nulls else len(order)
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
@@ -435,27 +445,29 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     are small. Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
-    table_size = 4 * len(values)  # for codes below this bound, `_dense` uses a table
+    table_size = 4 * len(values)  # for codes below this bound, `_number_codes` uses a table
     if high - low < table_size:
         return values - low, high - low + 1
-    heads = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if 8 * len(heads) < len(values):  # few rows differ from the previous row, for example if rows are ordered by time
-        unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
-        return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    within = high - low < 2**63  # whether distances fit int64
-    # the step is computed from the first numbers, and `_steps` checks it for all numbers
-    step = int(np.gcd.reduce(values[:256] - low)) if within else 1
+    change_rows = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 8 * len(change_rows) < len(
+        values
+    ):  # few rows differ from the previous row, for example if rows are ordered by time
+        unique, ranks = np.unique(values[np.append(0, change_rows)], return_inverse=True)
+        return np.repeat(ranks, np.diff(change_rows, prepend=0, append=len(values))), len(unique)
+    fits_int64 = high - low < 2**63  # whether distances fit int64
+    # the step is computed from the first numbers, and `_divide_distances` checks it for all numbers
+    step = int(np.gcd.reduce(values[:256] - low)) if fits_int64 else 1
     if step > 1 and (high - low) // step < table_size:
-        steps, exact = _steps(values, low, step)
-        if exact:
-            return steps, (high - low) // step + 1
-    unique, places = np.unique(values, return_inverse=True)
-    return places, len(unique)
+        quotients, is_exact = _divide_distances(values, low, step)
+        if is_exact:
+            return quotients, (high - low) // step + 1
+    unique, ranks = np.unique(values, return_inverse=True)
+    return ranks, len(unique)
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
     """Return the smallest and the greatest number. For many numbers, a compiled loop computes both in one pass."""
-    if len(values) < _LITTLE:
+    if len(values) < _MIN_COMPILED_ROWS:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
     return int(low), int(high)
@@ -470,22 +482,22 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 
 @compiled
-def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
+def _divide_distances(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
     """Return the distance of each number from ``low``, divided by ``step``, shape (n,).
 
     Also return whether all distances are multiples of ``step``. If not, the quotients are rounded and must not be used.
     """
-    steps, remainders = np.empty(len(values), np.int64), np.int64(0)
+    quotients, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
         # The distances are divided as doubles, because the division of integers takes ten times as long. The remainders
         # show whether a quotient is exact.
-        steps[i] = np.int64(np.float64(distance) / step)
-        remainders |= distance - steps[i] * step
-    return steps, remainders == 0
+        quotients[i] = np.int64(np.float64(distance) / step)
+        remainders |= distance - quotients[i] * step
+    return quotients, remainders == 0
 
 
-def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
+def _number_codes(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
     """Number the distinct codes from 0 without gaps, in ascending order. Codes must lie in ``[0, bound)``.
 
     Return three arrays: the number of each row's code, shape (rows,); the count of rows with each number, shape
@@ -493,29 +505,29 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
     """
     if bound <= max(4 * len(codes), 1024):  # a table of such a size takes less time than sorting the codes
         counts, row_of_number = _counts_and_rows(codes, bound)
-        seen = counts > 0
-        if seen.all():
+        is_used = counts > 0
+        if is_used.all():
             return codes, counts, row_of_number
-        return _look_up(np.cumsum(seen) - 1, codes), counts[seen], row_of_number[seen]
+        return _look_up(np.cumsum(is_used) - 1, codes), counts[is_used], row_of_number[is_used]
     _, ids = np.unique(codes, return_inverse=True)
     return ids, *_counts_and_rows(ids, int(ids.max(initial=-1)) + 1)
 
 
-def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the entries of a table at the indices ``places``.
+def _look_up(table: NDArray[np.int64], indices: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the entries of a table at ``indices``.
 
     For many indices, a compiled loop is used, because numpy would first convert all indices to 64 bits.
     """
-    if len(places) < _LITTLE:
-        numbers: NDArray[np.int64] = table[places]
-        return numbers
-    narrow = places.dtype.itemsize < 8 and places.dtype != np.uint32
-    return _look_up_many(table, places.astype(np.int32 if narrow else np.int64, copy=False))
+    if len(indices) < _MIN_COMPILED_ROWS:
+        entries: NDArray[np.int64] = table[indices]
+        return entries
+    fits_int32 = indices.dtype.itemsize < 8 and indices.dtype != np.uint32
+    return _look_up_many(table, indices.astype(np.int32 if fits_int32 else np.int64, copy=False))
 
 
 @compiled
-def _look_up_many(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    numbers = np.empty(len(places), np.int64)
-    for i in range(len(places)):
-        numbers[i] = table[np.uint64(places[i])]
-    return numbers
+def _look_up_many(table: NDArray[np.int64], indices: NDArray[np.integer]) -> NDArray[np.int64]:
+    entries = np.empty(len(indices), np.int64)
+    for i in range(len(indices)):
+        entries[i] = table[np.uint64(indices[i])]
+    return entries

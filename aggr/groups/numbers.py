@@ -17,7 +17,7 @@ from aggr.groups.groups import Groups, check_lengths
 MIN_EXPONENT = -1074  # the exponent of the smallest positive double
 _EXPONENT = 0x7FF
 # The initial minimum of exponents, which is larger than every exponent. A group without nonzero numbers keeps it.
-_NONE = 1 << 20
+_NO_EXPONENT = 1 << 20
 
 
 @compiled
@@ -27,7 +27,7 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     ``bits`` are the bits of the doubles, shape (parts, rows), and ``ids`` the group of each row. If a group does not
     have nonzero doubles, the lowest exponent is greater than the highest.
     """
-    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    low, high = np.full(n, _NO_EXPONENT), np.full(n, -_NO_EXPONENT)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
             if bits[part, i] << 1:
@@ -62,48 +62,51 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 
 TOO_MANY_VALUES = "a count exceeds int64, whose maximum is 2^63 - 1; merge fewer states, or use smaller weights"
 
-_SURE = 1 << 62
+_SAFE_BOUND = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; without the sign bit, the bits of NaN are a larger integer
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:
-    """Return the sum of the int64 numbers of each group, shape (groups.n,). Raise ``OverflowError`` beyond int64."""
+    """Return the sum of the int64 numbers of each group, shape (groups.n,).
+
+    Raise ``OverflowError`` if a sum exceeds int64.
+    """
     check_lengths(len(values), groups)
-    total, sizes = _add(values, groups.ids, groups.n)
-    if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is smaller, no sum can overflow
+    total, bound = _add_by_group(values, groups.ids, groups.n)
+    if (int(bound) + 1) * len(values) >= _SAFE_BOUND:  # if the product is smaller, no sum can overflow
         # The same sums are computed approximately, as doubles, which do not overflow. An int64 sum that has overflowed
         # differs from its approximation by about 2^64 or more.
-        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
-        if (np.abs(near - total) > _SURE).any():
+        approximate = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
+        if (np.abs(approximate - total) > _SAFE_BOUND).any():
             raise OverflowError(TOO_MANY_VALUES)
     return total
 
 
 @compiled
-def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
+def _add_by_group(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
     """Return the sum of each group, shape (n,), and a bound: each value lies in ``[-bound - 1, bound]``.
 
     The sums may have overflowed. ``ids`` contains the group of each value.
     """
-    total, sizes = np.zeros(n, np.int64), 0
+    total, bound = np.zeros(n, np.int64), 0
     for i in range(len(values)):
         value = values[i]
         total[np.uint64(ids[i])] += value
-        sizes |= value ^ (value >> 63)
-    return total, sizes
+        bound |= value ^ (value >> 63)
+    return total, bound
 
 
-def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Return the number of a row with the smallest key of each group, or with the greatest key if ``greatest`` is true.
+def find_extreme_rows(keys: Whole, groups: Groups, greatest: bool) -> Ids:
+    """Return, for each group, the number of a row with the smallest key, or with the greatest if ``greatest`` is true.
 
     ``keys`` has one key per row. The result has the shape (groups.n,), with -1 for a group without rows.
     """
     check_lengths(len(keys), groups)
-    edge = extreme_by_group(keys, groups, greatest)
-    best = np.full(groups.n, -1, np.intp)
-    rows = np.flatnonzero(keys == edge[groups.ids])
-    best[groups.ids[rows]] = rows
-    return best
+    extremes = extreme_by_group(keys, groups, greatest)
+    row_of_group = np.full(groups.n, -1, np.intp)
+    rows = np.flatnonzero(keys == extremes[groups.ids])
+    row_of_group[groups.ids[rows]] = rows
+    return row_of_group
 
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
@@ -124,48 +127,49 @@ class Extremes(NamedTuple):
 
 
 @compiled
-def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
+def _value_ranges(numbers: Whole, ids: Ids, n: int, are_floats: bool) -> tuple[Whole, Whole, bool]:
     """Return the minimum and the maximum of each group, each of shape (n,), and whether any number is NaN.
 
     If a number is NaN, minima and maxima are undefined. For a group without rows, the minimum is greater than the
-    maximum. If ``floats`` is true, ``numbers`` are the bits of doubles, and the results are integers that `_ordered`
-    converts to the bits of the minima and maxima.
+    maximum. If ``are_floats`` is true, ``numbers`` are the bits of doubles, and the results are integers that
+    `_sortable_bits` converts to the bits of the minima and maxima.
     """
     group: Int
-    low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
+    low, high, has_nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
     for i in range(len(numbers)):
         number, group = numbers[i], np.uint64(ids[i])
-        if floats:
-            nan |= (number & HIGHEST) > _INFINITY
-            number = _ordered(number)
+        if are_floats:
+            has_nan |= (number & HIGHEST) > _INFINITY
+            number = _sortable_bits(number)
         low[group], high[group] = min(low[group], number), max(high[group], number)
-    return low, high, nan
+    return low, high, has_nan
 
 
 @compiled
-def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
+def _ranges_of_sorted(numbers: Whole, offsets: Whole, are_floats: bool) -> tuple[Whole, Whole, bool]:
     """Return the results of `_value_ranges` for numbers that are sorted by group.
 
     The numbers of a group are ``numbers[offsets[group]:offsets[group + 1]]``.
     """
-    n, size = len(offsets) - 1, np.int64(0)
+    n, greatest_magnitude = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
         group_numbers = numbers[offsets[group] : offsets[group + 1]]
         lowest, highest = HIGHEST, LOWEST
-        if floats:
+        if are_floats:
             for i in range(len(group_numbers)):
-                size = max(size, group_numbers[i] & HIGHEST)
-                lowest, highest = min(lowest, _ordered(group_numbers[i])), max(highest, _ordered(group_numbers[i]))
+                greatest_magnitude = max(greatest_magnitude, group_numbers[i] & HIGHEST)
+                lowest = min(lowest, _sortable_bits(group_numbers[i]))
+                highest = max(highest, _sortable_bits(group_numbers[i]))
         else:
             for i in range(len(group_numbers)):
                 lowest, highest = min(lowest, group_numbers[i]), max(highest, group_numbers[i])
         low[group], high[group] = lowest, highest
-    return low, high, bool(size > _INFINITY)
+    return low, high, bool(greatest_magnitude > _INFINITY)
 
 
 @compiled
-def _ordered(bits: Int) -> Int:
+def _sortable_bits(bits: Int) -> Int:
     """Return an integer for the bits of a double. The integers have the order of the doubles, with -0.0 before 0.0.
 
     The function is its own inverse.
@@ -179,12 +183,12 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 
     ``ids`` has the group of each value. ``offsets`` has, for each group, the number of values in all earlier groups.
     """
-    ordered, place = np.empty_like(values), offsets.copy()
+    sorted_values, next_position = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
-        its: Int = np.uint64(ids[i])
-        ordered[np.uint64(place[its])] = values[i]
-        place[its] += 1
-    return ordered
+        group: Int = np.uint64(ids[i])
+        sorted_values[np.uint64(next_position[group])] = values[i]
+        next_position[group] += 1
+    return sorted_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,16 +241,16 @@ class Numbers:
     @cached_property
     def extremes(self) -> Extremes | None:
         """The minimum and maximum of each group, or None if any number is NaN."""
-        floats, groups = self.array.dtype == np.float64, self.groups
+        are_floats, groups = self.array.dtype == np.float64, self.groups
         if groups.prefers_group_loops:
-            low, high, nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
+            low, high, has_nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, are_floats)
         else:
-            low, high, nan = _value_ranges(self.bits, groups.ids, groups.n, floats)
-        if nan:
+            low, high, has_nan = _value_ranges(self.bits, groups.ids, groups.n, are_floats)
+        if has_nan:
             return None
-        if not floats:
+        if not are_floats:
             return Extremes(read_only(low), read_only(high), read_only(low > high))
-        # the same operation as in `_ordered`, which compiled code applies to one number at a time
+        # the same operation as in `_sortable_bits`, which compiled code applies to one number at a time
         minima, maxima = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))
         return Extremes(read_only(minima), read_only(maxima), read_only(low > high))
 
@@ -259,8 +263,8 @@ class Numbers:
         extremes = self.extremes
         if extremes is None or not len(self.array):
             return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
-        filled = ~extremes.empty
-        return float(extremes.low[filled].min()), float(extremes.high[filled].max())
+        has_rows = ~extremes.empty
+        return float(extremes.low[has_rows].min()), float(extremes.high[has_rows].max())
 
     @cached_property
     def exponents(self) -> tuple[Whole, Whole]:

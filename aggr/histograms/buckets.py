@@ -21,44 +21,44 @@ from aggr.groups.numbers import TOO_MANY_VALUES
 from aggr.histograms.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
-    MOST,
+    MAX_COUNT,
     Histograms,
-    capped,
+    are_possible_bounds,
+    capped_sum,
     check_histograms,
     column_of,
     is_sound,
-    within,
 )
 from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
 from aggr.histograms.loops import (
-    EMPTY,
-    FEW,
-    LINE,
+    LARGE_GROUP_CELLS,
+    MARK_BIT_MASK,
+    MARK_WORD_SHIFT,
+    MAX_CELLS_PER_KEY,
+    MAX_CELLS_PER_KEY_OF_LARGE,
+    MIN_CELLS,
     ONE,
-    PLACE,
-    SPARSE,
-    WORD_OF,
+    HistogramColumns,
     Rows,
     Whole,
-    Written,
-    counted,
+    allocate_lists,
+    count_keys,
     find_key_ranges,
-    room,
     write_cells,
     write_marked,
 )
-from aggr.histograms.pairs import add_two, lists_of
-from aggr.histograms.reading import LAST as _LAST
-from aggr.histograms.reading import Packed, next_number
+from aggr.histograms.pairs import add_two, allocate_pair_lists
+from aggr.histograms.reading import BYTE_MASK, PackedHistograms, next_number
 
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # `_summed` stores the sum of a key and _OFFSET in the lower 32 bits of a number
-_UNASKED = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
+# `_sum_by_key` stores the sum of a key and _OFFSET in the lower 32 bits of a number
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1
+_NO_RANKS = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
 # if a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that the other
 # cells need not be examined
-_MARKED = 2
+_MAX_CELLS_PER_BYTE = 2
 # if two histograms together have more than this number of keys per encoded byte, from the lowest to the highest key,
 # they are merged as lists of keys and not in an array of cells
-_APART = 4
+_MAX_KEYS_PER_BYTE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +98,27 @@ class Buckets(Field):
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
-            none = np.zeros(groups.n, np.int64)
+            zeros = np.zeros(groups.n, np.int64)
             no_offsets = np.zeros(groups.n + 1, np.int64)
-            return _column(none, none, none, data=np.zeros(0, np.uint8), offsets=no_offsets)
+            return _column(zeros, zeros, zeros, data=np.zeros(0, np.uint8), offsets=no_offsets)
         # always int32, so that loops are compiled only once
-        keys, until = keys.astype(np.int32, copy=False), groups.offsets
-        low, high = key_ranges or find_key_ranges(keys, until)
+        keys, offsets = keys.astype(np.int32, copy=False), groups.offsets
+        low, high = key_ranges or find_key_ranges(keys, offsets)
         low = np.maximum(low, high - (self.max_keys or FAR) + 1)
         self._check_range(low, high)
         spans = np.maximum(high - low + 1, 0)
-        rows = np.diff(until)
-        sparse = spans > np.maximum(np.minimum(EMPTY * rows, LINE), np.maximum(SPARSE * rows, FEW))
-        column = _column(*counted(keys, until, low, np.where(sparse, 0, spans)))
-        if not sparse.any():
+        rows = np.diff(offsets)
+        is_sparse = spans > np.maximum(
+            np.minimum(MAX_CELLS_PER_KEY * rows, LARGE_GROUP_CELLS),
+            np.maximum(MAX_CELLS_PER_KEY_OF_LARGE * rows, MIN_CELLS),
+        )
+        column = _column(*count_keys(keys, offsets, low, np.where(is_sparse, 0, spans)))
+        if not is_sparse.any():
             return column
-        ids = np.repeat(np.flatnonzero(sparse), rows[sparse])
-        apart = keys[np.repeat(sparse, rows)]
-        apart = apart if self.max_keys is None else np.maximum(apart, low[ids])
-        return _put(column, sparse, _listed(ids, apart, None, sparse))
+        ids = np.repeat(np.flatnonzero(is_sparse), rows[is_sparse])
+        sparse_keys = keys[np.repeat(is_sparse, rows)]
+        sparse_keys = sparse_keys if self.max_keys is None else np.maximum(sparse_keys, low[ids])
+        return _replace_rows(column, is_sparse, _histograms_of_keys(ids, sparse_keys, None, is_sparse))
 
     def _check_range(self, low: Whole, high: Whole) -> None:
         """Raise ``ValueError`` if a group has keys outside the declared range.
@@ -151,45 +154,47 @@ class Buckets(Field):
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
-        bounds = self.max_keys or FAR, FAR if self.wider else self.max_keys or FAR, self.lowest_key, self.highest_key
-        written, sparse, broken, overflown = _merged(
-            groups.rows_by_group, groups.offsets, low, high, totals, data, places, *bounds, checked, _UNASKED
+        limits = self.max_keys or FAR, FAR if self.wider else self.max_keys or FAR, self.lowest_key, self.highest_key
+        merged_columns, is_sparse, is_damaged, has_overflowed = _merge_groups(
+            groups.rows_by_group, groups.offsets, low, high, totals, data, places, *limits, checked, _NO_RANKS
         )
-        if broken:
+        if is_damaged:
             raise DamagedState(DAMAGED)
-        if overflown:
+        if has_overflowed:
             raise OverflowError(TOO_MANY_VALUES)
-        merged = _column(*written)
-        if not sparse.any():
+        merged = _column(*merged_columns)
+        if not is_sparse.any():
             return merged
-        rows = sparse[groups.ids]
+        rows = is_sparse[groups.ids]
         histograms = Histograms.from_arrow(column.filter(pa.array(rows)))
         ids = groups.ids[rows][histograms.rows()]
-        return _put(
-            merged, sparse, _listed(ids, np.maximum(histograms.keys, written[0][ids]), histograms.counts, sparse)
+        return _replace_rows(
+            merged,
+            is_sparse,
+            _histograms_of_keys(ids, np.maximum(histograms.keys, merged_columns[0][ids]), histograms.counts, is_sparse),
         )
 
     def subtract(self, column: pa.StructArray, other: pa.StructArray) -> pa.StructArray:
         minuend, subtrahend = Histograms.from_arrow(column), Histograms.from_arrow(other)
-        ids, keys, counts = _summed(
+        ids, keys, counts = _sum_by_key(
             np.concatenate([minuend.rows(), subtrahend.rows()]),
             np.concatenate([minuend.keys, subtrahend.keys]),
             np.concatenate([minuend.counts, -subtrahend.counts]),
         )
         refuse_where(counts < 0, ROWS_NOT_IN_STATE, ids)
-        left = counts > 0
-        return Histograms(np.bincount(ids[left], minlength=len(column)), keys[left], counts[left]).to_arrow()
+        is_left = counts > 0
+        return Histograms(np.bincount(ids[is_left], minlength=len(column)), keys[is_left], counts[is_left]).to_arrow()
 
     def row_counts(self, column: pa.StructArray) -> Whole:
         counts: Whole = column.field("total").to_numpy()
         return counts
 
-    def packed(self, states: pa.StructArray, name: str) -> Packed:
+    def packed(self, states: pa.StructArray, name: str) -> PackedHistograms:
         """Return the histograms in the field ``name`` of states. The histograms are checked when keys are read."""
         bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
-        return Packed.from_arrow(states.field(name), *bounds, name=name)
+        return PackedHistograms.from_arrow(states.field(name), *bounds, name=name)
 
-    def check_first(self, column: pa.StructArray) -> None:
+    def check_before_merge(self, column: pa.StructArray) -> None:
         field_of_type(column, HISTOGRAM_TYPE)
 
     def check(self, column: pa.StructArray) -> None:
@@ -200,18 +205,18 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
     return column_of(low, high, totals, to_arrow(data, offsets))
 
 
-def _listed(
-    ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
+def _histograms_of_keys(
+    ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, is_selected: NDArray[np.bool_]
 ) -> pa.StructArray:
-    """Return the histograms of the groups that the mask ``chosen`` selects.
+    """Return the histograms of the groups that the mask ``is_selected`` selects.
 
     ``ids`` contains the group of each key. The keys may be in any order. Without ``counts``, each key counts once.
     """
-    ids, keys, counts = _summed(ids, keys, counts)
-    return Histograms(np.bincount(ids, minlength=len(chosen))[chosen], keys, counts).to_arrow()
+    ids, keys, counts = _sum_by_key(ids, keys, counts)
+    return Histograms(np.bincount(ids, minlength=len(is_selected))[is_selected], keys, counts).to_arrow()
 
 
-def _summed(
+def _sum_by_key(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
 ) -> tuple[NDArray[np.intp], Whole, Whole]:
     """Sum counts by group and key. Return three arrays: group, key and sum, sorted by group and then by key.
@@ -219,28 +224,32 @@ def _summed(
     ``ids``, ``keys`` and ``counts`` have one entry per row. Without ``counts``, each key counts once. A group and a key
     are combined into one integer, because numpy sorts an array of integers faster than pairs.
     """
-    both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
+    combined = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
     if counts is None:
-        both.sort()
+        combined.sort()
     else:
-        order = np.argsort(both)
-        both, counts = both[order], counts[order]
-    first = np.flatnonzero(np.append(len(both) > 0, both[1:] != both[:-1]))
-    summed = np.diff(first, append=len(both)) if counts is None else np.add.reduceat(counts, first)
-    return both[first] >> 32, (both[first] & _KEY) - _OFFSET, summed
+        order = np.argsort(combined)
+        combined, counts = combined[order], counts[order]
+    first_rows = np.flatnonzero(np.append(len(combined) > 0, combined[1:] != combined[:-1]))
+    sums = np.diff(first_rows, append=len(combined)) if counts is None else np.add.reduceat(counts, first_rows)
+    return combined[first_rows] >> 32, (combined[first_rows] & _KEY) - _OFFSET, sums
 
 
-def _put(column: pa.StructArray, chosen: NDArray[np.bool_], replacements: pa.StructArray) -> pa.StructArray:
-    """Return a column in which ``replacements``, in their order, replace the rows that the mask ``chosen`` selects."""
+def _replace_rows(
+    column: pa.StructArray, is_replaced: NDArray[np.bool_], replacements: pa.StructArray
+) -> pa.StructArray:
+    """Return a column in which ``replacements``, in their order, replace the rows that the mask ``is_replaced``
+    selects.
+    """
     rows = np.arange(len(column))
-    rows[chosen] = len(column) + np.arange(len(replacements))
+    rows[is_replaced] = len(column) + np.arange(len(replacements))
     return pa.concat_arrays([column, replacements]).take(pa.array(rows))
 
 
 @compiled
-def _merged(
+def _merge_groups(
     rows: Rows,
-    until: Whole,
+    offsets_of_groups: Whole,
     low: NDArray[np.int32],
     high: NDArray[np.int32],
     total: Whole,
@@ -251,10 +260,11 @@ def _merged(
     lowest: int,
     highest: int,
     checked: bool,
-    unasked: Whole,
-) -> tuple[Written, NDArray[np.bool_], bool, bool]:
-    """Merge the histograms of each group. Group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
+    no_ranks: Whole,
+) -> tuple[HistogramColumns, NDArray[np.bool_], bool, bool]:
+    """Merge the histograms of each group.
 
+    The rows of group ``g`` are ``rows[offsets_of_groups[g]:offsets_of_groups[g + 1]]``.
     The histogram of a row has the keys from ``low`` to ``high``, ``total`` values and the encoded counts
     ``counts[places[row]:places[row + 1]]``. It is damaged if it has keys below ``lowest`` or above ``highest``, or more
     than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
@@ -264,113 +274,143 @@ def _merged(
     lowest and a highest key. This lowest key takes ``max_keys`` into account: the caller must count all lower keys of
     the group at this key.
     """
-    n, broken, overflown = len(until) - 1, False, False
-    sparse = np.zeros(n, np.bool_)
+    n, is_damaged, has_overflowed = len(offsets_of_groups) - 1, False, False
+    is_sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # The number of bytes that the merged histograms can take: a merged count takes no more bytes than the counts that
-    # are added, and a gap takes no more bytes than the gaps that it replaces. In addition, a gap can be necessary
-    # before the first count of each histogram; 6 bytes suffice for it.
+    # The array has room for all merged histograms: a merged count takes no more bytes than the counts that are added,
+    # and a gap no more bytes than the gaps that it replaces. In addition, a gap of at most 6 bytes can be necessary
+    # before the first count of each histogram.
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
-    few = np.int64(FEW)  # an int64 variable, because loops would be compiled again for a literal
-    line, lists, no_keys = room(few), lists_of(few), np.zeros((0, 0), np.int64)
+    cells, marks = np.zeros(MIN_CELLS, np.int64), np.zeros(MIN_CELLS // 64 + 1, np.uint64)
+    min_cells = np.int64(MIN_CELLS)  # an int64 variable, because loops would be compiled again for a literal
+    key_lists, lists, no_keys = allocate_lists(min_cells), allocate_pair_lists(min_cells), np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
         # for the group: the number of rows with a nonempty histogram, and the first and the last such row
-        several, first, last = 0, np.int64(-1), np.int64(-1)
-        for i in range(until[group], until[group + 1]):
+        nonempty_count, first, last = 0, np.int64(-1), np.int64(-1)
+        for i in range(offsets_of_groups[group], offsets_of_groups[group + 1]):
             row = np.int64(rows[i])
-            bytes_of = places[row + 1] - places[row]
-            broken |= not within(
-                low[row], high[row], total[row], size=bytes_of, max_keys=widest, lowest_key=lowest, highest_key=highest
+            byte_count = places[row + 1] - places[row]
+            is_damaged |= not are_possible_bounds(
+                low[row],
+                high[row],
+                total[row],
+                size=byte_count,
+                max_keys=widest,
+                lowest_key=lowest,
+                highest_key=highest,
             )
             if total[row]:
-                several, first, last = several + 1, row if several == 0 else first, row
+                nonempty_count, first, last = nonempty_count + 1, row if nonempty_count == 0 else first, row
                 lowest_key, highest_key = min(lowest_key, np.int64(low[row])), max(highest_key, np.int64(high[row]))
                 size += places[row + 1] - places[row]
-                totals[group] = capped(totals[group], total[row])
-        folded = max(lowest_key, highest_key - max_keys + 1)
-        span = highest_key - folded + 1
-        overflown |= several != 1 and totals[group] == MOST
-        if broken:
+                totals[group] = capped_sum(totals[group], total[row])
+        first_key = max(lowest_key, highest_key - max_keys + 1)
+        span = highest_key - first_key + 1
+        has_overflowed |= nonempty_count != 1 and totals[group] == MAX_COUNT
+        if is_damaged:
             break
-        if several == 1 and folded == lowest_key:  # a single histogram is copied
+        if nonempty_count == 1 and first_key == lowest_key:  # a single histogram is copied
             begin, end = places[first], places[first + 1]
             if checked:
-                broken |= not is_sound(
-                    low[first], high[first], total[first], counts, begin, end, unasked, first, no_keys
+                is_damaged |= not is_sound(
+                    low[first],
+                    high[first],
+                    total[first],
+                    counts,
+                    at=begin,
+                    end=end,
+                    ranks=no_ranks,
+                    row=first,
+                    keys=no_keys,
                 )
-            to, source = np.uint64(at), np.uint64(begin)
+            target, source = np.uint64(at), np.uint64(begin)
             for byte in range(end - begin):  # with unsigned indices, the loop takes a tenth of the time
-                data[to + np.uint64(byte)] = counts[source + np.uint64(byte)]
+                data[target + np.uint64(byte)] = counts[source + np.uint64(byte)]
             at += end - begin
-        elif several == 2 and folded == lowest_key and span > _APART * size:
+        elif nonempty_count == 2 and first_key == lowest_key and span > _MAX_KEYS_PER_BYTE * size:
             if size >= len(lists[0]):
-                lists = lists_of(2 * size)
+                lists = allocate_pair_lists(2 * size)
             at = add_two(
                 low, high, total, counts, places=places, first=first, second=last, lists=lists, data=data, at=at
             )
             if at < 0:
-                broken = True
+                is_damaged = True
                 break
-        elif size and span > max(min(EMPTY * size, LINE), max(SPARSE * size, FEW)):
-            sparse[group] = True
+        elif size and span > max(
+            min(MAX_CELLS_PER_KEY * size, LARGE_GROUP_CELLS), max(MAX_CELLS_PER_KEY_OF_LARGE * size, MIN_CELLS)
+        ):
+            is_sparse[group] = True
         elif size:
             if span > len(cells):
                 cells, marks = np.zeros(2 * span, np.int64), np.zeros(2 * span // 64 + 1, np.uint64)
-                line = room(2 * span)
-            apart = span > _MARKED * size
-            for i in range(until[group], until[group + 1]):
+                key_lists = allocate_lists(2 * span)
+            uses_marks = span > _MAX_CELLS_PER_BYTE * size
+            for i in range(offsets_of_groups[group], offsets_of_groups[group + 1]):
                 row = np.int64(rows[i])
                 if total[row]:
-                    here, end = places[row], places[row + 1]
+                    begin, end = places[row], places[row + 1]
                     if checked and not is_sound(
-                        low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
+                        low[row],
+                        high[row],
+                        total[row],
+                        counts,
+                        at=begin,
+                        end=end,
+                        ranks=no_ranks,
+                        row=row,
+                        keys=no_keys,
                     ):
-                        broken = True
+                        is_damaged = True
                         break  # a damaged histogram is not added, because its keys may lie outside the array of cells
-                    cell = np.int64(low[row]) - folded
-                    _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
-            at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
+                    cell = np.int64(low[row]) - first_key
+                    _add_to_cells(cells, marks, uses_marks, cell, counts=counts, at=begin, end=end)
+            if uses_marks:
+                at = write_marked(cells, marks, span, data=data, at=at)
+            else:
+                at = write_cells(cells[:span], key_lists, data, at)
         if size:
-            lows[group], highs[group] = folded, highest_key
+            lows[group], highs[group] = first_key, highest_key
         offsets[group + 1] = at
-    # The bytes are copied, to free unused memory, only if at least a quarter of it is unused. The copy takes as long as
-    # the merge.
+    # The copy frees unused memory. It takes as long as the merge, and is therefore made only if at least a quarter of
+    # the memory is unused.
     written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()
-    return (lows, highs, totals, written, offsets), sparse, broken, overflown
+    return (lows, highs, totals, written, offsets), is_sparse, is_damaged, has_overflowed
 
 
 @compiled
-def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
-    """Add the histogram in ``counts[at:end]``, which must be undamaged, to the cells ``line``.
+def _add_to_cells(
+    cells: Whole, marks: NDArray[np.uint64], uses_marks: bool, cell: Int, counts: Bytes, at: Int, end: Int
+) -> None:
+    """Add the histogram in ``counts[at:end]``, which must be undamaged, to the cells ``cells``.
 
     ``cell`` is the index of the cell of the histogram's lowest key. If this index is negative, the counts of all keys
-    with negative indices are added to cell 0. With ``apart``, a bit in ``marks`` is set for each cell that is used.
+    with negative indices are added to cell 0. With ``uses_marks``, a bit in ``marks`` is set for each cell that is
+    used.
     """
-    use: Int
+    used_cell: Int
     while at < end:
         word = word_at(counts, at) if at + WORD <= end else LONGER
         if not word & LONGER:
             for i in range(WORD):
-                byte: Int = np.int64((word >> np.uint64(8 * i)) & _LAST)
+                byte: Int = np.int64((word >> np.uint64(8 * i)) & BYTE_MASK)
                 gap = -(byte & 1)
-                use = np.uint64(max(cell, 0))
+                used_cell = np.uint64(max(cell, 0))
                 count = (byte >> 1) & ~gap
-                line[use] += count
-                if apart:
-                    marks[use >> WORD_OF] |= np.uint64(count != 0) << (use & PLACE)
+                cells[used_cell] += count
+                if uses_marks:
+                    marks[used_cell >> MARK_WORD_SHIFT] |= np.uint64(count != 0) << (used_cell & MARK_BIT_MASK)
                 cell += 1 + ((byte >> 1) & gap)
             at += WORD
             continue
         for _ in range(WORD):
             if at < end:
                 number, at = next_number(counts, at, end)
-                use = np.uint64(max(cell, 0))
-                line[use] += max(number, 0)
-                if apart and number > 0:
-                    marks[use >> WORD_OF] |= ONE << (use & PLACE)
+                used_cell = np.uint64(max(cell, 0))
+                cells[used_cell] += max(number, 0)
+                if uses_marks and number > 0:
+                    marks[used_cell >> MARK_WORD_SHIFT] |= ONE << (used_cell & MARK_BIT_MASK)
                 cell += advance(number)

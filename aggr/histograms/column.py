@@ -33,10 +33,10 @@ HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total",
 
 DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose counts do not add up to its total"
 
-MOST = np.int64(np.iinfo(np.int64).max)
-_MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # the next rank to find if none is left; it is larger than every rank
-LAST_BYTE = np.uint64(56)
+MAX_COUNT = np.int64(np.iinfo(np.int64).max)
+_MAX_COUNT = np.uint64(MAX_COUNT)
+NO_RANK = np.uint64(2**64 - 1)  # the next rank to find if none is left; it is larger than every rank
+LAST_BYTE_SHIFT = np.uint64(56)
 
 
 class Histograms(NamedTuple):
@@ -106,11 +106,11 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
     histograms = Histograms.from_arrow(column)
     rows = histograms.rows()
     keys = histograms.keys >> shifts[rows]
-    first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
-    counts = np.add.reduceat(histograms.counts, first) if len(first) else histograms.counts
+    first_buckets = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
+    counts = np.add.reduceat(histograms.counts, first_buckets) if len(first_buckets) else histograms.counts
     if (counts < 0).any():
         raise OverflowError(TOO_MANY_VALUES)
-    return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
+    return Histograms(np.bincount(rows[first_buckets], minlength=len(column)), keys[first_buckets], counts).to_arrow()
 
 
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -119,9 +119,9 @@ def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDAr
     ``values`` contains the values of all rows, one row after the other. ``lengths`` contains the number of values of
     each row.
     """
-    holds, row_ends = lengths > 0, np.cumsum(lengths)
+    is_nonempty, row_ends = lengths > 0, np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
-    first[holds], last[holds] = values[(row_ends - lengths)[holds]], values[row_ends[holds] - 1]
+    first[is_nonempty], last[is_nonempty] = values[(row_ends - lengths)[is_nonempty]], values[row_ends[is_nonempty] - 1]
     return first, last
 
 
@@ -142,8 +142,10 @@ def check_histograms(
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
     data, places = of_arrow(column.field("counts"))
-    none = np.zeros((0, len(low)), np.int64)
-    if not find_keys(low, high, totals, data, places, none, max_keys, lowest_key, highest_key)[1]:
+    no_ranks = np.zeros((0, len(low)), np.int64)
+    limits = max_keys, lowest_key, highest_key
+    _, is_undamaged = find_keys(low, high, totals, data, places, no_ranks, *limits)
+    if not is_undamaged:
         raise DamagedState(DAMAGED)
     return column
 
@@ -171,7 +173,7 @@ def find_keys(
     keys = np.zeros((rank_count, n), np.int64)
     for row in range(n):
         at, end, total = places[row], places[row + 1], totals[row]
-        if not within(
+        if not are_possible_bounds(
             low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
         ):
             return keys, False
@@ -181,7 +183,9 @@ def find_keys(
 
 
 @compiled
-def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
+def are_possible_bounds(
+    low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int
+) -> bool:
     """Return whether the lowest key, the highest key and the total of a histogram are possible.
 
     ``size`` is the number of bytes of its encoded counts. In an empty histogram, ``low``, ``high``, ``total`` and
@@ -199,24 +203,24 @@ def is_sound(
 ) -> bool:
     """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
-    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time, unless a
-    number among them has several bytes, or they count the value at the next rank to find.
+    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time if each
+    of them is a complete number, and if the next rank in ``ranks`` is not among the values that they count.
     """
-    key, seen, rank_index, words_from = np.int64(low), np.uint64(0), 0, at
-    # ``before`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because a
-    # gap is also invalid at the start.
-    wrong, before = np.uint64(0), np.uint64(1)
-    rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
+    key, value_count, rank_index, words_from = np.int64(low), np.uint64(0), 0, at
+    # ``was_gap`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because
+    # a gap is also invalid at the start.
+    is_wrong, was_gap = np.uint64(0), np.uint64(1)
+    rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NO_RANK
     while at < end:
         if at >= words_from and at + WORD <= end:
             word = word_at(data, at)
             if not word & LONGER:
                 counts, key_count = sums_of(word)
-                if seen + counts <= rank:
-                    gaps, invalid = gaps_of(word, before)
-                    wrong |= invalid
-                    before = gaps >> LAST_BYTE
-                    seen += counts
+                if value_count + counts <= rank:
+                    gaps, invalid = gaps_of(word, was_gap)
+                    is_wrong |= invalid
+                    was_gap = gaps >> LAST_BYTE_SHIFT
+                    value_count += counts
                     key += np.int64(key_count)
                     at += WORD
                     continue
@@ -225,26 +229,26 @@ def is_sound(
         if number < 128:  # most numbers have one byte
             number = (number >> 1) ^ -(number & 1)
             at += 1
-            seen += np.uint64(max(number, 0))
+            value_count += np.uint64(max(number, 0))
         else:
             number, at = get_number(data, at, end)
-            if not long_enough(number, data[max(at, 1) - 1], at):
+            if not is_valid_long_number(number, data[max(at, 1) - 1], at):
                 return False
-            seen = saturated(seen, max(number, 0))
-        while seen > rank:
+            value_count = saturated_sum(value_count, max(number, 0))
+        while value_count > rank:
             keys[rank_index, row] = key
             rank_index += 1
-            rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < len(ranks) else NEVER
+            rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < len(ranks) else NO_RANK
         gap = np.uint64(number <= 0)
-        wrong |= (gap & before) | np.uint64(number == -1)
-        before = gap
+        is_wrong |= (gap & was_gap) | np.uint64(number == -1)
+        was_gap = gap
         key += advance(number)
-    sound = not (wrong or before) and key == np.int64(high) + 1
-    return sound and saturated(seen, np.int64(0)) == np.uint64(total)
+    sound = not (is_wrong or was_gap) and key == np.int64(high) + 1
+    return sound and saturated_sum(value_count, np.int64(0)) == np.uint64(total)
 
 
 @compiled
-def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
+def is_valid_long_number(number: Int, last_byte: Int, after: Int) -> bool:
     """Return whether a number of several bytes is valid.
 
     The number must be complete. Its last byte must not be 0, because the number would then have a shorter encoding. A
@@ -254,15 +258,15 @@ def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
 
 
 @compiled
-def saturated(seen: Int, count: Int) -> Int:
-    """Return ``seen + count`` as uint64, or the largest int64 if the sum is greater."""
-    return min(seen + np.uint64(count), _MOST)
+def saturated_sum(value_count: Int, count: Int) -> Int:
+    """Return ``value_count + count`` as uint64, or the largest int64 if the sum is greater."""
+    return min(value_count + np.uint64(count), _MAX_COUNT)
 
 
 @compiled
-def capped(total: Int, count: Int) -> Int:
+def capped_sum(total: Int, count: Int) -> Int:
     """Return ``total + count`` as int64, or the largest int64 if the sum is greater."""
-    return total + count if total <= MOST - count else MOST
+    return total + count if total <= MAX_COUNT - count else MAX_COUNT
 
 
 @compiled
@@ -277,6 +281,6 @@ def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, 
         if sizes[row]:
             low[row], high[row] = keys[at], keys[at + sizes[row] - 1]
         for _ in range(sizes[row]):
-            totals[row] = capped(totals[row], counts[at])
+            totals[row] = capped_sum(totals[row], counts[at])
             at += 1
     return low, high, totals

@@ -26,30 +26,35 @@ LONGEST = 9  # the maximum number of bytes of a number: eight bytes with 7 bits 
 FAR = 1 << 40
 
 
-_SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
+_SHIFT, _SEVEN_BITS, _CONTINUES, _LAST_SHIFT = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# Constants for words of eight bytes. Most are masks that select the same bits in each byte. To add the four 16-bit
-# numbers of a word, the word is multiplied by ``_PAIR_SUM``: their sum is the upper 16 bits of the product.
+# Constants for words of eight bytes. `LONGER`, ``_LOW…`` and ``_LOWER…`` are masks that select the same bits in each
+# byte, and ``_PAIRS`` selects every second byte. To add the four 16-bit numbers of a word, the word is multiplied by
+# ``_PAIR_SUM``: their sum is the upper 16 bits of the product.
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
-_EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
+_LOWEST_BITS, _LOWER_SEVEN_BITS, _LOWER_SIX_BITS = (
+    np.uint64(0x0101010101010101),
+    np.uint64(0x7F7F7F7F7F7F7F7F),
+    np.uint64(0x3F3F3F3F3F3F3F3F),
+)
 _PAIRS, _PAIR_SUM = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
-_ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.uint64(48)
+_ONE, _BYTE_SHIFT, _ALL_BITS, _LAST_PAIR_SHIFT = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.uint64(48)
 
 
-def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Return the encoded counts of each histogram, from the key ``first[row]`` on.
+def write(first_keys: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
+    """Return the encoded counts of each histogram, from the key ``first_keys[row]`` on.
 
     The other arguments are the fields of `aggr.histograms.column.Histograms`. Counts must be above 0, and
-    ``first[row]`` at most the lowest key of the histogram.
+    ``first_keys[row]`` at most the lowest key of the histogram.
 
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
     """
-    return to_arrow(*_write(first, sizes, keys, counts))
+    return to_arrow(*_write(first_keys, sizes, keys, counts))
 
 
-def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
+def read(first_keys: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
     """Decode the output of `write`.
 
     Return three results: a tuple of the sizes, keys and counts of the histograms, as they were passed to `write`; for
@@ -59,8 +64,8 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
     >>> keys, counts, ends, broken
     (array([ 7,  8,  9, 40]), array([5, 1, 2, 3]), array([41,  0]), array([False,  True]))
     """
-    sizes, keys, counts, key_ends, broken = _read(first, *of_arrow(rows))
-    return (sizes, keys, counts), key_ends, broken
+    sizes, keys, counts, key_ends, is_damaged = _read(first_keys, *of_arrow(rows))
+    return (sizes, keys, counts), key_ends, is_damaged
 
 
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
@@ -93,8 +98,8 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
     word = np.uint64((number << 1) ^ (number >> 63))
     last = at + LONGEST - 1
     while word > _SEVEN_BITS and at < last:
-        data[at] = (word & _SEVEN_BITS) | _MORE
-        word >>= _SEVEN
+        data[at] = (word & _SEVEN_BITS) | _CONTINUES
+        word >>= _SHIFT
         at += 1
     data[at] = word
     return at + 1
@@ -108,15 +113,15 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     offset after it. If the number is incomplete, this offset is -1.
     """
     word, shift = np.uint64(0), np.uint64(0)
-    more: Any = True
-    while more and at < end:
+    is_incomplete: Any = True
+    while is_incomplete and at < end:
         byte = np.uint64(data[at])
-        more = byte >= _MORE and shift < _LAST
-        word |= ((byte & _SEVEN_BITS) if more else byte) << shift
-        shift += _SEVEN
+        is_incomplete = byte >= _CONTINUES and shift < _LAST_SHIFT
+        word |= ((byte & _SEVEN_BITS) if is_incomplete else byte) << shift
+        shift += _SHIFT
         at += 1
     number = np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1))
-    return number, -1 if more else at
+    return number, -1 if is_incomplete else at
 
 
 @compiled
@@ -139,15 +144,17 @@ def word_at(data: Bytes, at: Int) -> Any:
 
 
 @compiled
-def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
+def gaps_of(word: Any, was_gap: Any) -> tuple[Any, Any]:
     """Return two masks of the bytes of a word: the gaps, and the invalid numbers, with one bit per byte.
 
     Each byte must be a complete number. A gap after a gap is invalid, and so is a gap of one key that is written as -1
-    instead of 0. ``before`` is 1 if the number before the word is a gap, otherwise 0.
+    instead of 0. ``was_gap`` is 1 if the number before the word is a gap, otherwise 0.
     """
-    empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
-    gaps = (word & _EACH) | empty
-    return gaps, (gaps & ((gaps << _BYTE) | before)) | ((((word ^ _EACH) + _BELOW) & LONGER) ^ LONGER)
+    zeros = (((word + _LOWER_SEVEN_BITS) & LONGER) ^ LONGER) >> _SHIFT
+    gaps = (word & _LOWEST_BITS) | zeros
+    return gaps, (gaps & ((gaps << _BYTE_SHIFT) | was_gap)) | (
+        (((word ^ _LOWEST_BITS) + _LOWER_SEVEN_BITS) & LONGER) ^ LONGER
+    )
 
 
 @compiled
@@ -156,15 +163,17 @@ def sums_of(word: Any) -> tuple[Any, Any]:
 
     Each byte must be a complete number.
     """
-    halves = (word >> _ONE) & _HALVES
-    away = halves & ((word & _EACH) * _ALL)
-    counts = halves ^ away
-    keys = (((away & _PAIRS) + ((away >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR
-    return (((counts & _PAIRS) + ((counts >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR, keys + _BYTE
+    magnitudes = (word >> _ONE) & _LOWER_SIX_BITS
+    gap_magnitudes = magnitudes & ((word & _LOWEST_BITS) * _ALL_BITS)
+    counts = magnitudes ^ gap_magnitudes
+    keys = (((gap_magnitudes & _PAIRS) + ((gap_magnitudes >> _BYTE_SHIFT) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR_SHIFT
+    return (
+        ((counts & _PAIRS) + ((counts >> _BYTE_SHIFT) & _PAIRS)) * _PAIR_SUM
+    ) >> _LAST_PAIR_SHIFT, keys + _BYTE_SHIFT
 
 
 @compiled
-def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
+def _write(first_keys: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
     """Encode histograms. Return all bytes, and the offset of each histogram in them, shape (n + 1,).
 
     The parameters are those of `write`.
@@ -174,11 +183,11 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
     at: Int = np.int64(0)
     entry = 0
     for row in range(len(sizes)):
-        key = first[row]
+        key = first_keys[row]
         for _ in range(sizes[row]):
-            missing = keys[entry] - key
-            if missing:
-                at = put_number(data, at, -missing if missing > 1 else np.int64(0))
+            gap = keys[entry] - key
+            if gap:
+                at = put_number(data, at, -gap if gap > 1 else np.int64(0))
             at = put_number(data, at, counts[entry])
             key = keys[entry] + 1
             entry += 1
@@ -187,23 +196,23 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 
 @compiled
-def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
+def _read(first_keys: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
     """Decode the rows. Return sizes, keys, counts, the key after the last key of each row, and a mask of damaged rows.
 
     The numbers of a row are ``data[places[row]:places[row + 1]]``, and the first of them stands for the key
-    ``first[row]``. A row with an incomplete number is damaged, and ends before that number.
+    ``first_keys[row]``. A row with an incomplete number is damaged, and ends before that number.
     """
-    n = len(first)
+    n = len(first_keys)
     max_entries = places[n] - places[0]  # the number of bytes, because each count takes at least one
     sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)
-    key_ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    key_ends, is_damaged = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     entry = 0
     for row in range(n):
-        key, at, end, before = first[row], places[row], places[row + 1], entry
+        key, at, end, first_entry = first_keys[row], places[row], places[row + 1], entry
         while 0 <= at < end:
             number, at = get_number(data, at, end)
             if at < 0:
-                broken[row] = True
+                is_damaged[row] = True
                 continue
             if number > 0:
                 keys[entry] = key
@@ -211,5 +220,5 @@ def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole
                 entry += 1
             key = min(key + advance(max(number, -FAR)), FAR)
         key_ends[row] = key
-        sizes[row] = entry - before
-    return sizes, keys[:entry].copy(), counts[:entry].copy(), key_ends, broken
+        sizes[row] = entry - first_entry
+    return sizes, keys[:entry].copy(), counts[:entry].copy(), key_ends, is_damaged

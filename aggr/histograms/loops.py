@@ -14,72 +14,73 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# The maximum number of cells of a group, per key if keys are counted, or per encoded byte if histograms are merged. It
-# is `EMPTY` if the group has at most `LINE` cells in total, and otherwise `SPARSE`. If a group would need more cells,
-# its keys are sorted instead. In measurements, sorting took 60 ns per key, and an empty cell only 0.01 ns, because used
-# cells are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
-SPARSE = 32
-EMPTY, LINE = 1 << 10, 1 << 20
+# A group of n keys (or of histograms with n encoded bytes, if histograms are merged) may have `MAX_CELLS_PER_KEY` · n
+# cells, but not more than `LARGE_GROUP_CELLS`. In any case it may have `MAX_CELLS_PER_KEY_OF_LARGE` · n cells. If it
+# would need more cells, its keys are sorted instead. In measurements, sorting took 60 ns per key, and an empty cell
+# only 0.01 ns, because used cells are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
+MAX_CELLS_PER_KEY_OF_LARGE = 32
+MAX_CELLS_PER_KEY, LARGE_GROUP_CELLS = 1 << 10, 1 << 20
 _BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
-# The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
-ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
+# The mark of ``cell`` is the bit ``ONE << (cell & MARK_BIT_MASK)`` of the word ``marks[cell >> MARK_WORD_SHIFT]``.
+ONE, MARK_WORD_SHIFT, MARK_BIT_MASK = np.uint64(1), np.uint64(6), np.uint64(63)
 # If a group has more than this number of cells per key, each used cell is marked by a bit, so that empty cells need not
 # be examined.
-DENSE = 3
-# A group may always have this number of cells. With 8 bytes per cell, they take 32 KiB, the usual size of a processor's
+MAX_UNMARKED_CELLS_PER_KEY = 3
+# Every group may have this number of cells. With 8 bytes per cell, they take 32 KiB, the usual size of a processor's
 # first-level cache.
-FEW = 1 << 12
+MIN_CELLS = 1 << 12
 
 Rows = NDArray[np.int32]
-Line = tuple[Whole, Whole]  # arrays for the keys of a group and their counts
+KeyLists = tuple[Whole, Whole]  # arrays for the keys of a group and their counts
 # lowest keys, highest keys, totals, encoded counts and their offsets
-Written = tuple[Whole, Whole, Whole, Bytes, Whole]
+HistogramColumns = tuple[Whole, Whole, Whole, Bytes, Whole]
 
 
 @compiled
-def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
+def find_key_ranges(keys: NDArray[np.integer], offsets: Whole) -> tuple[Whole, Whole]:
     """Return the lowest and the highest key of each group, each of shape (groups,).
 
-    The keys of group ``g`` are ``keys[until[g]:until[g + 1]]``. For a group without keys, the results are `FAR` and
+    The keys of group ``g`` are ``keys[offsets[g]:offsets[g + 1]]``. For a group without keys, the results are `FAR` and
     ``-FAR``.
     """
-    n = len(until) - 1
+    n = len(offsets) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
     for group in range(n):
-        for key in keys[until[group] : until[group + 1]]:
+        for key in keys[offsets[group] : offsets[group + 1]]:
             low[group], high[group] = min(low[group], key), max(high[group], key)
     return low, high
 
 
 @compiled
-def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -> Written:
-    """Return the histogram of each group ``g``, whose keys are ``keys[until[g]:until[g + 1]]``.
+def count_keys(keys: NDArray[np.integer], offsets_of_groups: Whole, low: Whole, spans: Whole) -> HistogramColumns:
+    """Return the histogram of each group ``g``, whose keys are ``keys[offsets_of_groups[g]:offsets_of_groups[g + 1]]``.
 
     The histogram has ``spans[g]`` adjacent keys, from ``low[g]`` on. Lower keys are counted at ``low[g]``. If
     ``spans[g]`` is 0, the group is left out, and its histogram is empty.
     """
     cell: Int
-    n, widest = len(until) - 1, np.int64(FEW)
+    n, widest = len(offsets_of_groups) - 1, np.int64(MIN_CELLS)
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # An encoded count of n takes at most n bytes, and the gap before each count takes at most five bytes.
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
+    cells, marks, key_lists = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), allocate_lists(widest)
     at: Int = np.int64(0)
     for group in range(n):
-        group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
+        span, lowest = spans[group], low[group]
+        group_keys = keys[offsets_of_groups[group] : offsets_of_groups[group + 1]]
         if span:
             # Keys are clipped, so that a key outside the range of the group cannot write outside the cells.
-            if span <= DENSE * len(group_keys):
+            if span <= MAX_UNMARKED_CELLS_PER_KEY * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1
-                at = write_cells(cells[:span], line, data, at)
+                at = write_cells(cells[:span], key_lists, data, at)
             else:
                 for i in range(len(group_keys)):
                     cell = np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))
                     cells[cell] += 1
-                    marks[cell >> WORD_OF] |= ONE << (cell & PLACE)
+                    marks[cell >> MARK_WORD_SHIFT] |= ONE << (cell & MARK_BIT_MASK)
                 at = write_marked(cells, marks, span, data, at)
             lows[group], highs[group], totals[group] = lowest, lowest + span - 1, len(group_keys)
         offsets[group + 1] = at
@@ -87,25 +88,25 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
 
 
 @compiled
-def room(cells: Int) -> Line:
+def allocate_lists(cells: Int) -> KeyLists:
     """Allocate two arrays, for the keys and the counts of up to ``cells`` cells and one unused entry."""
     return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
 
 
 @compiled
-def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
+def write_cells(cells: NDArray[np.integer], key_lists: KeyLists, data: Bytes, at: Int) -> Int:
     """Encode the counts in ``cells`` at the byte offset ``at`` of ``data``, and set the cells to 0.
 
-    The first and the last cell must not be 0. ``line`` is memory for the keys and counts. Return the offset after the
-    encoded counts.
+    The first and the last cell must not be 0. ``key_lists`` is memory for the keys and counts. Return the offset after
+    the encoded counts.
     """
-    keys, counts = line
+    keys, counts = key_lists
     size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
     for start in range(0, blocks_end, _BLOCK):
-        used = cells[start]
+        has_count = cells[start]
         for cell in range(start + 1, start + _BLOCK):
-            used |= cells[cell]
-        if used:  # if keys are far apart, most blocks have only zeros
+            has_count |= cells[cell]
+        if has_count:  # if keys are far apart, most blocks have only zeros
             for cell in range(start, start + _BLOCK):
                 size = _list_cell(cells, cell, keys, counts, size)
     for cell in range(blocks_end, len(cells)):
@@ -123,22 +124,22 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
     cell: Int
     last = np.int64(-1)
     for word in range((span - 1) // 64 + 1):
-        left: Int = marks[np.uint64(word)]
+        remaining_marks: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
-        while left:
+        while remaining_marks:
             # ``bit`` contains only the lowest mark of the word. It is converted to a double, because the exponent of
             # this double is the position of the mark.
-            bit = left & (~left + ONE)
-            left &= left - ONE
+            bit = remaining_marks & (~remaining_marks + ONE)
+            remaining_marks &= remaining_marks - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
-            count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1
+            count, skipped = np.int64(cells[np.uint64(cell)]), cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
-            gap = (2 * missing - 1) * (missing > 1)  # encoded like -missing in `put_number`, but without a slower call
-            while gap > 127:
+            gap = (2 * skipped - 1) * (skipped > 1)
+            while gap > 127:  # the bytes of `put_number` for -skipped; a call would be slower
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap, at = gap >> 7, at + 1
             data[np.uint64(at)] = gap
-            at += missing != 0
+            at += skipped != 0
             if count < 64:
                 data[np.uint64(at)] = 2 * count
                 at += 1
@@ -165,28 +166,28 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
 
     The keys must ascend, and there must be at least one. Return the offset after the encoded counts.
     """
-    last = keys[0] - 1
+    previous_key = keys[0] - 1
     for i in range(size):
-        count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
-        last = keys[np.uint64(i)]
+        count, gap = counts[np.uint64(i)], keys[np.uint64(i)] - previous_key - 1
+        previous_key = keys[np.uint64(i)]
         # The gap and the count take at most one byte each. They are written without further branches, because the
         # processor cannot predict gaps.
-        if count < 64 and missing < 64:
-            data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
-            at += missing != 0
+        if count < 64 and gap < 64:
+            data[np.uint64(at)] = (2 * gap - 1) * (gap > 1)
+            at += gap != 0
             data[np.uint64(at)] = 2 * count
             at += 1
         else:
-            at = _write_count(missing, count, data, at)
+            at = _write_count(gap, count, data, at)
     return at
 
 
 @compiled
-def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
-    """Encode a gap of ``missing`` keys and then a count at the byte offset ``at``.
+def _write_count(gap: Int, count: Int, data: Bytes, at: Int) -> Int:
+    """Encode a gap of ``gap`` keys and then a count at the byte offset ``at``.
 
     Return the offset after the count.
     """
-    if missing:
-        at = put_number(data, at, -missing if missing > 1 else np.int64(0))
+    if gap:
+        at = put_number(data, at, -gap if gap > 1 else np.int64(0))
     return put_number(data, at, count)

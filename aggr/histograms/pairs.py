@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Bytes, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.histograms.column import saturated
+from aggr.histograms.column import saturated_sum
 from aggr.histograms.loops import write_keys
-from aggr.histograms.reading import listed
+from aggr.histograms.reading import decode_histogram
 
 # the keys and the counts of the first histogram, of the second histogram and of their sum
-Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
+PairLists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
 
 
 @compiled
-def lists_of(max_bytes: Int) -> Lists:
+def allocate_pair_lists(max_bytes: Int) -> PairLists:
     """Allocate arrays for the keys and counts of two histograms and of their sum.
 
     The encoded counts of both histograms take at most ``max_bytes`` together.
@@ -39,7 +39,7 @@ def add_two(
     places: Whole,
     first: Int,
     second: Int,
-    lists: Lists,
+    lists: PairLists,
     data: Bytes,
     at: Int,
 ) -> Int:
@@ -47,15 +47,17 @@ def add_two(
 
     Neither histogram may be empty. The encoded counts of a row are ``bytes_of_rows[places[row]:places[row + 1]]``, and
     ``low``, ``high`` and ``total`` have the lowest key, the highest key and the sum of the counts of each row.
-    ``lists`` is the result of `lists_of` for at least as many bytes as the encoded counts of both histograms have.
-    Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
+    ``lists`` is the result of `allocate_pair_lists` for at least as many bytes as the encoded counts of both histograms
+    have. Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
-    n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
-    m = listed(low[second], high[second], bytes_of_rows, places[second], places[second + 1], keys_2, counts_2)
+    begin, end = places[first], places[first + 1]
+    n = decode_histogram(low[first], high[first], bytes_of_rows, at=begin, end=end, keys=keys_1, counts=counts_1)
+    begin, end = places[second], places[second + 1]
+    m = decode_histogram(low[second], high[second], bytes_of_rows, at=begin, end=end, keys=keys_2, counts=counts_2)
     if not (_adds_up(counts_1, n, total[first]) and _adds_up(counts_2, m, total[second])):
         return np.int64(-1)
-    size = _interleave(
+    size = _merge_keys(
         keys_1, counts_1, np.uint64(n), keys_2, counts_2=counts_2, m=np.uint64(m), keys=keys, counts=counts
     )
     return write_keys(keys, counts, size, data, at)
@@ -65,16 +67,16 @@ def add_two(
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
     """Return whether the first ``size`` counts add up to ``total``.
 
-    Return False if ``size`` is -1, which is the result of `listed` for a damaged histogram.
+    Return False if ``size`` is -1, which is the result of `decode_histogram` for a damaged histogram.
     """
-    seen = np.uint64(0)
+    value_count = np.uint64(0)
     for i in range(size):
-        seen = saturated(seen, counts[i])
-    return bool(size >= 0 and seen == np.uint64(total))
+        value_count = saturated_sum(value_count, counts[i])
+    return bool(size >= 0 and value_count == np.uint64(total))
 
 
 @compiled
-def _interleave(
+def _merge_keys(
     keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
 ) -> Int:
     """Merge two histograms into ``keys`` and ``counts``, and return the number of merged keys.

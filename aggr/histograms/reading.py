@@ -14,21 +14,21 @@ from aggr.compiling.jit import Int, compiled
 from aggr.histograms.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
-    LAST_BYTE,
-    MOST,
-    NEVER,
+    LAST_BYTE_SHIFT,
+    MAX_COUNT,
+    NO_RANK,
     Histograms,
+    are_possible_bounds,
     find_keys,
-    long_enough,
-    saturated,
-    within,
+    is_valid_long_number,
+    saturated_sum,
 )
 from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, word_at
 
-FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
+_LOWEST_BIT, BYTE_MASK, _MIN_LONG_BYTE = np.uint64(1), np.uint64(0xFF), 128
 
 
-class Packed(NamedTuple):
+class PackedHistograms(NamedTuple):
     """``n`` histograms whose counts are still encoded. They are checked when keys are read.
 
     ``low`` and ``high`` contain the lowest and the highest keys, and ``totals`` the sums of the counts, shape (n,). The
@@ -52,7 +52,7 @@ class Packed(NamedTuple):
         lowest_key: int = -FAR,
         highest_key: int = FAR,
         name: str = "buckets",
-    ) -> Packed:
+    ) -> PackedHistograms:
         """Return the histograms of a column of `HISTOGRAM_TYPE`.
 
         ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`. They are stored, and
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
         """
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
-        if len(totals) and totals.max() == MOST:  # totals beyond int64 are stored as this number
+        if len(totals) and totals.max() == MAX_COUNT:  # totals beyond int64 are stored as this number
             totals = Histograms.from_arrow(column).totals()
         return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
@@ -89,15 +89,15 @@ class Packed(NamedTuple):
         """
         return _up_to(self.low, self.data, self.places, keys)
 
-    def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
+    def keys_and_moments(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
         """Return the keys at ``ranks``, as `keys_at` does, and the mean and the variance of each histogram, shape (n,).
 
         The keys must be indices of HdrHistogram's counts array. As in HdrHistogram, the mean and the variance are
         computed from the middles of the buckets. ``half`` is the binary logarithm of half the number of sub-buckets.
         """
-        most_buckets = int(np.diff(self.places).max(initial=0))
-        keys, means, variances, sound = _described(
-            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, most_buckets
+        max_buckets = int(np.diff(self.places).max(initial=0))
+        keys, means, variances, sound = _keys_and_moments(
+            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, max_buckets
         )
         self._refuse_unless(sound)
         return keys, means, variances
@@ -108,7 +108,7 @@ class Packed(NamedTuple):
 
 
 @compiled
-def _described(
+def _keys_and_moments(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
     totals: Whole,
@@ -119,53 +119,55 @@ def _described(
     lowest_key: Int,
     highest_key: Int,
     half: Int,
-    entries: Int,
+    max_buckets: Int,
 ) -> tuple[Whole, Floats, Floats, bool]:
-    """Return the results of `Packed.described`, and whether all histograms are undamaged.
+    """Return the results of `PackedHistograms.keys_and_moments`, and whether all histograms are undamaged.
 
-    ``entries`` is the maximum number of bytes of the encoded counts of a histogram. The other parameters are the fields
-    of `Packed`, and the parameters of `Packed.described`.
+    ``max_buckets`` is the maximum number of bytes of the encoded counts of a histogram. The other parameters are the
+    fields of `PackedHistograms`, and the parameters of `PackedHistograms.keys_and_moments`.
     """
     rank_count, n = ranks.shape
     keys, means, variances = np.zeros((rank_count, n), np.int64), np.zeros(n), np.zeros(n)
-    key_of, count_of = np.empty(entries + 1, np.int64), np.empty(entries + 1, np.int64)
-    middle_of = np.empty(entries + 1)
+    bucket_keys, bucket_counts = np.empty(max_buckets + 1, np.int64), np.empty(max_buckets + 1, np.int64)
+    bucket_middles = np.empty(max_buckets + 1)
     for row in range(n):
         at, end, total = places[row], places[row + 1], totals[row]
-        if not within(
+        if not are_possible_bounds(
             low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
         ):
             return keys, means, variances, False
         if total == 0:
             continue
-        size = listed(low[row], high[row], data, at, end, key_of, count_of)
+        size = decode_histogram(low[row], high[row], data, at=at, end=end, keys=bucket_keys, counts=bucket_counts)
         if size < 0:
             return keys, means, variances, False
         for i in range(size):  # this loop is separate, so that the compiler vectorizes it
-            bucket: Int = max((key_of[i] >> half) - 1, 0)
-            middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
-        seen, rank_index, middles = np.uint64(0), 0, 0.0
-        rank = np.uint64(max(ranks[0, row], 0)) if rank_count else NEVER
+            bucket: Int = max((bucket_keys[i] >> half) - 1, 0)
+            bucket_middles[i] = np.float64(
+                ((bucket_keys[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1)
+            )
+        value_count, rank_index, sum_of_middles = np.uint64(0), 0, 0.0
+        rank = np.uint64(max(ranks[0, row], 0)) if rank_count else NO_RANK
         for i in range(size):
-            key, count = key_of[i], count_of[i]
-            seen = saturated(seen, count)
-            while seen > rank:
+            key, count = bucket_keys[i], bucket_counts[i]
+            value_count = saturated_sum(value_count, count)
+            while value_count > rank:
                 keys[rank_index, row] = key
                 rank_index += 1
-                rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < rank_count else NEVER
-            middles += middle_of[i] * np.float64(count)
-        if seen != np.uint64(total):
+                rank = np.uint64(max(ranks[rank_index, row], 0)) if rank_index < rank_count else NO_RANK
+            sum_of_middles += bucket_middles[i] * np.float64(count)
+        if value_count != np.uint64(total):
             return keys, means, variances, False
-        mean, spread = middles / np.float64(total), 0.0
+        mean, squared_deviations = sum_of_middles / np.float64(total), 0.0
         for i in range(size):
-            off = middle_of[i] - mean
-            spread += off * off * np.float64(count_of[i])
-        means[row], variances[row] = mean, spread / np.float64(total)
+            deviation = bucket_middles[i] - mean
+            squared_deviations += deviation * deviation * np.float64(bucket_counts[i])
+        means[row], variances[row] = mean, squared_deviations / np.float64(total)
     return keys, means, variances, True
 
 
 @compiled
-def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
+def decode_histogram(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
     """Decode the histogram in ``data[at:end]`` into ``keys`` and ``counts``, and return the number of its buckets.
 
     Return -1 if the histogram is damaged. The sum of the counts is not checked. The arrays must have one more entry
@@ -173,34 +175,34 @@ def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, cou
     """
     key: Int = np.int64(low)
     size: Int = 0
-    wrong, before = np.uint64(0), np.uint64(1)
+    is_wrong, was_gap = np.uint64(0), np.uint64(1)
     while at < end:
         word = word_at(data, at) if at + WORD <= end else LONGER
         if not word & LONGER:
-            gaps, never = gaps_of(word, before)
-            wrong |= never
-            before = gaps >> LAST_BYTE
+            gaps, is_invalid = gaps_of(word, was_gap)
+            is_wrong |= is_invalid
+            was_gap = gaps >> LAST_BYTE_SHIFT
             for i in range(WORD):  # no branches, because the processor cannot predict gaps
-                number: Int = np.int64((word >> np.uint64(8 * i)) & LAST)
+                number: Int = np.int64((word >> np.uint64(8 * i)) & BYTE_MASK)
                 place = np.uint64(size)
                 keys[place], counts[place] = key, number >> 1  # the entry of a gap is overwritten by the next entry
-                size += 1 - np.int64((gaps >> np.uint64(8 * i)) & FIRST)
+                size += 1 - np.int64((gaps >> np.uint64(8 * i)) & _LOWEST_BIT)
                 key += 1 + ((number >> 1) & -(number & 1))
             at += WORD
             continue
         for _ in range(WORD):
             if at < end:
-                first = data[at]
+                first_byte = data[at]
                 number, at = next_number(data, at, end)
-                if first >= MORE and not long_enough(number, data[max(at, 1) - 1], at):
+                if first_byte >= _MIN_LONG_BYTE and not is_valid_long_number(number, data[max(at, 1) - 1], at):
                     return -1
                 keys[size], counts[size] = key, number
                 gap = np.uint64(number <= 0)
-                wrong |= (gap & before) | np.uint64(number == -1)
-                before = gap
+                is_wrong |= (gap & was_gap) | np.uint64(number == -1)
+                was_gap = gap
                 size += number > 0
                 key += advance(number)
-    return -1 if wrong or before or key != np.int64(high) + 1 else size
+    return -1 if is_wrong or was_gap or key != np.int64(high) + 1 else size
 
 
 @compiled

@@ -20,7 +20,7 @@ from aggr.extend.exact import EXACT_TYPE
 from aggr.extend.histograms import first_last
 
 
-def derived(
+def derive_summaries(
     positive: Histograms, negative: Histograms, zero: Whole, values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
     """Return the fields ``sum``, ``min`` and ``max`` of ``n`` sketches, computed from the values of their buckets.
@@ -30,27 +30,29 @@ def derived(
 
     >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
-    >>> made = derived(Histograms(one, one, one), Histograms(0 * one, none, none), one,
+    >>> made = derive_summaries(Histograms(one, one, one), Histograms(0 * one, none, none), one,
     ...     lambda side: LogarithmicMapping(0.5).values(side.keys))
     >>> made["min"][0].as_py(), round(made["max"][0].as_py(), 9)
     (0.0, 1.5)
     """
-    values = [_finite(values_of(positive)), -_finite(values_of(negative))]
-    above, below = positive.sizes > 0, negative.sizes > 0
-    (up_low, up_high), (down_high, down_low) = (
+    values = [_clip_infinities(values_of(positive)), -_clip_infinities(values_of(negative))]
+    has_positive, has_negative = positive.sizes > 0, negative.sizes > 0
+    (positive_low, positive_high), (negative_high, negative_low) = (
         first_last(side.sizes, side_values) for side_values, side in zip(values, (positive, negative), strict=True)
     )
-    empty = ~(above | below | (zero > 0))
-    minima = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
-    maxima = np.where(above, up_high, np.where(zero > 0, 0.0, down_high))
+    is_empty = ~(has_positive | has_negative | (zero > 0))
+    minima = np.where(has_negative, negative_low, np.where(zero > 0, 0.0, positive_low))
+    maxima = np.where(has_positive, positive_high, np.where(zero > 0, 0.0, negative_high))
     with np.errstate(over="ignore"):
         weighted = np.concatenate([v * h.counts for v, h in zip(values, (positive, negative), strict=True)])
     owners = np.concatenate([positive.rows(), negative.rows()])
-    sums = sum_exactly([Numbers(_finite(weighted), Groups._trusted(owners, len(zero)))])
-    return {"sum": sums, "min": pa.array(minima, mask=empty), "max": pa.array(maxima, mask=empty)}
+    sums = sum_exactly([Numbers(_clip_infinities(weighted), Groups._trusted(owners, len(zero)))])
+    return {"sum": sums, "min": pa.array(minima, mask=is_empty), "max": pa.array(maxima, mask=is_empty)}
 
 
-def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
+def fill_summaries(
+    parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], valid: Flags
+) -> dict[str, pa.Array]:
     """Return ``parts`` with the values that the caller has supplied in ``columns``.
 
     A value that is null, or whose column is None, comes from ``parts``. ``valid`` is a mask of the messages that are
@@ -59,7 +61,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
     Raise ``TypeError`` or ``ValueError`` for a column of another type or length, and if a min is greater than its max.
 
     >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
-    >>> filled(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
+    >>> fill_summaries(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
     [0.5, 2.0]
     """
     filled_parts, supplied = dict(parts), {}
@@ -69,20 +71,22 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
             filled_parts[name] = pc.coalesce(supplied[name], parts[name])
     for name in ("min", "max"):  # min and max of an empty sketch are always null: supplied figures are ignored
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
-    for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
+    for name, other, limit in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
         if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min
             is_supplied = supplied[name].is_valid() if name in supplied else pa.scalar(False)
             is_final = pc.or_(is_supplied, filled_parts[name].is_null())
             filled_parts[name] = pc.if_else(
-                is_final, filled_parts[name], within(filled_parts[name], filled_parts[other])
+                is_final, filled_parts[name], limit(filled_parts[name], filled_parts[other])
             )
-    crossed = pc.fill_null(pc.greater(filled_parts["min"], filled_parts["max"]), False).to_numpy(zero_copy_only=False)
-    if crossed.any():
-        first = int(np.argmax(crossed))
-        low, high = (filled_parts[name][first].as_py() for name in ("min", "max"))
+    is_crossed = pc.fill_null(pc.greater(filled_parts["min"], filled_parts["max"]), False).to_numpy(
+        zero_copy_only=False
+    )
+    if is_crossed.any():
+        first_row = int(np.argmax(is_crossed))
+        low, high = (filled_parts[name][first_row].as_py() for name in ("min", "max"))
         raise ValueError(
-            f"message {np.flatnonzero(valid)[first]} has the min {low}, which is above its max, {high}; correct them, "
-            "or leave them out to compute them from its buckets"
+            f"message {np.flatnonzero(valid)[first_row]} has the min {low}, which is above its max, {high}; correct "
+            "them, or leave them out to compute them from its buckets"
         )
     return filled_parts
 
@@ -94,9 +98,9 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     number.
     """
     if not function.own_state.is_sound(states):
-        first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
+        first_row = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
         raise ValueError(
-            f"message {rows[first]} has a sum, a min or a max that is impossible for the values in its buckets; "
+            f"message {rows[first_row]} has a sum, a min or a max that is impossible for the values in its buckets; "
             "correct them, or leave them out to compute them from its buckets"
         )
 
@@ -116,8 +120,8 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     column = column.filter(pa.array(valid))
     if name == "sums" and column.type == EXACT_TYPE:
         return column
-    is_a = pa.types
-    if not (is_a.is_integer(column.type) or is_a.is_floating(column.type)):
+    types = pa.types
+    if not (types.is_integer(column.type) or types.is_floating(column.type)):
         raise TypeError(f"{name} must be integers or floats{', or exact sums' * (name == 'sums')}; got {column.type}")
     column = column.cast(pa.float64())
     floats = pc.fill_null(column, 0.0).to_numpy()
@@ -132,6 +136,6 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     return pc.if_else(column.is_valid(), sums, pa.scalar(None, EXACT_TYPE))
 
 
-def _finite(values: Floats) -> Floats:
+def _clip_infinities(values: Floats) -> Floats:
     """Return values with infinities replaced by the largest double. The value of the last bucket may be infinite."""
     return np.clip(values, -sys.float_info.max, sys.float_info.max)

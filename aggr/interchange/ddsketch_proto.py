@@ -25,15 +25,15 @@ from aggr.extend import Buckets, Groups, Histograms
 from aggr.extend.arguments import MissingExtra, shown
 from aggr.extend.columns import Floats, Ids, Whole, normalize, with_nulls
 from aggr.extend.tables import checked
-from aggr.interchange.bucket_summary import check_fit, derived, filled
+from aggr.interchange.bucket_summary import check_fit, derive_summaries, fill_summaries
 
 Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
-_WIDEST = 1 << 24  # the maximum number of adjacent keys in a message, whose counts take 128 MB
+_MAX_ADJACENT_KEYS = 1 << 24  # the maximum number of adjacent keys in a message, whose counts take 128 MB
 
 
-def _library() -> tuple[Any, type[Exception]]:
+def _import_library() -> tuple[Any, type[Exception]]:
     """Return the module of message classes, and the class of decoding errors.
 
     Raise ``MissingExtra`` if they are not installed.
@@ -79,20 +79,20 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     >>> round(theirs.get_quantile_value(0.5), 2)
     1.99
     """
-    shift = _shift(keys)
+    shift = _key_shift(keys)
     states = checked(function, states).states
-    pb, _ = _library()
-    present = states.drop_null()
-    counts = {store: Histograms.from_arrow(present.field(sign)) for sign, store in _SIGNS.items()}
-    all_counts = (present.field("zero").to_numpy(), *(histograms.counts for histograms in counts.values()))
+    pb, _ = _import_library()
+    valid_states = states.drop_null()
+    counts = {store: Histograms.from_arrow(valid_states.field(sign)) for sign, store in _SIGNS.items()}
+    all_counts = (valid_states.field("zero").to_numpy(), *(histograms.counts for histograms in counts.values()))
     largest_count = max(column.max(initial=0) for column in all_counts)
     if largest_count > 1 << 53:
         raise ValueError(
             f"a DDSketch message stores counts as doubles, which are exact up to 2^53; got the count {largest_count}; "
             "store the states as an Arrow column in the place of messages"
         )
-    stores = {sign: _stores(buckets, shift, pb.Store) for sign, buckets in counts.items()}
-    zeros = present.field("zero").to_numpy().astype(np.float64).tolist()
+    stores = {sign: _store_messages(buckets, shift, pb.Store) for sign, buckets in counts.items()}
+    zeros = valid_states.field("zero").to_numpy().astype(np.float64).tolist()
     mapping = pb.IndexMapping(gamma=function.mapping.gamma)
     messages: list[bytes | None] = [None] * len(states)
     for i, row in enumerate(np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False)).tolist()):
@@ -146,32 +146,38 @@ def from_dds_proto(
     >>> from_dds_proto(to_dds_proto(states, Dds()), Dds(), *beside).equals(states)
     True
     """
-    shift = _shift(keys)
+    shift = _key_shift(keys)
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
         raise TypeError(f"DDSketch messages must be an Arrow column of type binary; got {messages.type}")
     valid = messages.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(valid)
-    sketches = _parsed(messages.drop_null().to_pylist(), rows.tolist(), function)
+    sketches = _parse_messages(messages.drop_null().to_pylist(), rows.tolist(), function)
     zero = _read_counts(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
     columns = {}
     for sign, store in _SIGNS.items():
-        columns[sign] = _buckets([getattr(sketch, store) for sketch in sketches], function, shift, rows)
+        columns[sign] = _read_stores([getattr(sketch, store) for sketch in sketches], function, shift, rows)
     positive, negative = (Histograms.from_arrow(columns[sign]) for sign in _SIGNS)
-    derived_parts = derived(positive, negative, zero, lambda side: function.mapping.values(side.keys))
-    parts = filled(derived_parts, {"sum": sums, "min": mins, "max": maxs}, valid)
+    derived_parts = derive_summaries(positive, negative, zero, lambda side: function.mapping.values(side.keys))
+    parts = fill_summaries(derived_parts, {"sum": sums, "min": mins, "max": maxs}, valid)
     if function.max_bins is not None:
-        fold = Buckets(function.max_bins, wider=True).merge_checked
-        columns = {sign: fold(column, Groups.each(len(rows))) for sign, column in columns.items()}
-    none = pa.array(np.zeros(len(rows), np.int64))
-    parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none, **columns}
+        merge_low_buckets = Buckets(function.max_bins, wider=True).merge_checked
+        columns = {sign: merge_low_buckets(column, Groups.each(len(rows))) for sign, column in columns.items()}
+    no_counts = pa.array(np.zeros(len(rows), np.int64))
+    parts |= {
+        "zero": pa.array(zero),
+        "nan": no_counts,
+        "positive_infinity": no_counts,
+        "negative_infinity": no_counts,
+        **columns,
+    }
     states = function.own_state.pack(parts, len(rows))
     if sums is not None or mins is not None or maxs is not None:
         check_fit(function, states, rows)
     return with_nulls(states, messages.is_valid())
 
 
-def _shift(keys: Keys) -> int:
+def _key_shift(keys: Keys) -> int:
     if keys not in ("upper", "lower"):
         raise ValueError(
             f"keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got {shown(keys)}"
@@ -179,30 +185,30 @@ def _shift(keys: Keys) -> int:
     return -1 if keys == "lower" else 0
 
 
-def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
+def _store_messages(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
     """Return one store message per histogram, of the class ``store``. ``shift`` is added to the keys.
 
     The counts are written as one list for adjacent keys, because this is the only form that all readers support.
     """
     stores = []
-    for low, counts in buckets.dense(_WIDEST):
+    for low, counts in buckets.dense(_MAX_ADJACENT_KEYS):
         offset = (low + shift) * (len(counts) > 0)
         stores.append(store(contiguousBinCounts=counts.astype(np.float64).tolist(), contiguousBinIndexOffset=offset))
     return stores
 
 
-def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
+def _parse_messages(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
     """Return the parsed messages.
 
     Raise ``ValueError`` for a message that is damaged, or whose mapping is not that of ``function``. Errors name a
     message by its number in ``rows``.
     """
-    pb, undecodable = _library()
+    pb, decode_error = _import_library()
     sketches = []
     for message, row in zip(messages, rows, strict=True):
         try:
             sketches.append(pb.DDSketch.FromString(message))
-        except undecodable as error:
+        except decode_error as error:
             raise ValueError(
                 f"message {row} cannot be parsed as a DDSketch: {error}; pass messages of DDSketch.proto, or null for "
                 "this row"
@@ -256,7 +262,7 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
     return counts.astype(np.int64)
 
 
-def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
+def _read_stores(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
     """Return the buckets in each of ``stores`` as a column of histograms.
 
     ``stores`` has one store per message: the store of its positive numbers, or the store of its negative numbers. A

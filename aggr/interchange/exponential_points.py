@@ -1,6 +1,6 @@
 """Points: exponential histograms that were parsed from messages of OTLP or Prometheus.
 
-`states_of` converts them to a column of states of `exponential`.
+`states_of_messages` converts them to a column of states of `exponential`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from aggr.contrib.exponential_mapping import FINEST, REACH, values_of
 from aggr.extend import Groups, Histograms
 from aggr.extend.columns import Whole, normalize, with_nulls
 from aggr.extend.histograms import COUNTS
-from aggr.interchange.bucket_summary import check_fit, derived, filled
+from aggr.interchange.bucket_summary import check_fit, derive_summaries, fill_summaries
 
 SIGNS = ("positive", "negative")
-MOST = 2**63 - 1
+MAX_COUNT = 2**63 - 1
 
 # the buckets of one sign: ascending keys of `aggr.contrib.exponential_mapping`, and their counts
-Side = tuple[Whole, Whole]
+SignBuckets = tuple[Whole, Whole]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Point:
     """One exponential histogram that was parsed from a message. ``sum``, ``min`` and ``max`` are None if missing."""
 
     scale: int
-    positive: Side
-    negative: Side
+    positive: SignBuckets
+    negative: SignBuckets
     zero: int
     nan: int = 0
     positive_infinity: int = 0
@@ -43,7 +43,9 @@ class Point:
     index: int = 0  # the index, in the message's format, of the bucket with the key 0
 
 
-def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential) -> pa.Array:
+def states_of_messages(
+    messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential
+) -> pa.Array:
     """Return the states of a column of messages, shape (n,). A null message gives a null state.
 
     ``name`` is the name of the format in errors. ``parse`` parses one message; it also receives the row of the message,
@@ -59,13 +61,20 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     rows = np.flatnonzero(valid)
     points = [parse(message, int(row)) for message, row in zip(messages.drop_null().to_pylist(), rows, strict=True)]
     scales = np.array([min(point.scale, FINEST) for point in points], np.int64)
-    positive, negative = (_histograms([getattr(point, sign) for point in points], points, rows) for sign in SIGNS)
+    positive, negative = (
+        _histograms_of_points([getattr(point, sign) for point in points], points, rows) for sign in SIGNS
+    )
     counts = {field: np.array([getattr(point, field) for point in points], np.int64) for field in COUNTS}
-    derived_parts = derived(positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()]))
+    derived_parts = derive_summaries(
+        positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()])
+    )
     supplied = {field: _optional_column(points, field, valid) for field in ("sum", "min", "max")}
-    parts = filled(derived_parts, supplied, valid) | {"positive": positive.to_arrow(), "negative": negative.to_arrow()}
-    parts["min"] = _beyond(parts["min"], -np.inf, counts["negative_infinity"], counts["positive_infinity"])
-    parts["max"] = _beyond(parts["max"], np.inf, counts["positive_infinity"], counts["negative_infinity"])
+    parts = fill_summaries(derived_parts, supplied, valid) | {
+        "positive": positive.to_arrow(),
+        "negative": negative.to_arrow(),
+    }
+    parts["min"] = _with_infinities(parts["min"], -np.inf, counts["negative_infinity"], counts["positive_infinity"])
+    parts["max"] = _with_infinities(parts["max"], np.inf, counts["positive_infinity"], counts["negative_infinity"])
     parts |= {field: pa.array(column) for field, column in counts.items()}
     parts["kept_scale"] = pa.array(scales.astype(np.int8))
     states = function.own_state.align(function.own_state.pack(parts, len(rows)), Groups.each(len(rows)))
@@ -73,29 +82,30 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     return with_nulls(states, messages.is_valid())
 
 
-def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms:
+def _histograms_of_points(sides: list[SignBuckets], points: list[Point], rows: Any) -> Histograms:
     """Return the buckets of one sign of all points. Buckets of a scale finer than `FINEST` are merged to `FINEST`.
 
     ``rows`` contains the row of each point's message, for errors.
     """
     keys, counts = [], []
     for (point_keys, all_counts), point, row in zip(sides, points, rows, strict=True):
-        excess = max(point.scale - FINEST, 0)
-        lowest, highest = (end >> max(FINEST - point.scale, 0) << excess for end in REACH)
-        if len(point_keys) and (point_keys[0] < lowest or point_keys[-1] > highest + (1 << excess) - 1):
+        excess_scale = max(point.scale - FINEST, 0)
+        # the lowest and the highest key of finite doubles at the scale of the point
+        lowest, highest = (end >> max(FINEST - point.scale, 0) << excess_scale for end in REACH)
+        if len(point_keys) and (point_keys[0] < lowest or point_keys[-1] > highest + (1 << excess_scale) - 1):
             end = (point_keys[0] if point_keys[0] < lowest else point_keys[-1]) + point.index
             raise ValueError(
                 f"message {row} has a bucket {end}, which lies outside the range of doubles; correct it, or leave it "
                 "out"
             )
-        moved, places = np.unique(point_keys >> excess, return_inverse=True)
-        summed = np.zeros(len(moved), np.int64)
+        merged_keys, places = np.unique(point_keys >> excess_scale, return_inverse=True)
+        summed = np.zeros(len(merged_keys), np.int64)
         np.add.at(summed, places, all_counts)
-        keys.append(moved)
+        keys.append(merged_keys)
         counts.append(summed)
-    sizes = np.array([len(moved_keys) for moved_keys in keys], np.int64)
-    joined = (np.concatenate([*arrays, np.zeros(0, np.int64)]) for arrays in (keys, counts))
-    return Histograms(sizes, *joined)
+    sizes = np.array([len(point_keys) for point_keys in keys], np.int64)
+    columns = (np.concatenate([*arrays, np.zeros(0, np.int64)]) for arrays in (keys, counts))
+    return Histograms(sizes, *columns)
 
 
 def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
@@ -103,16 +113,19 @@ def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
 
     ``points`` contains one point for each row that the mask ``valid`` selects.
     """
-    values = iter(points)
-    return pa.array([getattr(next(values), name) if here else None for here in valid], pa.float64())
+    remaining_points = iter(points)
+    return pa.array(
+        [getattr(next(remaining_points), name) if is_present else None for is_present in valid], pa.float64()
+    )
 
 
-def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
+def _with_infinities(extremes: pa.Array, infinity: float, equal_counts: Whole, opposite_counts: Whole) -> pa.Array:
     """Return the minima, or the maxima, of all values, including infinities.
 
-    ``extremes`` are the minima or maxima of the finite values. ``own`` counts the values that equal ``infinity``, which
-    is -inf for minima and inf for maxima, and ``other`` counts the values of the opposite infinity.
+    ``extremes`` are the minima or maxima of the finite values. ``equal_counts`` counts the values that equal
+    ``infinity``, which is -inf for minima and inf for maxima, and ``opposite_counts`` counts the values of the opposite
+    infinity.
     """
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
-    floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
-    return pa.array(floats, mask=~finite & (own == 0) & (other == 0))
+    floats = np.where(equal_counts > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
+    return pa.array(floats, mask=~finite & (equal_counts == 0) & (opposite_counts == 0))

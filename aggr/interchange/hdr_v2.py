@@ -34,9 +34,9 @@ from aggr.extend.tables import checked
 from aggr.functions.hdrhistogram import Layout
 from aggr.histograms import leb128
 
-_PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
-_ENCODE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
-_OTHERS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
+_PLAIN_COOKIE, _COMPRESSED_COOKIE, _WORD_SIZE_BITS = 0x1C849303, 0x1C849304, 0x10
+_ADVICE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
+_UNSUPPORTED_FORMATS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
     0x1C849301: "a histogram of version V1",
@@ -80,12 +80,15 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     5
     """
     states = checked(function, states).states
-    present = states.drop_null()
-    buckets = Histograms.from_arrow(present.field("buckets"))
+    valid_states = states.drop_null()
+    buckets = Histograms.from_arrow(valid_states.field("buckets"))
     _, last = first_last(buckets.sizes, buckets.keys)
     # Readers require that the highest trackable value is at least twice the lowest discernible value, which is 1.
     highest = np.maximum(function.layout.highest(last), 2).tolist()
-    texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
+    texts = (
+        _encode_text(counts, highest=highest_value, function=function)
+        for counts, highest_value in zip(_encoded_counts(buckets), highest, strict=True)
+    )
     return pa.array([next(texts) if valid else None for valid in states.is_valid().to_pylist()], pa.string())
 
 
@@ -156,18 +159,18 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
     """
     layout = function.layout
     max_bytes = _HEADER.size + leb128.LONGEST * int(_array_lengths(np.array([_HIGHEST]), layout)[0])
-    opened = []
+    decoded = []
     for name, text in zip(names, texts, strict=True):
         try:
-            opened.append(_opened(text, function, max_bytes))
+            decoded.append(_decode_text(text, function, max_bytes))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    highest, magnitudes = (np.array([part[i] for part in opened], np.int64) for i in (1, 2))
-    buckets = _read([counts for counts, *_ in opened], _array_lengths(highest >> magnitudes, layout), names)
+    highest, magnitudes = (np.array([part[i] for part in decoded], np.int64) for i in (1, 2))
+    buckets = _read_histograms([counts for counts, *_ in decoded], _array_lengths(highest >> magnitudes, layout), names)
     if magnitudes.any():
         units = np.repeat(magnitudes, buckets.sizes)
-        top = layout.highest(buckets.keys)
-        buckets = buckets._replace(keys=layout.index((top << units) + ((np.int64(1) << units) - 1)))
+        highest_values = layout.highest(buckets.keys)
+        buckets = buckets._replace(keys=layout.index((highest_values << units) + ((np.int64(1) << units) - 1)))
     empty = buckets.sizes == 0
     first, last = first_last(buckets.sizes, buckets.keys)
     parts = {
@@ -188,21 +191,21 @@ def _array_lengths(highest: Whole, layout: Layout) -> Whole:
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 
 
-def _text(counts: bytes, highest: int, function: Hdr) -> str:
+def _encode_text(counts: bytes, highest: int, function: Hdr) -> str:
     index_offset, lowest = 0, 1
     numbers = (index_offset, function.digits, lowest, highest, function.unit or 1.0)
-    header = _HEADER.pack(_PLAIN | _WORDS, len(counts), *numbers)
+    header = _HEADER.pack(_PLAIN_COOKIE | _WORD_SIZE_BITS, len(counts), *numbers)
     packed = zlib.compress(header + counts)
-    return base64.b64encode(_OUTER.pack(_COMPRESSED | _WORDS, len(packed)) + packed).decode("ascii")
+    return base64.b64encode(_OUTER.pack(_COMPRESSED_COOKIE | _WORD_SIZE_BITS, len(packed)) + packed).decode("ascii")
 
 
-def _written(buckets: Histograms) -> list[bytes]:
+def _encoded_counts(buckets: Histograms) -> list[bytes]:
     """Return the encoded counts of each histogram, from index 0 on."""
     from_0 = leb128.write(np.zeros_like(buckets.sizes), *buckets)
     return [row or b"\0" for row in from_0.to_pylist()]  # some readers require at least one count
 
 
-def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
+def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
     """Decode a text. Return its encoded counts, its highest trackable value, and the binary logarithm of its unit.
 
     Raise ``ValueError`` if the text is damaged, or differs from ``function`` in digits or unit. ``max_bytes`` limits
@@ -213,30 +216,30 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     except ValueError:
         raise ValueError("it is not in base64; pass a histogram as HdrHistogram writes it in a log") from None
     cookie, length = _OUTER.unpack_from(data) if len(data) >= _OUTER.size else (0, 0)
-    if cookie & ~0xF0 == _COMPRESSED:
+    if cookie & ~0xF0 == _COMPRESSED_COOKIE:
         packed, inflate = data[_OUTER.size :], zlib.decompressobj()
         try:
             data = inflate.decompress(packed, max_bytes)
         except zlib.error as error:
-            raise ValueError(f"a damaged histogram: {error}{_ENCODE}") from None
+            raise ValueError(f"a damaged histogram: {error}{_ADVICE}") from None
         if length != len(packed) or not inflate.eof:
             raise ValueError(
                 "a damaged histogram: its compressed bytes are cut off, or too long after decompression; its header "
-                f"announces {length} compressed bytes, and there are {len(packed)}{_ENCODE}"
+                f"announces {length} compressed bytes, and there are {len(packed)}{_ADVICE}"
             )
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
-    if cookie & ~0xF0 != _PLAIN:
+    if cookie & ~0xF0 != _PLAIN_COOKIE:
         raise ValueError(_unsupported_format(cookie))
     if len(data) < _HEADER.size:
         raise ValueError(
-            f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ENCODE}"
+            f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ADVICE}"
         )
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
     # some writers include the header in the length
     if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:
         raise ValueError(
             f"a damaged histogram: its header announces {length} bytes of counts and the highest value {highest}, and "
-            f"there are {len(data) - _HEADER.size} bytes of counts{_ENCODE}"
+            f"there are {len(data) - _HEADER.size} bytes of counts{_ADVICE}"
         )
     if digits != function.digits:
         raise ValueError(
@@ -248,7 +251,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(
             f"a damaged histogram: its lowest discernible value is {lowest}, which is impossible with {digits} "
-            f"significant digits{_ENCODE}"
+            f"significant digits{_ADVICE}"
         )
     # JavaScript writes the bits of the integer 1 instead of those of the double 1.0
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio
@@ -261,24 +264,24 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
 
 def _unsupported_format(cookie: int) -> str:
     """Return an error message for an unsupported cookie. It names the format, if the cookie is known."""
-    for other in (cookie & ~0xF0, cookie):
-        if other in _OTHERS:
+    for known_cookie in (cookie & ~0xF0, cookie):
+        if known_cookie in _UNSUPPORTED_FORMATS:
             return (
-                f"this is {_OTHERS[other]}, and only V2 of HdrHistogram is supported; decode it with HdrHistogram 2.1 "
-                "or newer, which encodes it again as V2"
+                f"this is {_UNSUPPORTED_FORMATS[known_cookie]}, and only V2 of HdrHistogram is supported; decode it "
+                "with HdrHistogram 2.1 or newer, which encodes it again as V2"
             )
     return (
-        f"unknown cookie {cookie:#x}; V2 of HdrHistogram begins with {_COMPRESSED:#x} or {_PLAIN:#x}; pass a histogram "
-        "that HdrHistogram 2.1 or newer has encoded"
+        f"unknown cookie {cookie:#x}; V2 of HdrHistogram begins with {_COMPRESSED_COOKIE:#x} or {_PLAIN_COOKIE:#x}; "
+        "pass a histogram that HdrHistogram 2.1 or newer has encoded"
     )
 
 
-def _read(payloads: list[bytes], array_lengths: Whole, names: Sequence[str]) -> Histograms:
+def _read_histograms(payloads: list[bytes], array_lengths: Whole, names: Sequence[str]) -> Histograms:
     histograms, key_ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
     bad = np.flatnonzero(broken | (key_ends > array_lengths))
     if len(bad):
         raise ValueError(
             f"{names[bad[0]]}: a damaged histogram: its counts are cut off, or include values above its "
-            f"maximum{_ENCODE}"
+            f"maximum{_ADVICE}"
         )
     return Histograms(*histograms)

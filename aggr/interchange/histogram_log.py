@@ -40,9 +40,9 @@ START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
 Micros = Whole
 
 _INSTANT = pa.timestamp("us", "UTC")
-_LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
+_COLUMN_NAMES = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
-_MOST = 10**11  # in seconds; a greater timestamp would be after the year 5000
+_MAX_SECONDS = 10**11  # in seconds; a greater timestamp would be after the year 5000
 _TIME_COMMENT = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
@@ -86,7 +86,7 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     True
     """
     checked_type(function, Hdr, "function")
-    lines = list(_intervals(_read(_checked(path)), os.fspath(path)))
+    lines = list(_parse_intervals(_read_lines(_checked_path(path)), os.fspath(path)))
     texts, names = [line.text for line in lines], [line.name for line in lines]
     columns = {
         START: pa.array([line.start for line in lines], pa.int64()).cast(_INSTANT),
@@ -125,38 +125,38 @@ def write_histogram_log(
     ratio = max_value_unit_ratio
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
         raise ValueError(f"max_value_unit_ratio must be a finite number above 0; got {shown(ratio)}")
-    starts, stops, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
+    start_times, end_times, tags, states = _checked_columns(checked_type(intervals, pa.Table, "intervals"))
     texts = to_hdr_v2(states, function).to_pylist()
     interval_maxima = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
-    columns = (starts.tolist(), (stops - starts).tolist(), tags, interval_maxima, texts)
+    columns = (start_times.tolist(), (end_times - start_times).tolist(), tags, interval_maxima, texts)
     rows = zip(*columns, strict=True)
     lines = [
-        f"{'' if tag is None else f'Tag={tag},'}{_seconds(start)},{_seconds(length)},{top:.3f},{text}"
-        for start, length, tag, top, text in rows
+        f"{f'Tag={tag},' if tag is not None else ''}{_seconds_text(start)},{_seconds_text(length)},{maximum:.3f},{text}"
+        for start, length, tag, maximum, text in rows
     ]
-    head = ["#[Histogram log format version 1.2]", *_start_time(starts), _LEGEND]
-    _replace(_checked(path), "\n".join([*head, *lines]) + "\n")
+    header_lines = ["#[Histogram log format version 1.2]", *_start_time_lines(start_times), _COLUMN_NAMES]
+    _replace_file(_checked_path(path), "\n".join([*header_lines, *lines]) + "\n")
 
 
-def _replace(path: str, text: str) -> None:
+def _replace_file(path: str, text: str) -> None:
     """Write ``text`` to a file under a temporary name, and rename it to ``path``.
 
     After an error, a file that existed at ``path`` is unchanged.
     """
     path = os.path.realpath(path)  # if the path is a symbolic link, its target is replaced, not the link
-    with _explained("written"):
-        descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
+    with _raise_value_error("written"):
+        descriptor, temporary_path = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(fresh, _mode(path))
-            os.replace(fresh, path)
+            os.chmod(temporary_path, _file_mode(path))
+            os.replace(temporary_path, path)
         except BaseException:
-            os.unlink(fresh)
+            os.unlink(temporary_path)
             raise
 
 
-def _mode(path: str) -> int:
+def _file_mode(path: str) -> int:
     """Return the permissions of the file at ``path``, or those that a new file gets if it does not exist."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
@@ -166,14 +166,14 @@ def _mode(path: str) -> int:
         return 0o666 & ~mask
 
 
-def _checked(path: object) -> str:
+def _checked_path(path: object) -> str:
     """Return the path of a file as text. Raise ``ValueError`` unless it is a regular file, or does not exist.
 
     A number also raises ``ValueError``, because `open` would use it as a file descriptor.
     """
     if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
         raise ValueError(f"path must name a file; got {shown(path)}")
-    with _explained("opened"):
+    with _raise_value_error("opened"):
         try:
             mode = os.stat(path).st_mode
         except FileNotFoundError:
@@ -186,15 +186,15 @@ def _checked(path: object) -> str:
 
 
 @contextmanager
-def _explained(done: str) -> Iterator[None]:
+def _raise_value_error(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"the histogram log cannot be {done}: {because(error)}") from None
+        raise ValueError(f"the histogram log cannot be {action}: {because(error)}") from None
 
 
-def _read(path: str) -> list[str]:
-    with _explained("read"), open(path, encoding="utf-8") as file:
+def _read_lines(path: str) -> list[str]:
+    with _raise_value_error("read"), open(path, encoding="utf-8") as file:
         try:
             return file.readlines()
         except UnicodeDecodeError:
@@ -219,7 +219,7 @@ class _Interval:
     name: str
 
 
-def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
+def _parse_intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     """Yield the intervals of a log, with their times made absolute. Raise ``ValueError`` for a line that is neither an
     interval, a comment nor a legend.
     """
@@ -227,7 +227,7 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"
         if match := _TIME_COMMENT.match(line):
-            base_times[match[1]] = _micros(match[2], f"{name}: the {match[1]}")
+            base_times[match[1]] = _parse_seconds(match[2], f"{name}: the {match[1]}")
         if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
             continue
         tag, fields = None, line
@@ -240,7 +240,7 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
                 "[Tag=…,]StartTimestamp,Interval_Length,Interval_Max,"
                 f"Interval_Compressed_Histogram; got {shown(line)}"
             )
-        start, length = (_micros(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
+        start, length = (_parse_seconds(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
         if length < 0:
             raise ValueError(f"{name}: its Interval_Length must not be negative; got {parts[1]}")
         first = base_times.setdefault("StartTime", start)
@@ -252,31 +252,31 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
 _TIMES = ("StartTimestamp", "Interval_Length")
 
 
-def _micros(text: str, what: str) -> int:
+def _parse_seconds(text: str, what: str) -> int:
     """Return a text with a number of seconds as whole microseconds, rounded. ``what`` names the number in errors."""
     try:
         seconds = Decimal(text.strip())
     except InvalidOperation:
         seconds = Decimal("NaN")
-    if not seconds.is_finite() or seconds.copy_abs() > _MOST:
+    if not seconds.is_finite() or seconds.copy_abs() > _MAX_SECONDS:
         raise ValueError(f"{what} must be a number of seconds; got {shown(text)}")
     return round(seconds * 1_000_000)
 
 
-def _seconds(micros: int) -> str:
+def _seconds_text(micros: int) -> str:
     return f"{'-' * (micros < 0)}{abs(micros) // 1_000_000}.{abs(micros) % 1_000_000:06}"
 
 
-def _start_time(starts: Micros) -> list[str]:
+def _start_time_lines(starts: Micros) -> list[str]:
     """Return a list with the comment line for the start time of a log, or an empty list without intervals."""
     if not len(starts):
         return []
     first = int(starts.min())
     moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=first)
-    return [f"#[StartTime: {_seconds(first)} (seconds since epoch), {moment.isoformat(' ')} UTC]"]
+    return [f"#[StartTime: {_seconds_text(first)} (seconds since epoch), {moment.isoformat(' ')} UTC]"]
 
 
-def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
+def _checked_columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
     """Return the columns of a table of intervals: starts and ends in microseconds, tags, and states.
 
     Raise ``ValueError`` or ``TypeError`` if a column is missing or wrong.
@@ -290,22 +290,22 @@ def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.
                 f"the column {name!r} of intervals must not have nulls; got {intervals.column(name).null_count}; fill "
                 "them, or leave out their rows"
             )
-    starts, stops = (_instants(intervals, name) for name in (START, END))
-    wrong = np.flatnonzero(stops < starts)
-    if len(wrong):
-        start, end = starts[wrong[0]], stops[wrong[0]]
+    start_times, end_times = (_times_in_microseconds(intervals, name) for name in (START, END))
+    wrong_rows = np.flatnonzero(end_times < start_times)
+    if len(wrong_rows):
+        start, end = start_times[wrong_rows[0]], end_times[wrong_rows[0]]
         raise ValueError(
-            f"row {wrong[0]} ends before it starts: its start is {start}, and its end {end}, in microseconds since "
-            "1970; exchange start and end"
+            f"row {wrong_rows[0]} ends before it starts: its start is {start}, and its end {end}, in microseconds "
+            "since 1970; exchange start and end"
         )
-    tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(starts)
+    tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(start_times)
     for tag in tags:
         if tag is not None and (not isinstance(tag, str) or re.search(r"[,\s]", tag)):
             raise ValueError(f"a tag must be text without commas, blanks and line breaks; got {shown(tag)}")
-    return starts, stops, tags, normalize(intervals.column(HISTOGRAM))
+    return start_times, end_times, tags, normalize(intervals.column(HISTOGRAM))
 
 
-def _instants(intervals: pa.Table, name: str) -> Micros:
+def _times_in_microseconds(intervals: pa.Table, name: str) -> Micros:
     column = intervals.column(name)
     if not pa.types.is_timestamp(column.type):
         raise TypeError(

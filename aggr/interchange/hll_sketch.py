@@ -23,8 +23,9 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 _VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the format's version, the family HLL, and the mode of 8-bit registers
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
-_LISTED = 7  # up to this number, coupons are written as a list; more are written as a set
-_WIDE = 32  # the header has two sums of 2^-register: for the registers below this value, and for the others
+_MAX_LIST_SIZE = 7  # up to this number, coupons are written as a list; more are written as a set
+# The header has two sums of 2^-register: one for the registers below this value, and one for the others.
+_FIRST_LARGE_REGISTER = 32
 
 
 def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
@@ -59,24 +60,31 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     parts, n = Registers(function.lg_k).parts(registers), len(registers)
     counts, modes = np.zeros(n, np.int64), np.full(n, _REGISTERS)
     counts[~parts.has_registers] = parts.counts
-    modes[~parts.has_registers] = np.where(parts.counts > _LISTED, _SET, _LIST)
+    modes[~parts.has_registers] = np.where(parts.counts > _MAX_LIST_SIZE, _SET, _LIST)
     flags = np.where(parts.has_registers, _OUT_OF_ORDER, _COMPACT | np.where(counts == 0, _EMPTY, 0))
-    room = np.where(modes == _SET, np.maximum(5, np.ceil(np.log2(np.maximum(counts, 1) * 4 / 3))), 3 * (modes == _LIST))
-    head = np.zeros((n, 40), np.uint8)
-    head[:, 0] = np.array([2, 3, 10])[modes]
-    head[:, 1:4] = _VERSION, _FAMILY, function.lg_k
-    head[:, 4], head[:, 5], head[:, 7] = room, flags, modes | _EIGHT_BITS
-    head[:, 6] = np.where(modes == _LIST, counts, 0)
-    head[modes == _SET, 8:12] = counts[modes == _SET].astype("<u4")[:, np.newaxis].view(np.uint8)
+    lg_array_size = np.where(
+        modes == _SET, np.maximum(5, np.ceil(np.log2(np.maximum(counts, 1) * 4 / 3))), 3 * (modes == _LIST)
+    )
+    header = np.zeros((n, 40), np.uint8)
+    header[:, 0] = np.array([2, 3, 10])[modes]  # the length of the header in words of 4 bytes
+    header[:, 1:4] = _VERSION, _FAMILY, function.lg_k
+    header[:, 4], header[:, 5], header[:, 7] = lg_array_size, flags, modes | _EIGHT_BITS
+    header[:, 6] = np.where(modes == _LIST, counts, 0)
+    header[modes == _SET, 8:12] = counts[modes == _SET].astype("<u4")[:, np.newaxis].view(np.uint8)
     powers = np.ldexp(1.0, -parts.registers.astype(np.int32))
-    sums = [np.where((parts.registers >= _WIDE) == wide, powers, 0.0).sum(axis=1) for wide in (False, True)]
-    head[parts.has_registers, 16:32] = np.stack(sums, axis=1).astype("<f8").view(np.uint8)
-    head[parts.has_registers, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
+    sums = [
+        np.where((parts.registers >= _FIRST_LARGE_REGISTER) == is_large, powers, 0.0).sum(axis=1)
+        for is_large in (False, True)
+    ]
+    header[parts.has_registers, 16:32] = np.stack(sums, axis=1).astype("<f8").view(np.uint8)
+    header[parts.has_registers, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
     lengths = np.array([8, 12, 40])[modes]
-    heads = to_arrow(head[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
-    zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
+    headers = to_arrow(header[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
+    leading_zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
     data, places = of_arrow(registers)
     data = data[places[0] : places[-1]].copy()
-    data[np.repeat(~parts.has_registers, np.diff(places))] = (zeros << 26 | addresses).astype("<u4").view(np.uint8)
+    data[np.repeat(~parts.has_registers, np.diff(places))] = (
+        (leading_zeros << 26 | addresses).astype("<u4").view(np.uint8)
+    )
     bodies = to_arrow(data, places - places[0])
-    return with_nulls(pc.binary_join_element_wise(heads, bodies, b""), column.is_valid())
+    return with_nulls(pc.binary_join_element_wise(headers, bodies, b""), column.is_valid())

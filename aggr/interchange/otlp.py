@@ -22,10 +22,10 @@ from aggr.extend.arguments import MissingExtra
 from aggr.extend.columns import with_nulls
 from aggr.extend.exact import read_scaled
 from aggr.extend.tables import checked
-from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
+from aggr.interchange.exponential_points import MAX_COUNT, SIGNS, Point, SignBuckets, states_of_messages
 
 
-def _library() -> tuple[Any, type[Exception]]:
+def _import_library() -> tuple[Any, type[Exception]]:
     """Return the class of a data point, and the class of decoding errors.
 
     Raise ``MissingExtra`` if they are not installed.
@@ -72,13 +72,13 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
     (0, 0, [1, 2])
     """
     states = checked(function, states).states
-    point, _ = _library()
-    present = states.drop_null()
-    sums = read_scaled(present.field("sum")).over_integers().tolist()
-    scales, zeros, mins, maxs = (present.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
-    sides = {sign: Histograms.from_arrow(present.field(sign)).dense() for sign in SIGNS}
-    written = []
-    for i in range(len(present)):
+    point, _ = _import_library()
+    valid_states = states.drop_null()
+    sums = read_scaled(valid_states.field("sum")).over_integers().tolist()
+    scales, zeros, mins, maxs = (valid_states.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
+    sides = {sign: Histograms.from_arrow(valid_states.field(sign)).dense() for sign in SIGNS}
+    messages = []
+    for i in range(len(valid_states)):
         message = point(scale=scales[i], zero_count=zeros[i], sum=sums[i], count=zeros[i])
         for sign, side in sides.items():
             low, counts = next(side)
@@ -88,8 +88,8 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
             message.count += int(counts.sum())
         if message.count and np.isfinite([mins[i], maxs[i]]).all():
             message.min, message.max = mins[i], maxs[i]
-        written.append(message.SerializeToString())
-    return with_nulls(pa.array(written, pa.binary()), states.is_valid())
+        messages.append(message.SerializeToString())
+    return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
 
 
 def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
@@ -126,7 +126,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     >>> from_otlp(to_otlp(states, Exponential()), Exponential()).equals(states)
     True
     """
-    return states_of(messages, "OTLP", _parsed, function)
+    return states_of_messages(messages, "OTLP", _parse_point, function)
 
 
 def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
@@ -163,46 +163,48 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     """
     states = checked(function, states).states
     rows = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))
-    present = states.drop_null()
-    scales, zeros = (present.field(name).to_numpy().astype(np.int64) for name in ("kept_scale", "zero"))
+    valid_states = states.drop_null()
+    scales, zeros = (valid_states.field(name).to_numpy().astype(np.int64) for name in ("kept_scale", "zero"))
     zero_rows = np.flatnonzero(zeros)
     parts = [(zero_rows, np.zeros(len(zero_rows)), zeros[zero_rows])]
     for sign, factor in zip(SIGNS, (1.0, -1.0), strict=True):
-        side = Histograms.from_arrow(present.field(sign))
+        side = Histograms.from_arrow(valid_states.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     # Min and max are null for states without values, which have no buckets, so the 0.0 in their place is not used.
-    low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
+    low, high = (valid_states.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})
 
 
-def _parsed(message: bytes, row: int) -> Point:
+def _parse_point(message: bytes, row: int) -> Point:
     """Return the histogram in a message. Raise ``ValueError``, which names ``row``, if the message is wrong."""
-    point, undecodable = _library()
+    point, decode_error = _import_library()
     try:
-        read = point.FromString(message)
-    except undecodable as error:
+        parsed = point.FromString(message)
+    except decode_error as error:
         raise ValueError(
             f"message {row} cannot be parsed as an ExponentialHistogramDataPoint: {error}; pass points of this type, "
             "or null for this row"
         ) from None
-    if read.scale < COARSEST:
+    if parsed.scale < COARSEST:
         raise ValueError(
-            f"message {row} has scale {read.scale}; exponential accepts only scales of at least {COARSEST}; export it "
-            "with more buckets, which gives a finer scale"
+            f"message {row} has scale {parsed.scale}; exponential accepts only scales of at least {COARSEST}; export "
+            "it with more buckets, which gives a finer scale"
         )
-    counted = read.zero_count + sum(read.positive.bucket_counts) + sum(read.negative.bucket_counts)
-    if counted != read.count or counted > MOST:
+    counted = parsed.zero_count + sum(parsed.positive.bucket_counts) + sum(parsed.negative.bucket_counts)
+    if counted != parsed.count or counted > MAX_COUNT:
         raise ValueError(
-            f"message {row} has the count {read.count}, and its buckets contain {counted} values; the two numbers must "
-            f"be equal and at most {MOST}; correct it, or leave it out"
+            f"message {row} has the count {parsed.count}, and its buckets contain {counted} values; the two numbers "
+            f"must be equal and at most {MAX_COUNT}; correct it, or leave it out"
         )
-    summary = {name: getattr(read, name) for name in ("sum", "min", "max") if read.HasField(name)}
-    return Point(read.scale, _side(read.positive), _side(read.negative), read.zero_count, **summary)
+    summary = {name: getattr(parsed, name) for name in ("sum", "min", "max") if parsed.HasField(name)}
+    return Point(
+        parsed.scale, _read_buckets(parsed.positive), _read_buckets(parsed.negative), parsed.zero_count, **summary
+    )
 
 
-def _side(buckets: Any) -> Side:
+def _read_buckets(buckets: Any) -> SignBuckets:
     counts = np.array(buckets.bucket_counts, np.uint64).astype(np.int64)
     used = np.flatnonzero(counts)
     return buckets.offset + used, counts[used]

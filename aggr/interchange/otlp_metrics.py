@@ -79,26 +79,26 @@ def rows_of_metrics(
     [{'host': 'a', 'metric': 'requests', 'time': '1970-01-01T00:00:01.500000+00:00', 'value': 7, 'weight': 1}]
     """
     rows: list[dict[str, Any]] = []
-    own = {"metric", "value", "weight", time}
-    for resource in _request(body, as_json).resource_metrics:
-        common = _attributes(resource.resource.attributes)
+    column_names = {"metric", "value", "weight", time}
+    for resource in _parse_request(body, as_json).resource_metrics:
+        common = _attribute_values(resource.resource.attributes)
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             kind = metric.WhichOneof("data")
             for point in getattr(metric, kind).data_points if kind else ():
                 try:
-                    _check(metric, kind, point)
+                    _check_point(metric, kind, point)
                     if point.flags & _NO_VALUE:
                         continue
-                    values = _values(metric.name, kind, point)
+                    values = _weighted_values(metric.name, kind, point)
                 except ValueError as error:
                     if refused is None:
                         raise
                     refused.append(str(error))
                     continue
                 moment = _EPOCH + timedelta(microseconds=point.time_unix_nano // 1000)
-                about = _renamed({**common, **_attributes(point.attributes)}, own)
-                about |= {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
-                rows += [about | {"value": value, "weight": weight} for value, weight in values]
+                labels = _rename_attributes({**common, **_attribute_values(point.attributes)}, column_names)
+                labels |= {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
+                rows += [labels | {"value": value, "weight": weight} for value, weight in values]
     return rows
 
 
@@ -142,24 +142,24 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     response = ExportMetricsServiceResponse()
     response.partial_success.rejected_data_points = rejected
     response.partial_success.error_message = message
-    written: bytes = response.SerializeToString()
-    return written
+    content: bytes = response.SerializeToString()
+    return content
 
 
-def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Return the attributes, with the prefix ``exported_`` added to those names that are also in ``own``."""
-    if own.isdisjoint(attributes):
+def _rename_attributes(attributes: dict[str, Any], column_names: set[str]) -> dict[str, Any]:
+    """Return the attributes, with the prefix ``exported_`` added to those names that are also in ``column_names``."""
+    if column_names.isdisjoint(attributes):
         return attributes
-    renamed = {name: value for name, value in attributes.items() if name not in own}
-    for name in own & attributes.keys():
-        other = f"exported_{name}"
-        while other in renamed or other in own:
-            other = f"exported_{other}"
-        renamed[other] = attributes[name]
-    return renamed
+    result = {name: value for name, value in attributes.items() if name not in column_names}
+    for name in column_names & attributes.keys():
+        new_name = f"exported_{name}"
+        while new_name in result or new_name in column_names:
+            new_name = f"exported_{new_name}"
+        result[new_name] = attributes[name]
+    return result
 
 
-def _request(body: bytes, as_json: bool) -> Any:
+def _parse_request(body: bytes, as_json: bool) -> Any:
     try:
         from google.protobuf.json_format import Parse, ParseError
         from google.protobuf.message import DecodeError
@@ -178,7 +178,7 @@ def _request(body: bytes, as_json: bool) -> Any:
         ) from None
 
 
-def _check(metric: Any, kind: str, point: Any) -> None:
+def _check_point(metric: Any, kind: str, point: Any) -> None:
     """Raise ``ValueError`` for a point that cannot be added to others, or that has no time or no value.
 
     ``kind`` is the kind of data of the point's metric, such as ``gauge`` or ``exponential_histogram``.
@@ -206,17 +206,17 @@ def _check(metric: Any, kind: str, point: Any) -> None:
         raise ValueError(f"a point of the metric {name} has no value; set asInt or asDouble")
 
 
-def _attributes(attributes: Any) -> dict[str, Any]:
+def _attribute_values(attributes: Any) -> dict[str, Any]:
     """Return attributes as name → value. A list or a map is returned as text, and a missing value as None."""
-    read = {}
+    values = {}
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
         value = getattr(attribute.value, kind) if kind else None
-        read[attribute.key] = value if value is None or isinstance(value, str | bool | int | float) else str(value)
-    return read
+        values[attribute.key] = value if value is None or isinstance(value, str | bool | int | float) else str(value)
+    return values
 
 
-def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
+def _weighted_values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
     """Return pairs of value and weight: one pair for each bucket of an exponential histogram, and one for other points.
 
     ``name`` is the name of the point's metric, and ``kind`` the kind of its data. Raise ``ValueError`` for a damaged

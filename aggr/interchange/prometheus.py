@@ -28,10 +28,10 @@ from aggr.extend.columns import with_nulls
 from aggr.extend.exact import NEGATIVE, POSITIVE, read_scaled, with_special
 from aggr.extend.histograms import COUNTS, shifted
 from aggr.extend.tables import checked
-from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
+from aggr.interchange.exponential_points import MAX_COUNT, SIGNS, Point, SignBuckets, states_of_messages
 from aggr.interchange.prometheus_messages import prometheus_message
 
-_COARSEST, _FINEST = -4, 8
+_MIN_SCHEMA, _MAX_SCHEMA = -4, 8
 
 
 def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
@@ -68,32 +68,34 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     (0, 1, [1, 1])
     """
     states = checked(function, states).states
-    histogram, present = prometheus_message("Histogram"), states.drop_null()
-    scales = present.field("kept_scale").to_numpy().astype(np.int64)
-    if (scales < _COARSEST).any():
-        row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _COARSEST)]
+    histogram, valid_states = prometheus_message("Histogram"), states.drop_null()
+    scales = valid_states.field("kept_scale").to_numpy().astype(np.int64)
+    if (scales < _MIN_SCHEMA).any():
+        row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _MIN_SCHEMA)]
         raise ValueError(
-            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms accept only schemas of at least "
-            f"{_COARSEST}; use a greater max_buckets for a finer scale"
+            f"state {row} has scale {scales[scales < _MIN_SCHEMA][0]}; native histograms accept only schemas of at "
+            f"least {_MIN_SCHEMA}; use a greater max_buckets for a finer scale"
         )
-    schemas = np.minimum(scales, _FINEST)
-    counts = {name: present.field(name).to_numpy() for name in COUNTS}
+    schemas = np.minimum(scales, _MAX_SCHEMA)
+    counts = {name: valid_states.field(name).to_numpy() for name in COUNTS}
     high, low, nan = (counts[name] for name in ("positive_infinity", "negative_infinity", "nan"))
     special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
-    sums = np.where(nan > 0, np.nan, with_special(read_scaled(present.field("sum")).over_integers(), special)).tolist()
-    sides = [_sides(shifted(present.field(sign), scales - schemas)) for sign in SIGNS]
-    written = []
+    sums = np.where(
+        nan > 0, np.nan, with_special(read_scaled(valid_states.field("sum")).over_integers(), special)
+    ).tolist()
+    sides = [_split_by_histogram(shifted(valid_states.field(sign), scales - schemas)) for sign in SIGNS]
+    messages = []
     for i, schema in enumerate(schemas.tolist()):
         zero, count = int(counts["zero"][i]), int(counts["zero"][i]) + int(nan[i])
         message = histogram(schema=schema, zero_threshold=0.0, zero_count=zero, sample_sum=sums[i])
-        for name, side, infinite in zip(SIGNS, sides, (high, low), strict=True):
-            count += _write(message, name, *side[i], schema, int(infinite[i]))
+        for name, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
+            count += _add_buckets(message, name, *side[i], schema, int(infinity_counts[i]))
         message.sample_count = count
         if not (message.positive_span or message.negative_span or zero):
             # an empty span marks the message as a native histogram, not a classic one
             message.positive_span.add(offset=0, length=0)
-        written.append(message.SerializeToString())
-    return with_nulls(pa.array(written, pa.binary()), states.is_valid())
+        messages.append(message.SerializeToString())
+    return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
 
 
 def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:
@@ -133,83 +135,83 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     >>> all(back.field(i).equals(states.field(i)) for i in ("kept_scale", "positive", "negative", "zero", "sum"))
     True
     """
-    return states_of(messages, "Prometheus", _parsed, function)
+    return states_of_messages(messages, "Prometheus", _parse_histogram, function)
 
 
-def _sides(column: pa.StructArray) -> list[Side]:
+def _split_by_histogram(column: pa.StructArray) -> list[SignBuckets]:
     histograms = Histograms.from_arrow(column)
     split_places = np.cumsum(histograms.sizes)[:-1]
     return list(zip(np.split(histograms.keys, split_places), np.split(histograms.counts, split_places), strict=True))
 
 
-def _infinite(schema: int) -> int:
+def _infinity_key(schema: int) -> int:
     """Return the key of the bucket that counts infinities. It follows the bucket of the largest double."""
     return 1024 << schema if schema >= 0 else 1024 >> -schema
 
 
-def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
+def _add_buckets(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinity_count: int) -> int:
     """Add the buckets of one sign to ``message``, and return the sum of their counts.
 
     ``keys`` are the keys of the buckets, ascending, at the scale ``schema``, and ``counts`` their counts. Adjacent
-    buckets are written as one span. ``infinite`` is the number of infinities of this sign. If it is above 0, a bucket
-    for infinities is added.
+    buckets are written as one span. ``infinity_count`` is the number of infinities of this sign. If it is above 0, a
+    bucket for infinities is added.
     """
-    if infinite:
-        keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
+    if infinity_count:
+        keys, counts = np.append(keys, _infinity_key(schema)), np.append(counts, infinity_count)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
-    after = -1  # the offset of the first span is relative to the bucket with index 0, whose key is -1
+    expected_key = -1  # the offset of the first span is relative to the bucket with index 0, whose key is -1
     for run in runs:
-        getattr(message, f"{sign}_span").add(offset=int(run[0]) - after, length=len(run))
-        after = int(run[-1]) + 1
+        getattr(message, f"{sign}_span").add(offset=int(run[0]) - expected_key, length=len(run))
+        expected_key = int(run[-1]) + 1
     getattr(message, f"{sign}_delta").extend(np.diff(counts, prepend=0).tolist())
     return sum(counts.tolist())
 
 
-def _parsed(message: bytes, row: int) -> Point:
+def _parse_histogram(message: bytes, row: int) -> Point:
     """Return the histogram in a message. Raise ``ValueError``, which names ``row``, if the message is wrong."""
     histogram = prometheus_message("Histogram")
     from google.protobuf.message import DecodeError
 
     try:
-        read = histogram.FromString(message)
+        parsed = histogram.FromString(message)
     except DecodeError as error:
         raise ValueError(
             f"message {row} cannot be parsed as an io.prometheus.client.Histogram: {error}; pass messages of this "
             "type, or null for this row"
         ) from None
-    schema = read.schema
-    if not _COARSEST <= schema <= _FINEST:
+    schema = parsed.schema
+    if not _MIN_SCHEMA <= schema <= _MAX_SCHEMA:
         raise ValueError(
-            f"message {row} has schema {schema}; only exponential histograms, with a schema from {_COARSEST} to "
-            f"{_FINEST}, can be read; pass null for this row"
+            f"message {row} has schema {schema}; only exponential histograms, with a schema from {_MIN_SCHEMA} to "
+            f"{_MAX_SCHEMA}, can be read; pass null for this row"
         )
-    count = _read_count(read.sample_count_float or read.sample_count, row)
-    zero = _read_count(read.zero_count_float or read.zero_count, row)
-    (positive, high), (negative, low) = (_read(read, sign, row) for sign in SIGNS)
-    counted = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
-    nan = count - counted if np.isnan(read.sample_sum) else 0
-    if nan < 0 or counted + nan != count:
+    count = _read_count(parsed.sample_count_float or parsed.sample_count, row)
+    zero = _read_count(parsed.zero_count_float or parsed.zero_count, row)
+    (positive, high), (negative, low) = (_read_buckets(parsed, sign, row) for sign in SIGNS)
+    bucket_total = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
+    nan = count - bucket_total if np.isnan(parsed.sample_sum) else 0
+    if nan < 0 or bucket_total + nan != count:
         raise ValueError(
-            f"message {row} has the count {count}, and its sparse buckets contain {counted} values; the two numbers "
-            "must be equal, except that a histogram with NaN has a sum of NaN and a greater count; correct it, or pass "
-            "null for this row"
+            f"message {row} has the count {count}, and its sparse buckets contain {bucket_total} values; the two "
+            "numbers must be equal, except that a histogram with NaN has a sum of NaN and a greater count; correct "
+            "it, or pass null for this row"
         )
-    total = read.sample_sum if read.HasField("sample_sum") and np.isfinite(read.sample_sum) else None
+    total = parsed.sample_sum if parsed.HasField("sample_sum") and np.isfinite(parsed.sample_sum) else None
     infinities = {"positive_infinity": high, "negative_infinity": low}
     return Point(schema, positive, negative, zero, nan=nan, **infinities, sum=total, index=1)
 
 
-def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
+def _read_buckets(message: Any, sign: str, row: int) -> tuple[SignBuckets, int]:
     """Return the finite buckets of one sign of a message, and the number of infinities of this sign.
 
     ``row`` is the row of the message, for errors.
     """
     counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
-    counted = np.array([_read_count(count, row) for count in counts], np.int64)
+    bucket_counts = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")
-    if len(counted) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
+    if len(bucket_counts) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
         raise ValueError(
-            f"message {row} has spans that overlap, or whose lengths do not add up to its {len(counted)} counts; "
+            f"message {row} has spans that overlap, or whose lengths do not add up to its {len(bucket_counts)} counts; "
             "correct it, or pass null for this row"
         )
     offset_sums = accumulate(span.offset for span in spans)
@@ -218,12 +220,12 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
     summed_spans = zip(spans, offset_sums, before, strict=False)
     runs = [np.arange(span.length) + offsets + lengths for span, offsets, lengths in summed_spans]
     keys = np.concatenate([*runs, np.zeros(0, np.int64)])
-    infinite = keys == _infinite(message.schema)
-    is_used = (counted > 0) & ~infinite
-    return (keys[is_used], counted[is_used]), int(counted[infinite].sum())
+    is_infinity = keys == _infinity_key(message.schema)
+    is_used = (bucket_counts > 0) & ~is_infinity
+    return (keys[is_used], bucket_counts[is_used]), int(bucket_counts[is_infinity].sum())
 
 
 def _read_count(count: float, row: int) -> int:
-    if not 0 <= count <= MOST or count != int(count):
-        raise ValueError(f"message {row} has the count {count}; counts must be whole numbers from 0 to {MOST}")
+    if not 0 <= count <= MAX_COUNT or count != int(count):
+        raise ValueError(f"message {row} has the count {count}; counts must be whole numbers from 0 to {MAX_COUNT}")
     return int(count)

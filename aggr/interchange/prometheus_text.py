@@ -68,59 +68,61 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     >>> classic_buckets(text, "latency").select(["value", "error", "weight"]).to_pylist()
     [{'value': 0.25, 'error': 0.25, 'weight': 4}, {'value': 1.0, 'error': 0.5, 'weight': 5}]
     """
-    earlier = {} if since is None else _series(since, name)
+    earlier_series = {} if since is None else _buckets_by_series(since, name)
     rows = []
-    for labels, weights in _series(text, name).items():
-        before, low = earlier.get(labels, {}), -math.inf
-        if before.keys() != weights.keys() or any(weights[high] < weight for high, weight in before.items()):
-            before = dict.fromkeys(weights, 0)
+    for labels, weights in _buckets_by_series(text, name).items():
+        earlier_weights, low = earlier_series.get(labels, {}), -math.inf
+        if earlier_weights.keys() != weights.keys() or any(
+            weights[high] < weight for high, weight in earlier_weights.items()
+        ):
+            earlier_weights = dict.fromkeys(weights, 0)
         for high, weight in weights.items():
             if low == -math.inf and high > 0.0:
                 low = 0.0
-            if weight > before[high]:
-                rows.append((labels, low, high, *_middle(low, high), weight - before[high]))
+            if weight > earlier_weights[high]:
+                rows.append((labels, low, high, *_middle_and_error(low, high), weight - earlier_weights[high]))
             low = high
     columns = zip(*rows, strict=True) if rows else [()] * len(_TABLE)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _TABLE, strict=True)], _TABLE)
 
 
-def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
+def _buckets_by_series(text: str, name: str) -> dict[Labels, dict[float, int]]:
     """Return the buckets of each series, as labels → upper edge → number of values in the bucket.
 
     The edges of a series ascend. The labels, without ``le``, identify the series.
     """
     counts_by_labels: dict[Labels, dict[float, float]] = {}
-    for sample in _samples(text, name):
+    for sample in _bucket_samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
-        bound, counts = sample.labels.get("le", "nothing"), counts_by_labels.setdefault(labels, {})
+        edge_text, counts = sample.labels.get("le", "nothing"), counts_by_labels.setdefault(labels, {})
         try:
-            high = float(bound)
+            high = float(edge_text)
         except ValueError:
             high = math.nan
         if math.isnan(high) or high in counts:
             raise ValueError(
-                f"{_shown(name, labels)} has a bucket with le={shown(bound)}, which is not a number or occurs twice; "
-                "pass the text of one scrape, unchanged"
+                f"{_shown(name, labels)} has a bucket with le={shown(edge_text)}, which is not a number or occurs "
+                "twice; pass the text of one scrape, unchanged"
             )
         counts[high] = sample.value
-    return {labels: _weights(_shown(name, labels), counts) for labels, counts in counts_by_labels.items()}
+    return {labels: _bucket_weights(_shown(name, labels), counts) for labels, counts in counts_by_labels.items()}
 
 
-def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
+def _bucket_weights(series: str, counts: dict[float, float]) -> dict[float, int]:
     if math.inf not in counts:
         raise ValueError(f'{series} has no bucket of le="+Inf", probably because the text is cut off; scrape it again')
-    before, weights = 0.0, {}
+    previous_count, weights = 0.0, {}
     for high, count in sorted(counts.items()):
-        if not before <= count <= 2**53 or count != int(count):
+        if not previous_count <= count <= 2**53 or count != int(count):
             raise ValueError(
-                f"{series} has the count {count:g} at le={high}, after the count {before:g}; counts must be whole "
-                "numbers up to 2^53 that never decrease; scrape it again"
+                f"{series} has the count {count:g} at le={high}, after the count {previous_count:g}; counts must be "
+                "whole numbers up to 2^53 that never decrease; scrape it again"
             )
-        weights[high], before = int(count - before), count
+        weights[high], previous_count = int(count - previous_count), count
     return weights
 
 
-def _samples(text: str, name: str) -> list[Any]:
+def _bucket_samples(text: str, name: str) -> list[Any]:
     """Return the samples of the buckets of the histogram ``name`` in the text of a scrape.
 
     Raise ``ValueError`` if the text cannot be parsed, or has no such histogram.
@@ -143,7 +145,7 @@ def _samples(text: str, name: str) -> list[Any]:
     return [sample for sample in histograms[name] if sample.name == f"{name}_bucket"]
 
 
-def _middle(low: float, high: float) -> tuple[float, float]:
+def _middle_and_error(low: float, high: float) -> tuple[float, float]:
     """Return the middle of a bucket from ``low`` to ``high``, and the maximum distance of its values from the middle.
 
     If one edge is infinite, the other edge is returned as the middle, and infinity as the distance.

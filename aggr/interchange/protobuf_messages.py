@@ -29,14 +29,15 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package)
     for message, fields in table.items():
-        described = file.message_type.add(name=message)
-        for field, (number, text) in fields.items():
-            label, kind = ("repeated", text[9:]) if text.startswith("repeated ") else ("optional", text)
-            field_descriptor = described.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
-            if kind in table:
-                field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
+        descriptor = file.message_type.add(name=message)
+        for field, (number, type_text) in fields.items():
+            type_name = type_text.removeprefix("repeated ")
+            label = "optional" if type_name == type_text else "repeated"
+            field_descriptor = descriptor.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
+            if type_name in table:
+                field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{type_name}"
             else:
-                field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
+                field_descriptor.type = field_type.Type.Value(f"TYPE_{type_name.upper()}")
     # A separate pool is used, because an application may have registered these messages in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

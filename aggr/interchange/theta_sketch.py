@@ -68,12 +68,14 @@ def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array
     sketches = column.drop_null().field("sketch")
     parts = Sketches.from_arrow(sketches)
     retained = parts.retained
-    longs = np.where(parts.thetas < NO_THRESHOLD, 3, np.where(retained > 1, 2, 1))
+    preamble_longs = np.where(parts.thetas < NO_THRESHOLD, 3, np.where(retained > 1, 2, 1))
     flags = _FLAGS + _EMPTY * parts.are_empty
-    first = longs | _PLAIN << 8 | _COMPACT << 16 | flags << 40 | np.uint64(_SEED_HASH << 48).astype(np.int64)
-    words = np.stack([first, retained, parts.thetas], axis=1)
-    head = words[np.arange(3) < longs[:, np.newaxis]].astype("<i8").view(np.uint8)
-    heads = to_arrow(head, np.append(0, np.cumsum(longs * _LONG)))
+    first_words = (
+        preamble_longs | _PLAIN << 8 | _COMPACT << 16 | flags << 40 | np.uint64(_SEED_HASH << 48).astype(np.int64)
+    )
+    words = np.stack([first_words, retained, parts.thetas], axis=1)
+    head = words[np.arange(3) < preamble_longs[:, np.newaxis]].astype("<i8").view(np.uint8)
+    heads = to_arrow(head, np.append(0, np.cumsum(preamble_longs * _LONG)))
     return with_nulls(pc.binary_join_element_wise(heads, sketches.field("hashes"), b""), column.is_valid())
 
 
@@ -116,61 +118,83 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
         raise TypeError(f"Theta sketches must be an Arrow column of type binary; got {sketches.type}")
     valid = sketches.is_valid()
     rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-    read = _read(sketches.drop_null(), rows)
-    trimmed = LeastHashes(function.k).merge(read.to_arrow(), Groups.each(len(rows)))
-    lost = Sketches.from_arrow(trimmed).retained < np.minimum(read.retained, function.k)
-    _refuse(rows, lost, "a damaged sketch: its hashes are not distinct, or not below its theta; serialize it again")
+    sketches_read = _read_sketches(sketches.drop_null(), rows)
+    trimmed = LeastHashes(function.k).merge(sketches_read.to_arrow(), Groups.each(len(rows)))
+    has_lost_hashes = Sketches.from_arrow(trimmed).retained < np.minimum(sketches_read.retained, function.k)
+    _raise_if_any(
+        rows,
+        has_lost_hashes,
+        "a damaged sketch: its hashes are not distinct, or not below its theta; serialize it again",
+    )
     return with_nulls(function.own_state.pack({"sketch": trimmed}, len(rows)), valid)
 
 
-def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
+def _read_sketches(column: pa.BinaryArray, rows: Ids) -> Sketches:
     """Decode compact sketches with any number of hashes. Errors name a sketch by its number in ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
-    _refuse(
+    _raise_if_any(
         rows,
         sizes < _LONG,
-        "not a compact Theta sketch, because it has less than 8 bytes; call compact() on it, and serialize it",
+        "not a compact Theta sketch, because it has fewer than 8 bytes; call compact() on it, and serialize it",
     )
-    longs, version, family, bits, width, flags = (_numbers(data, starts + at, 1) for at in range(6))
-    longs &= _LONGS
-    full, packed = flags & _EMPTY == 0, version == _PACKED
-    _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() on it before it is serialized")
-    _refuse(
+    preamble_longs, version, family, bit_counts, count_bytes, flags = (
+        _read_numbers(data, starts + at, 1) for at in range(6)
+    )
+    preamble_longs &= _LONGS
+    is_nonempty, is_packed = flags & _EMPTY == 0, version == _PACKED
+    _raise_if_any(rows, family != _COMPACT, "not a compact Theta sketch; call compact() on it before it is serialized")
+    _raise_if_any(
         rows,
-        ~packed & (version != _PLAIN),
+        ~is_packed & (version != _PLAIN),
         "not in version 3 or 4 of the format, which are the supported ones; serialize it with a newer DataSketches",
     )
-    _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
-    _refuse(
+    _raise_if_any(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
+    _raise_if_any(
         rows,
-        full & (_numbers(data, starts + 6, 2) != _SEED_HASH),
+        is_nonempty & (_read_numbers(data, starts + 6, 2) != _SEED_HASH),
         "hashed with a seed other than 9001; create it with the default seed",
     )
-    shortest = 1 + ~packed  # the number of longs in a preamble without theta: 2, or 1 in version 4
+    min_preamble_longs = 1 + ~is_packed  # the number of longs in a preamble without theta: 2, or 1 in version 4
     counts = np.where(
-        longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
+        preamble_longs < min_preamble_longs,
+        1,
+        _read_numbers(
+            data, starts + np.where(is_packed, preamble_longs, 1) * _LONG, np.where(is_packed, count_bytes, 4)
+        ),
     )
-    counts *= full
-    thetas = np.where(full & (longs > shortest), _numbers(data, starts + shortest * _LONG, _LONG), NO_THRESHOLD)
-    head = longs * _LONG + packed * width
-    bits = np.where(packed, bits, 8 * _LONG)
-    impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)
-    wrong = impossible | (head + (counts * bits + 7) // 8 != sizes)
-    _refuse(
-        rows, full & wrong, "a damaged sketch: its bytes are cut off, or followed by other bytes; serialize it again"
+    counts *= is_nonempty
+    thetas = np.where(
+        is_nonempty & (preamble_longs > min_preamble_longs),
+        _read_numbers(data, starts + min_preamble_longs * _LONG, _LONG),
+        NO_THRESHOLD,
+    )
+    preamble_bytes = preamble_longs * _LONG + is_packed * count_bytes
+    bit_counts = np.where(is_packed, bit_counts, 8 * _LONG)
+    is_impossible = (
+        (preamble_longs < 1)
+        | (preamble_longs > min_preamble_longs + 1)
+        | is_packed & (count_bytes > 4)
+        | (bit_counts < 1) & (counts > 0)
+        | (thetas < 1)
+    )
+    is_wrong = is_impossible | (preamble_bytes + (counts * bit_counts + 7) // 8 != sizes)
+    _raise_if_any(
+        rows,
+        is_nonempty & is_wrong,
+        "a damaged sketch: its bytes are cut off, or followed by other bytes; serialize it again",
     )
     hash_places = np.append(0, np.cumsum(counts))
-    hashes = _hashes(data, starts + head, hash_places, bits, packed)
+    hashes = _read_hashes(data, starts + preamble_bytes, hash_places, bit_counts=bit_counts, is_packed=is_packed)
     return Sketches(thetas, hashes, hash_places)
 
 
-def _refuse(rows: Ids, bad: Flags, what: str) -> None:
-    if bad.any():
-        raise ValueError(f"sketch {rows[np.argmax(bad)]} is {what}")
+def _raise_if_any(rows: Ids, is_bad: Flags, problem: str) -> None:
+    if is_bad.any():
+        raise ValueError(f"sketch {rows[np.argmax(is_bad)]} is {problem}")
 
 
-def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
+def _read_numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
     """Return the little-endian numbers at the byte offsets ``places`` of ``data``, shape (len(places),).
 
     ``widths`` is the number of bytes of each number. Bytes beyond the end of the data count as 0.
@@ -183,29 +207,29 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 
 @compiled
-def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
+def _read_hashes(data: Bytes, starts: Whole, hash_places: Whole, bit_counts: Whole, is_packed: Flags) -> Whole:
     """Return the hashes of all sketches, one sketch after the other.
 
-    Sketch ``i`` has the hashes from index ``hash_places[i]`` to before ``hash_places[i + 1]`` of the result.
-    ``starts`` contains the byte offset of each sketch's hashes in ``data``. ``packed`` is a mask of the packed
-    sketches. A packed sketch contains the difference of each hash to the previous hash, in ``bits`` bits, highest bit
-    first. Other sketches contain the hashes as words of 64 bits.
+    Sketch ``i`` has the hashes from index ``hash_places[i]`` to before ``hash_places[i + 1]`` of the result. ``starts``
+    contains the byte offset of each sketch's hashes in ``data``. ``is_packed`` is a mask of the packed sketches. A
+    packed sketch contains the difference of each hash to the previous hash, in ``bit_counts`` bits, highest bit first.
+    Other sketches contain the hashes as words of 64 bits.
     """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
-        before, at = np.int64(0), 8 * starts[row]
+        previous_hash, at = np.int64(0), 8 * starts[row]
         for i in range(hash_places[row], hash_places[row + 1]):
-            if packed[row]:
-                before += _bits_at(data, at, bits[row])
-                hashes[i] = before
+            if is_packed[row]:
+                previous_hash += _read_bits(data, at, bit_counts[row])
+                hashes[i] = previous_hash
             else:
                 hashes[i] = np.int64(word_at(data, at >> 3))
-            at += bits[row]
+            at += bit_counts[row]
     return hashes
 
 
 @compiled
-def _bits_at(data: Bytes, at: Int, size: Int) -> Int:
+def _read_bits(data: Bytes, at: Int, size: Int) -> Int:
     """Return the integer in the ``size`` bits from the bit offset ``at`` on, highest bit first."""
     number, end = np.int64(0), at + size
     while at < end:

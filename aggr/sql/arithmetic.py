@@ -15,26 +15,36 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arrow.normalize import is_number
-from aggr.sql.function_table import DOUBLE, NUMBER, SKIP, Argument, Compiler, computes, maybe, reads, whole_number
+from aggr.sql.function_table import (
+    DOUBLE,
+    NUMBER,
+    SKIP,
+    Argument,
+    Compiler,
+    kernel_rule,
+    optional,
+    term_rule,
+    whole_number,
+)
 from aggr.sql.term import Kernel, Term, Value, apply, constant, false_if_null, null
 from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
 HALF_AWAY_FROM_ZERO = "half_towards_infinity"
-_MOST_DIGITS = 38
-_WIDEST = 76  # the maximum number of digits of Arrow's 256-bit decimals
+_MAX_DIGITS = 38
+_MAX_WIDE_DIGITS = 76  # the maximum number of digits of Arrow's 256-bit decimals
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
-_SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
-_PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
+_SUM_OPERATORS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
+_PRODUCT_OPERATORS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
 
 Steps = tuple[Term, Sequence[tuple[str, Term]]]
 
 
-def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
+def _read_chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
     """Return the operands of a chain such as ``a + b - c``: the first term, and pairs of operator and term.
 
     The operators of a chain have the same precedence.
     """
-    level = _SUMS if type(node) in _SUMS else _PRODUCTS
+    level = _SUM_OPERATORS if type(node) in _SUM_OPERATORS else _PRODUCT_OPERATORS
     reversed_steps = list[tuple[str, exp.Expr]]()
     while type(node) in level:
         reversed_steps.append((level[type(node)], node.expression))
@@ -42,22 +52,22 @@ def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
     return compiler.term(node), [(operator, compiler.term(part)) for operator, part in reversed(reversed_steps)]
 
 
-@reads(*_SUMS, exp.Mul, exp.IntDiv, this=Argument(_chain), expression=SKIP)
-@reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
-@reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
+@term_rule(*_SUM_OPERATORS, exp.Mul, exp.IntDiv, this=Argument(_read_chain), expression=SKIP)
+@term_rule(exp.Div, this=Argument(_read_chain), expression=SKIP, safe=SKIP, typed=SKIP)
+@term_rule(exp.Mod, names="mod", this=Argument(_read_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
     """Return the term of a chain of operators, which are applied from left to right, without recursion.
 
     Raise ``ValueError`` for types that cannot be combined.
     """
     first, further_steps = steps
-    if first.null or any(term.null for _, term in further_steps):
+    if first.is_untyped_null or any(term.is_untyped_null for _, term in further_steps):
         return null(pa.float64())
     kind, kernels = first.type, list[Kernel]()
     constants = first.literal is not None and all(term.literal is not None for _, term in further_steps)
     value = first.sample
     for operator, term in further_steps:
-        kernels.append(_step(operator, kind, term.type))
+        kernels.append(_operator_kernel(operator, kind, term.type))
         value = kernels[-1](value, term.sample)
         kind = value.type
 
@@ -69,30 +79,30 @@ def compute(steps: Steps) -> Term:
     return apply(kernel, first, *(term for _, term in further_steps), kind=None if constants else kind)
 
 
-def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
+def _operator_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # this includes durations
-        return _step_of_times(operator, a, b)
+        return _time_kernel(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
             raise ValueError(f"{operator} needs numbers; got {named_type(kind)}; CAST it to a number, such as DOUBLE")
     if operator == "/":
-        return _through(_divide, a, b, pa.float64())
-    floating = pa.types.is_floating(a) or pa.types.is_floating(b)
-    if floating and operator != "DIV":
+        return _with_casts(_divide, a, b, pa.float64())
+    is_floating = pa.types.is_floating(a) or pa.types.is_floating(b)
+    if is_floating and operator != "DIV":
         kind = common_type([a, b])
-        return _through(_remainder(kind) if operator == "%" else _KERNELS[operator], a, b, kind)
-    exact = floating or pa.types.is_decimal(a) or pa.types.is_decimal(b) or pa.uint64() in (a, b)
-    if operator == "DIV" and exact:
+        return _with_casts(_remainder(kind) if operator == "%" else _KERNELS[operator], a, b, kind)
+    is_exact = is_floating or pa.types.is_decimal(a) or pa.types.is_decimal(b) or pa.uint64() in (a, b)
+    if operator == "DIV" and is_exact:
         raise ValueError(f"DIV needs whole numbers; got {a} and {b}; write floor(a / b) instead")
     if operator == "%":
-        kind = common_type([decimal_type(a), decimal_type(b)]) if exact else pa.int64()
-        return _through(_remainder(kind), a, b, kind)
-    if exact:
-        return _step_of_decimals(operator, a, b)
-    return _through(_quotient if operator == "DIV" else _KERNELS[operator], a, b, pa.int64())
+        kind = common_type([decimal_type(a), decimal_type(b)]) if is_exact else pa.int64()
+        return _with_casts(_remainder(kind), a, b, kind)
+    if is_exact:
+        return _decimal_kernel(operator, a, b)
+    return _with_casts(_divide_whole if operator == "DIV" else _KERNELS[operator], a, b, pa.int64())
 
 
-def _through(
+def _with_casts(
     kernel: Kernel, a: pa.DataType, b: pa.DataType, left_type: pa.DataType, right_type: pa.DataType = None
 ) -> Kernel:
     """Return a kernel (a function of arrays) that casts its operands and then calls ``kernel``.
@@ -108,7 +118,7 @@ def _divide(a: Value, b: Value) -> Value:
     return pc.divide(a, _not_zero(b, pa.float64()))
 
 
-def _quotient(a: Value, b: Value) -> Value:
+def _divide_whole(a: Value, b: Value) -> Value:
     return pc.divide_checked(a, _not_zero(b, pa.int64()))
 
 
@@ -133,57 +143,57 @@ def _remainder(kind: pa.DataType) -> Kernel:
     return kernel
 
 
-def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
+def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     """Return a kernel for decimals, whose result has at most 38 digits.
 
     If the types of the operands allow more digits, the result is computed with up to 76 digits and cast to 38. The cast
     raises an error for a result with more than 38 digits.
     """
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
-    before = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point
+    whole_digits = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     # the precision that Arrow declares for the result
-    digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)
-    if digits <= _MOST_DIGITS:
-        return _through(kernel, a, b, left_type=x, right_type=y)
-    if scale > _MOST_DIGITS:
+    digits = scale + (sum(whole_digits) + 1 if operator == "*" else max(whole_digits) + 1)
+    if digits <= _MAX_DIGITS:
+        return _with_casts(kernel, a, b, left_type=x, right_type=y)
+    if scale > _MAX_DIGITS:
         raise ValueError(
-            f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST an operand to DOUBLE or to a decimal "
+            f"{x} {operator} {y} may have more than {_MAX_DIGITS} digits; CAST an operand to DOUBLE or to a decimal "
             "with fewer digits"
         )
     wide = (pa.decimal256(decimal.precision, decimal.scale) for decimal in (x, y))
-    narrow = pa.decimal128(_MOST_DIGITS, scale)
-    if digits <= _WIDEST:
-        return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
+    narrow = pa.decimal128(_MAX_DIGITS, scale)
+    if digits <= _MAX_WIDE_DIGITS:
+        return _with_casts(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
     # A product of two factors of 38 digits has at most 76 digits, but Arrow gives its type 77 digits and rejects it.
     # The type of the first factor is therefore changed to 37 digits. This cast is not checked, and keeps all digits.
-    declared = pa.decimal256(_MOST_DIGITS - 1, x.scale)
-    return _through(lambda left, right: kernel(left.cast(declared, safe=False), right).cast(narrow), a, b, *wide)
+    narrowed = pa.decimal256(_MAX_DIGITS - 1, x.scale)
+    return _with_casts(lambda left, right: kernel(left.cast(narrowed, safe=False), right).cast(narrow), a, b, *wide)
 
 
-def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
+def _time_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     """Return a kernel that adds an interval to times or dates, or subtracts it from them.
 
     A whole number of days can also be added to dates, or subtracted from them. Raise ``ValueError`` for other types.
     """
-    duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
-    if operator == "+" and (duration_first or not pa.types.is_temporal(a)):
-        turned = _step_of_times(operator, b, a)
-        return lambda x, y: turned(y, x)
+    is_duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
+    if operator == "+" and (is_duration_first or not pa.types.is_temporal(a)):
+        swapped = _time_kernel(operator, b, a)
+        return lambda x, y: swapped(y, x)
     kernel = _KERNELS.get(operator if operator in "+-" else "")
     if kernel and pa.types.is_timestamp(a) and pa.types.is_duration(b):
         unit = "ns" if a.unit == "ns" else "us"
-        return _through(kernel, a, b, left_type=pa.timestamp(unit, a.tz), right_type=pa.duration(unit))
+        return _with_casts(kernel, a, b, left_type=pa.timestamp(unit, a.tz), right_type=pa.duration(unit))
     if kernel and pa.types.is_date32(a) and pa.types.is_duration(b):
-        return _through(kernel, a, b, left_type=pa.timestamp("us"), right_type=pa.duration("us"))
+        return _with_casts(kernel, a, b, left_type=pa.timestamp("us"), right_type=pa.duration("us"))
     if kernel and pa.types.is_date32(a) and pa.types.is_integer(b):
         days, sum_of = caster(b, pa.int64()), kernel
         return lambda x, y: sum_of(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
     raise ValueError(f"{operator} cannot take {a} and {b}; add an interval to a time, such as ts + INTERVAL '1' DAY")
 
 
-@reads(exp.Neg, called="-", this=NUMBER)
-def negative(term: Term) -> Term:
+@term_rule(exp.Neg, error_name="-", this=NUMBER)
+def negate(term: Term) -> Term:
     """Return the term for ``-x``. Integers become int64, except for uint64, which becomes a decimal."""
     if term.literal is not None and pa.types.is_decimal(term.type) and term.literal.as_py() == 2**63:
         return constant(-(2**63), pa.int64())
@@ -196,15 +206,15 @@ def _as_int64(term: Term) -> Term:
     return coerce(term, pa.int64()) if pa.types.is_integer(term.type) and term.type != pa.uint64() else term
 
 
-@reads(exp.Abs, names="abs", this=NUMBER)
-def absolute(term: Term) -> Term:
+@term_rule(exp.Abs, names="abs", this=NUMBER)
+def absolute_value(term: Term) -> Term:
     """Return the term for ``abs(x)``. Signed integers become int64."""
     signed = pa.types.is_signed_integer(term.type)
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 
 
-@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("the second argument of round"), 0))
-def rounded(term: Term, digits: int) -> Term:
+@term_rule(exp.Round, names="round", this=NUMBER, decimals=optional(whole_number("the second argument of round"), 0))
+def round_half_away(term: Term, digits: int) -> Term:
     """Return the term for ``round(x, digits)``. Halves are rounded away from zero."""
     if pa.types.is_integer(term.type) and digits >= 0:
         return term
@@ -212,13 +222,13 @@ def rounded(term: Term, digits: int) -> Term:
     return apply(lambda value: pc.round(value, ndigits=digits, round_mode=HALF_AWAY_FROM_ZERO), term)
 
 
-def rounded_to_whole(kernel: Kernel, term: Term) -> Term:
+def round_to_whole(kernel: Kernel, term: Term) -> Term:
     """Return the term for ``floor(x)`` or ``ceil(x)``; ``kernel`` rounds. Floats and decimals keep their type."""
     return term if pa.types.is_integer(term.type) else apply(kernel, term)
 
 
-reads(exp.Floor, names="floor", this=NUMBER)(partial(rounded_to_whole, pc.floor))
-reads(exp.Ceil, names="ceil ceiling", this=NUMBER)(partial(rounded_to_whole, pc.ceil))
-computes(exp.Sqrt, names="sqrt", this=DOUBLE)(pc.sqrt)
-computes(exp.Sign, names="sign signum", this=DOUBLE)(pc.sign)
-computes(exp.IsNan, names="isnan", this=DOUBLE)(lambda value: false_if_null(pc.is_nan(value)))
+term_rule(exp.Floor, names="floor", this=NUMBER)(partial(round_to_whole, pc.floor))
+term_rule(exp.Ceil, names="ceil ceiling", this=NUMBER)(partial(round_to_whole, pc.ceil))
+kernel_rule(exp.Sqrt, names="sqrt", this=DOUBLE)(pc.sqrt)
+kernel_rule(exp.Sign, names="sign signum", this=DOUBLE)(pc.sign)
+kernel_rule(exp.IsNan, names="isnan", this=DOUBLE)(lambda value: false_if_null(pc.is_nan(value)))

@@ -18,16 +18,18 @@ from aggr.arrow.normalize import normalized_type
 from aggr.sql.comparisons import operands
 from aggr.sql.fields import name_of
 from aggr.sql.function_table import Compiler
-from aggr.sql.parse import parsed
+from aggr.sql.parse import parse_sql
 from aggr.sql.term import Term
 from aggr.sql.types import literal_as, unify_types
 from aggr.sql.zones import UTC
 
-_Kinds = Callable[[pa.DataType], bool]
-# types whose columns can have bounds: values of `_COUNTED` types are integers in memory
-_COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
-_PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
-_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+_TypeTest = Callable[[pa.DataType], bool]
+# the types of columns that can have bounds
+_BOUNDED_TYPES: tuple[_TypeTest, ...] = (
+    *(pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32),
+    *(pa.types.is_string, pa.types.is_decimal128),
+)
+_MIRRORED_COMPARISONS: Mapping[type[exp.Expr], type[exp.Expr]] = {
     **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 }
 
@@ -90,8 +92,8 @@ class Bound:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
             low, high = max(lows, default=None), min(highs, default=None)
-            none = low is not None and high is not None and low > high
-            return Bound.of_values(()) if none else Bound(low, high)
+            is_empty = low is not None and high is not None and low > high
+            return Bound.of_values(()) if is_empty else Bound(low, high)
         if self.values is not None and other.values is not None:
             return Bound.of_values(self.values & other.values)
         finite, interval = (self, other) if self.values is not None else (other, self)
@@ -131,7 +133,7 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
     >>> bounds("host = 'a' AND (port < 10 OR port IN (20, 30)) AND port <> 7", schema)
     {'host': Bound(low='a', high='a', values=frozenset({'a'})), 'port': Bound(low=None, high=30, values=None)}
     """
-    return _bounds_of(parsed(condition).unnest(), Compiler(schema, timezone))
+    return _bounds_of(parse_sql(condition).unnest(), Compiler(schema, timezone))
 
 
 def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
@@ -144,15 +146,15 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
         parts = [_bounds_of(part, compiler) for part in operands(node)]
         parts = [part for part in parts if not any(bound.empty for bound in part.values())] or parts[:1]
         names = dict.fromkeys(name for name in parts[0] if all(name in part for part in parts))
-        joined = {name: _either([part[name] for part in parts]) for name in names}
+        joined = {name: _union_of_bounds([part[name] for part in parts]) for name in names}
         return {name: bound for name, bound in joined.items() if bound != Bound()}
     try:
-        return _of_comparison(node, compiler)
+        return _bounds_of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
         return {}  # the comparison is invalid; an error is raised when the condition is evaluated
 
 
-def _either(alternatives: Sequence[Bound]) -> Bound:
+def _union_of_bounds(alternatives: Sequence[Bound]) -> Bound:
     """Return a bound that contains all values of several bounds."""
     if all(bound.values is not None for bound in alternatives):
         return Bound.of_values(frozenset[Any]().union(*(bound.values or () for bound in alternatives)))
@@ -160,26 +162,26 @@ def _either(alternatives: Sequence[Bound]) -> Bound:
     return Bound(None if None in lows else min(lows), None if None in highs else max(highs))
 
 
-def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
+def _bounds_of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     if isinstance(node, exp.In):
-        return _bounded(compiler, node.this, node.expressions, Bound.of_values)
+        return _bound_of_column(compiler, node.this, node.expressions, Bound.of_values)
     if isinstance(node, exp.Between):
-        return _bounded(compiler, node.this, [node.args["low"], node.args["high"]], _range)
-    if type(node) not in _READ:
+        return _bound_of_column(compiler, node.this, [node.args["low"], node.args["high"]], _bound_of_range)
+    if type(node) not in _BOUND_OF_COMPARISON:
         return {}
     left, right, kind = node.this.unnest(), node.expression.unnest(), type(node)
     if not isinstance(left, exp.Column):
-        left, right, kind = right, left, _MIRRORED.get(kind, kind)
-    return _bounded(compiler, left, [right], _READ[kind])
+        left, right, kind = right, left, _MIRRORED_COMPARISONS.get(kind, kind)
+    return _bound_of_column(compiler, left, [right], _BOUND_OF_COMPARISON[kind])
 
 
-def _bounded(
-    compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
+def _bound_of_column(
+    compiler: Compiler, node: exp.Expr, constant_nodes: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Return ``{name: bound}`` for a comparison of a column, ``node``, with the constants in ``compared``.
+    """Return ``{name: bound}`` for a comparison of a column, ``node``, with the constants in ``constant_nodes``.
 
     ``bound`` computes the bound from the values of the constants. Return {} if ``node`` is not a column of a type with
-    bounds, or if one of ``compared`` is not a constant that the type can represent.
+    bounds, or if one of ``constant_nodes`` is not a constant that the type can represent.
     """
     node = node.unnest()
     if not isinstance(node, exp.Column):
@@ -187,41 +189,44 @@ def _bounded(
     name = name_of(node)
     if name not in compiler.schema.names:  # fields of structs do not get bounds
         return {}
-    if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
+    if not any(test(normalized_type(compiler.schema.field(name).type)) for test in _BOUNDED_TYPES):
         return {}
-    (column, *terms), through = unify_types([compiler.term(node), *(compiler.term(other) for other in compared)])
+    (column, *terms), common_type = unify_types(
+        [compiler.term(node), *(compiler.term(constant) for constant in constant_nodes)]
+    )
     if any(term.literal is None for term in terms):
         return {}
-    constants = [_plain(term, column.type, through) for term in terms if not term.null]
+    constants = [_bound_value(term, column.type, common_type) for term in terms if not term.is_untyped_null]
     if any(value is None for value in constants) or (len(constants) < len(terms) and bound != Bound.of_values):
         return {}
     return {name: bound(constants)}
 
 
-def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
+def _bound_value(term: Term, kind: pa.DataType, common_type: pa.DataType) -> Any:
     """Return a constant as a value of a `Bound` of a column of type ``kind``.
 
     Return None if a comparison with the converted constant could have another result than the comparison in the type
-    ``through``, which conditions use.
+    ``common_type``, which conditions use.
     """
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None
-    scalar = literal_as(term, kind, through)
+    scalar = literal_as(term, kind, common_type)
     if scalar is None or scalar.type != kind:
         return None
     return scalar.value if pa.types.is_temporal(kind) else scalar.as_py()
 
 
-def _range(low_and_high: list[Any]) -> Bound:
+def _bound_of_range(low_and_high: list[Any]) -> Bound:
     return Bound(low=low_and_high[0]) & Bound(high=low_and_high[1])
 
 
-_READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
+_BOUND_OF_COMPARISON: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` returns {} for a NULL, unless ``bound`` is the
-    # method `Bound.of_values` itself, as for ``x = NULL``. The lambda is not that method.
+    # ``x = NULL`` is never true, so its bound is empty. ``x <=> NULL`` is true for nulls, and must not have a bound.
+    # `_bound_of_column` distinguishes the two by the function: it accepts a NULL only if the function is
+    # `Bound.of_values` itself. The lambda is a different function.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

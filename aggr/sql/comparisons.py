@@ -13,16 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
-from aggr.sql.function_table import ANY, CONDITION, MANY, RAW, SKIP, Argument, Compiler, as_boolean, computes, reads
-from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, false_if_null, null
+from aggr.sql.function_table import (
+    ANY,
+    CONDITION,
+    MANY,
+    RAW,
+    SKIP,
+    Argument,
+    Compiler,
+    as_boolean,
+    kernel_rule,
+    term_rule,
+)
+from aggr.sql.term import BOOL, Kernel, Term, Value, apply, combine_balanced, constant, false_if_null, null
 from aggr.sql.types import coerce, literal_as, nanoseconds_since_epoch, unify_types
 
 _KERNELS: Mapping[str, Kernel] = {
     **{"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal},
     **{">": pc.greater, ">=": pc.greater_equal},
 }
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_HASHED: tuple[Callable[[pa.DataType], bool], ...] = (
+_MIRRORED_OPERATORS = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_HASHABLE_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     *(pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_binary, pa.types.is_boolean),
     *(pa.types.is_date32, pa.types.is_timestamp, pa.types.is_decimal128),
 )
@@ -34,12 +45,12 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     ``operator`` is ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``. Raise ``ValueError`` if there is no common type.
     """
     (a, b), kind = unify_types([a, b])
-    if a.always_null or b.always_null:
+    if a.is_constant_null or b.is_constant_null:
         return null(BOOL)
     if pa.types.is_nested(kind):
         raise ValueError(f"values of type {kind} cannot be compared; compare their fields or elements instead")
     if a.literal is not None and b.literal is None:
-        a, b, operator = b, a, _MIRRORED[operator]
+        a, b, operator = b, a, _MIRRORED_OPERATORS[operator]
     if a.literal is None and b.literal is not None:
         fit = literal_as(b, a.type, kind)
         if fit is not None:
@@ -82,10 +93,10 @@ def _less(a: Value, b: Value) -> Value:
 
 
 for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _KERNELS, strict=True):
-    reads(_kind, this=ANY, expression=ANY)(partial(compare, _operator))
+    term_rule(_kind, this=ANY, expression=ANY)(partial(compare, _operator))
 
 
-@reads(exp.NullSafeEQ, this=ANY, expression=ANY)
+@term_rule(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
     """Return the term for ``a IS NOT DISTINCT FROM b``: equality, where null equals null and no other value."""
 
@@ -95,11 +106,11 @@ def null_safe(a: Term, b: Term) -> Term:
     return apply(kernel, compare("=", a, b), *(apply(pc.is_null, term, kind=BOOL) for term in (a, b)), kind=BOOL)
 
 
-reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, null_safe(a, b)))
+term_rule(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, null_safe(a, b)))
 
 
-@reads(exp.Is, this=ANY, expression=RAW)
-def is_(term: Term, operand: exp.Expr) -> Term:
+@term_rule(exp.Is, this=ANY, expression=RAW)
+def is_operator(term: Term, operand: exp.Expr) -> Term:
     """Return the term for IS NULL, IS TRUE or IS FALSE; ``operand`` is the word after IS. The result is never null."""
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
@@ -116,54 +127,54 @@ def operands(node: exp.Expr) -> list[exp.Expr]:
 
     An operand in parentheses that is such a chain itself is replaced by its operands.
     """
-    parts, left = list[exp.Expr](), [node]
-    while left:
-        part = left.pop()
+    parts, pending = list[exp.Expr](), [node]
+    while pending:
+        part = pending.pop()
         inner = part.unnest()
         if type(inner) is type(node):
-            left += [inner.expression, inner.this]
+            pending += [inner.expression, inner.this]
         else:
             parts.append(inner)
     return parts
 
 
-def _conditions(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
+def _read_conditions(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
     return [as_boolean(compiler.term(part)) for part in operands(node)]
 
 
-computes(exp.Not, this=CONDITION)(pc.invert)
-reads(exp.And, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.and_kleene))
-reads(exp.Or, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.or_kleene))
+kernel_rule(exp.Not, this=CONDITION)(pc.invert)
+term_rule(exp.And, this=Argument(_read_conditions), expression=SKIP)(partial(combine_balanced, pc.and_kleene))
+term_rule(exp.Or, this=Argument(_read_conditions), expression=SKIP)(partial(combine_balanced, pc.or_kleene))
 
 
-@reads(exp.Between, this=ANY, low=ANY, high=ANY)
+@term_rule(exp.Between, this=ANY, low=ANY, high=ANY)
 def between(term: Term, low: Term, high: Term) -> Term:
     """Return the term for ``term BETWEEN low AND high``, which includes both ends."""
-    return balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
+    return combine_balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
 
 
-@reads(exp.In, this=ANY, expressions=MANY)
+@term_rule(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
     """Return the term for ``term IN (items)``, compared in a common type.
 
     The result is null if the term is null, or if it equals no item and one of the items is null.
     """
     (term, *items), kind = unify_types([term, *items])
-    if term.always_null:
+    if term.is_constant_null:
         return null(BOOL)
-    valid = [item for item in items if not item.always_null]
-    able = term.literal is None and any(test(kind) for test in _HASHED)
-    hashed = [item for item in valid if able and item.literal is not None]
-    compared_items = [item for item in valid if not (able and item.literal is not None)]
+    valid_items = [item for item in items if not item.is_constant_null]
+    can_hash = term.literal is None and any(test(kind) for test in _HASHABLE_TYPES)
+    hashed = [item for item in valid_items if can_hash and item.literal is not None]
+    compared_items = [item for item in valid_items if not (can_hash and item.literal is not None)]
     parts = [compare("=", coerce(term, kind), coerce(item, kind)) for item in compared_items]
     if hashed:
-        parts.append(_among(term, hashed, kind))
-    if len(valid) < len(items):
+        parts.append(_is_in_constants(term, hashed, kind))
+    if len(valid_items) < len(items):
         parts.append(null(BOOL))
-    return balanced(pc.or_kleene, parts)
+    return combine_balanced(pc.or_kleene, parts)
 
 
-def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
+def _is_in_constants(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     """Return the term for ``term IN (items)``, which looks values up in a hash table.
 
     The items must be constants other than null. ``kind`` is the common type of the comparison.
@@ -175,13 +186,13 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     floating = pa.types.is_floating(term.type)
     nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
-    def looked_up(value: Value) -> Value:
+    def hash_key(value: Value) -> Value:
         """Return floats with 0.0 for -0.0, and the same bits for every NaN, because a hash table distinguishes bits."""
         return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
-    values = looked_up(pa.array(scalars, term.type))
+    values = hash_key(pa.array(scalars, term.type))
 
     def kernel(value: Value) -> Value:
-        return pc.if_else(pc.is_valid(value), pc.is_in(looked_up(value), value_set=values), pa.scalar(None, BOOL))
+        return pc.if_else(pc.is_valid(value), pc.is_in(hash_key(value), value_set=values), pa.scalar(None, BOOL))
 
     return apply(kernel, term, kind=BOOL)

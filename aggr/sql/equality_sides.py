@@ -9,7 +9,7 @@ from sqlglot import expressions as exp
 
 from aggr.arguments import shown
 from aggr.sql.fields import name_of
-from aggr.sql.parse import parsed, written
+from aggr.sql.parse import parse_sql, to_sql
 
 
 class Side(NamedTuple):
@@ -48,7 +48,7 @@ def equalities(text: str, qualifiers: Collection[str] = ()) -> list[tuple[Side, 
     >>> [(left.text, right.text) for left, right in equalities("row.a = b AND (upper(c) = d AND e = f)", ["row"])]
     [('a', 'b'), ('UPPER(c)', 'd'), ('e', 'f')]
     """
-    return _of_node(parsed(text).copy(), qualifiers)
+    return _of_node(parse_sql(text).copy(), qualifiers)
 
 
 def _of_node(node: exp.Expr, qualifiers: Collection[str]) -> list[tuple[Side, Side]]:
@@ -57,7 +57,7 @@ def _of_node(node: exp.Expr, qualifiers: Collection[str]) -> list[tuple[Side, Si
         return _of_node(node.left, qualifiers) + _of_node(node.right, qualifiers)
     if not isinstance(node, exp.EQ):
         raise ValueError(
-            f"cannot join on {shown(written(node))}; write equalities connected by AND, such as 'ticker = symbol', and "
+            f"cannot join on {shown(to_sql(node))}; write equalities connected by AND, such as 'ticker = symbol', and "
             "filter the joined rows afterwards"
         )
     return [(_side(node.left, qualifiers), _side(node.right, qualifiers))]
@@ -77,4 +77,4 @@ def _side(node: exp.Expr, qualifiers: Collection[str]) -> Side:
     node = node.unnest()
     if isinstance(node, exp.Column):
         return Side(name_of(node), frozenset(removed), is_column=True)
-    return Side(written(node), frozenset(removed), is_column=False)
+    return Side(to_sql(node), frozenset(removed), is_column=False)

@@ -15,14 +15,14 @@ from aggr.arrays import Flags
 from aggr.sql.column_names import column_in
 from aggr.sql.function_table import Compiler
 from aggr.sql.number_columns import Use, number_column, text_column
-from aggr.sql.parse import CONDITION, EXPRESSION, parsed
+from aggr.sql.parse import CONDITION, EXPRESSION, parse_sql
 from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.uses import use_of, uses_among
 from aggr.sql.zones import UTC
 
 # The maximum number of references to columns in an expression of Arrow. Arrow evaluates expressions recursively, and a
 # somewhat larger number would overflow the stack.
-_MOST_READS = 6000
+_MAX_REFERENCES = 6000
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:
@@ -45,9 +45,9 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
     --------
     >>> check_condition("status >= 500", pa.schema([("status", pa.int64())]))
     """
-    parsed(text)
+    parse_sql(text)
     if schema is not None:
-        _condition(text, schema)
+        _compile_condition(text, schema)
 
 
 def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> Flags:
@@ -75,9 +75,9 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str =
     >>> rows_where("status >= 500", pa.table({"status": [200, 503, None]}))
     array([False,  True, False])
     """
-    term = _condition(condition, table.schema, timezone)
-    chosen = _values(term, condition, table, CONDITION).cast(pa.bool_())
-    rows: Flags = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
+    term = _compile_condition(condition, table.schema, timezone)
+    is_true = _evaluate_term(term, condition, table, CONDITION).cast(pa.bool_())
+    rows: Flags = pc.fill_null(is_true, False).to_numpy(zero_copy_only=False)
     return rows
 
 
@@ -110,8 +110,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
     [3.0, None]
     """
-    term = _bound(text, table.schema, EXPRESSION, timezone=timezone, use=use)
-    values = _values(term, text, table, EXPRESSION)
+    term = _compile(text, table.schema, EXPRESSION, timezone=timezone, use=use)
+    values = _evaluate_term(term, text, table, EXPRESSION)
     return values.cast(value_type(text, table.schema, use)) if pa.types.is_timestamp(values.type) else values
 
 
@@ -140,7 +140,7 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     >>> value_type("price * quantity", pa.schema([("price", pa.float64()), ("quantity", pa.int32())]))
     DataType(double)
     """
-    dtype = _bound(text, schema, EXPRESSION, use=use).type
+    dtype = _compile(text, schema, EXPRESSION, use=use).type
     # A time with a zone is an instant, whatever the zone. `evaluate` therefore casts all such times to UTC.
     return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype
 
@@ -171,26 +171,26 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     >>> to_expression("status >= 500", pa.schema([("status", pa.int64())]))
     <pyarrow.compute.Expression (status >= 500)>
     """
-    read = sum(1 for _ in parsed(condition).find_all(exp.Column))
-    if read > _MOST_READS:
+    reference_count = sum(1 for _ in parse_sql(condition).find_all(exp.Column))
+    if reference_count > _MAX_REFERENCES:
         raise ValueError(
-            f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} are "
-            "allowed in a filter of files; write alternatives as IN (…)"
+            f"the condition {shortened(condition)!r} names columns {reference_count:,} times, and at most "
+            f"{_MAX_REFERENCES:,} are allowed in a filter of files; write alternatives as IN (…)"
         )
-    return _condition(condition, schema).evaluate(Fields(schema))
+    return _compile_condition(condition, schema).evaluate(Fields(schema))
 
 
-def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
-    term = _bound(text, schema, CONDITION, timezone)
-    if not pa.types.is_boolean(term.type) and not term.null:
+def _compile_condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
+    term = _compile(text, schema, CONDITION, timezone)
+    if not pa.types.is_boolean(term.type) and not term.is_untyped_null:
         raise ValueError(
             f"the condition {shortened(text)!r} has values of type {term.type}; a condition must be true or false"
         )
     return term
 
 
-def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Use = Use.KEEP) -> Term:
-    parsed(text, what)
+def _compile(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Use = Use.KEEP) -> Term:
+    parse_sql(text, what)
     names = tuple(name for name, _ in uses_among(text, schema.names, what))
     columns = dict.fromkeys(column_in(name, schema.names) or name for name in names)
     columns |= dict.fromkeys(numbers for name in names if (numbers := number_column(name)) in schema.names)
@@ -202,15 +202,15 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Us
                 f"the {what} {shortened(text)!r} names the column {shown(name)}, {problem}; there are {names_listed}"
             )
     fields = [schema.field(name).remove_metadata() for name in columns]
-    return _compiled(text, pa.schema(fields), what, timezone=timezone, use=use)
+    return _compile_cached(text, pa.schema(fields), what, timezone=timezone, use=use)
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) -> Term:
+def _compile_cached(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) -> Term:
     try:
-        return Compiler(schema, timezone, use, use_of).term(parsed(text, what))
+        return Compiler(schema, timezone, use, use_of).term(parse_sql(text, what))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
+        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason_of_error(error)}") from None
     except RecursionError:
         raise ValueError(
             f"the {what} {shortened(text)!r} is nested too deeply; leave out parentheses that are not needed, and "
@@ -218,17 +218,17 @@ def _compiled(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) 
         ) from None
 
 
-def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch, what: str) -> pa.Array:
+def _evaluate_term(term: Term, text: str, table: pa.Table | pa.RecordBatch, what: str) -> pa.Array:
     try:
         value = term.evaluate(Rows(table))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
+        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason_of_error(error)}") from None
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, table.num_rows)
     return value
 
 
-def _reason(error: Exception) -> str:
+def _reason_of_error(error: Exception) -> str:
     message = str(error).splitlines()[0]
     if not isinstance(error, pa.ArrowException):
         return message

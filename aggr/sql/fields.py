@@ -36,7 +36,7 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
     return name if name in names else None
 
 
-def named(path: str, schema: pa.Schema, timezone: str) -> Term:
+def term_at_path(path: str, schema: pa.Schema, timezone: str) -> Term:
     """Return the term of the column ``path``, or of the field at this path.
 
     Timestamps are converted to the time zone ``timezone``. Timestamps without a zone are taken as UTC.
@@ -61,18 +61,18 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
     kind = term.type
     if pa.types.is_map(kind):
         key, inner_path = (path, "") if not pa.types.is_nested(kind.item_type) else path.partition(".")[::2]
-        part, inner = _entry(kind, key), kind.item_type
+        read_part, inner_type = _entry(kind, key), kind.item_type
     elif pa.types.is_struct(kind):
         names = [field.name for field in kind]
         name = max((n for n in names if path == n or path.startswith(f"{n}.")), key=len, default=None)
         if name is None:
             raise ValueError(f"there is no field {shown(path)}; {nearest(path, names)}")
-        inner, inner_path = kind.field(name).type, path[len(name) + 1 :]
+        inner_type, inner_path = kind.field(name).type, path[len(name) + 1 :]
 
-        def part(value: Value) -> Value:
+        def read_part(value: Value) -> Value:
             return pc.struct_field(value, [name])
     elif is_list_of_records(kind) and path not in [field.name for field in kind.value_type]:
-        part, inner, inner_path = _entry_of_list(kind, path), entry_types(kind)[1], ""
+        read_part, inner_type, inner_path = _entry_of_list(kind, path), entry_types(kind)[1], ""
     elif is_list(kind) and pa.types.is_struct(kind.value_type):
         return _field_of_elements(term, path, timezone)
     else:
@@ -80,13 +80,17 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
             f"{shown(path)} cannot be a field, because a value of type {kind} has no fields; leave out this part of "
             "the name"
         )
-    plain = in_zone(normalized_type(inner), timezone)
+    result_type = in_zone(normalized_type(inner_type), timezone)
 
     def kernel(value: Value) -> Value:
-        inside = part(value)
-        return inside if isinstance(inside, pc.Expression | pa.Scalar) else normalize(inside).cast(plain)
+        inner_values = read_part(value)
+        return (
+            inner_values
+            if isinstance(inner_values, pc.Expression | pa.Scalar)
+            else normalize(inner_values).cast(result_type)
+        )
 
-    field = apply(kernel, term, kind=plain)
+    field = apply(kernel, term, kind=result_type)
     return field_of(field, inner_path, timezone) if inner_path else field
 
 
@@ -116,14 +120,14 @@ def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
 def _entry_of_list(kind: pa.DataType, key: str) -> Kernel:
     typed_key = _typed_key(entry_types(kind)[0], key)
 
-    def part(value: Value) -> Value:
+    def look_up_key(value: Value) -> Value:
         if isinstance(value, pc.Expression):
             raise ValueError(
                 "a filter of files cannot look up a key in a list of records; do this in a measure instead"
             )
         return look_up(value, pa.repeat(typed_key, len(value)))
 
-    return part
+    return look_up_key
 
 
 def _entry(kind: pa.DataType, key: str) -> Kernel:

@@ -1,6 +1,6 @@
 """The table of supported SQL: each function and operator, its arguments and their types, and how Arrow computes it.
 
-    @computes(exp.Replace, names="replace", this=TEXT, expression=written("the text to replace"), ...)
+    @kernel_rule(exp.Replace, names="replace", this=TEXT, expression=literal_argument("the text to replace"), ...)
     def replace(text, old, new):                 # text: an array or an Arrow expression; old, new: constants
         return pc.replace_substring(text, old, new)
 
@@ -19,14 +19,14 @@ from sqlglot import ErrorLevel
 from sqlglot import expressions as exp
 
 from aggr.arrow.normalize import is_number
-from aggr.sql.fields import name_of, named
+from aggr.sql.fields import name_of, term_at_path
 from aggr.sql.literals import number
-from aggr.sql.number_columns import Use, column_read, number_column
+from aggr.sql.number_columns import Use, column_to_read, number_column
 from aggr.sql.term import BOOL, Kernel, Term, apply, constant, null
 from aggr.sql.types import coerce, named_type
-from aggr.sql.zones import UTC, localized
+from aggr.sql.zones import UTC, localize
 
-Take = Callable[["Compiler", exp.Expr, str], Any]
+ArgumentReader = Callable[["Compiler", exp.Expr, str], Any]
 Make = TypeVar("Make", bound=Callable[..., Any])
 
 _REQUIRED = object()
@@ -35,23 +35,23 @@ _REQUIRED = object()
 class Argument(NamedTuple):
     """The rule for an argument of a node.
 
-    ``take`` returns the argument; its parameters are the compiler, the node and the name of the argument.
-    Without ``take``, the argument is ignored. ``default`` is the value of a missing argument.
+    ``read`` returns the argument; its parameters are the compiler, the node and the name of the argument.
+    Without ``read``, the argument is ignored. ``default`` is the value of a missing argument.
     """
 
-    take: Take | None
+    read: ArgumentReader | None
     default: Any = _REQUIRED
 
 
 class Rule(NamedTuple):
     """The rule for a node of one type.
 
-    ``names`` are the names of the function in SQL, and ``called`` is its name in error messages. ``arguments`` are the
-    rules for the arguments, by their names in sqlglot. ``make`` returns the term of the node from the arguments.
+    ``names`` are the names of the function in SQL, and ``error_name`` is its name in error messages. ``arguments`` are
+    the rules for the arguments, by their names in sqlglot. ``make`` returns the term of the node from the arguments.
     """
 
     names: tuple[str, ...]
-    called: str
+    error_name: str
     arguments: dict[str, Argument]
     make: Callable[..., Term]
 
@@ -59,49 +59,51 @@ class Rule(NamedTuple):
 TABLE: dict[type[exp.Expr], Rule] = {}
 
 
-def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments: Argument) -> Callable[[Make], Make]:
+def term_rule(
+    *kinds: type[exp.Expr], names: str = "", error_name: str = "", **arguments: Argument
+) -> Callable[[Make], Make]:
     """Return a decorator that enters a function in the table. The function returns the term of a node.
 
-    ``kinds`` are the types of the node. ``names`` are the names of the function in SQL, and ``called`` is its name in
-    error messages. ``arguments`` are the rules for the arguments of the node, in the order of the function's
+    ``kinds`` are the types of the node. ``names`` are the names of the function in SQL, and ``error_name`` is its name
+    in error messages. ``arguments`` are the rules for the arguments of the node, in the order of the function's
     parameters.
     """
 
-    def enter(make: Make) -> Make:
+    def add_rule(make: Make) -> Make:
         for kind in kinds:
-            TABLE[kind] = Rule(tuple(names.split()), called or kind.key, arguments, make)
+            TABLE[kind] = Rule(tuple(names.split()), error_name or kind.key, arguments, make)
         return make
 
-    return enter
+    return add_rule
 
 
-def computes(
-    *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
+def kernel_rule(
+    *kinds: type[exp.Expr], names: str = "", error_name: str = "", null_type: pa.DataType = BOOL, **arguments: Argument
 ) -> Callable[[Kernel], Kernel]:
     """Return a decorator that enters a kernel in the table. A kernel is a function of Arrow arrays or expressions.
 
-    The parameters are those of `reads`. If an argument that must be a constant is NULL, the kernel is not called, and
-    the result is a null of the type ``gives``.
+    The parameters are those of `term_rule`. If an argument that must be a constant is NULL, the kernel is not called,
+    and the result is a null of the type ``null_type``.
     """
 
-    def enter(kernel: Kernel) -> Kernel:
+    def add_rule(kernel: Kernel) -> Kernel:
         def make(*arguments: Any) -> Term:
             if None in [argument for argument in arguments if not isinstance(argument, Term)]:
-                return null(gives)
+                return null(null_type)
             terms = [argument for argument in arguments if isinstance(argument, Term)]
 
-            def filled(*values: Any) -> Any:
+            def call_kernel(*values: Any) -> Any:
                 remaining_values = iter(values)
                 return kernel(
                     *(next(remaining_values) if isinstance(argument, Term) else argument for argument in arguments)
                 )
 
-            return apply(filled, *terms)
+            return apply(call_kernel, *terms)
 
-        reads(*kinds, names=names, called=called, **arguments)(make)
+        term_rule(*kinds, names=names, error_name=error_name, **arguments)(make)
         return kernel
 
-    return enter
+    return add_rule
 
 
 def read_as_value(column: exp.Expr) -> Use:
@@ -119,7 +121,7 @@ class Compiler:
 
     schema: pa.Schema
     timezone: str = UTC
-    outer: Use = Use.KEEP  # how the values of the complete expression are used
+    expression_use: Use = Use.KEEP  # how the values of the complete expression are used
     # returns how the expression around a column uses the column
     use_of: Callable[[exp.Expr], Use] = read_as_value
 
@@ -132,41 +134,41 @@ class Compiler:
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
             use = self.use_of(node)
-            name = column_read(name, self.schema.names, self.outer if use is Use.VALUE else use)
-        return named(name, self.schema, self.timezone)
+            name = column_to_read(name, self.schema.names, self.expression_use if use is Use.VALUE else use)
+        return term_at_path(name, self.schema, self.timezone)
 
     def term(self, node: exp.Expr) -> Term:
         """Return the term of a node. Raise ``ValueError`` if types cannot be combined."""
         rule = TABLE[type(node)]
         arguments = []
         for name, argument in rule.arguments.items():
-            if argument.take is not None:
-                absent = _nothing(node.args.get(name)) and argument.default is not _REQUIRED
-                arguments.append(argument.default if absent else argument.take(self, node, name))
-        return localized(rule.make(*arguments), self.timezone)
+            if argument.read is not None:
+                is_absent = _is_absent(node.args.get(name)) and argument.default is not _REQUIRED
+                arguments.append(argument.default if is_absent else argument.read(self, node, name))
+        return localize(rule.make(*arguments), self.timezone)
 
 
-def called(node: exp.Expr) -> str:
+def error_name_of(node: exp.Expr) -> str:
     """Return the name of a node's function for error messages."""
-    return TABLE[type(node)].called
+    return TABLE[type(node)].error_name
 
 
-def maybe(argument: Argument, default: Any) -> Argument:
-    """Return the rule ``argument`` for an argument that may be left out. Its value is ``default`` then."""
+def optional(argument: Argument, default: Any) -> Argument:
+    """Return the rule ``argument`` for an argument that may be left out. ``default`` is the value if it is left out."""
     return argument._replace(default=default)
 
 
-def typed(check: Callable[[Term, str], Term]) -> Argument:
+def checked_argument(check: Callable[[Term, str], Term]) -> Argument:
     """Return the rule for an argument whose term is passed to ``check``.
 
     ``check`` returns the term to use, or raises an error. It also receives the name of the function, for the message.
     """
-    return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
+    return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), error_name_of(node)))
 
 
 def require_text(term: Term, what: str) -> Term:
     """Return ``term`` if its type is text, or a null text for NULL. Raise ``ValueError`` for other types."""
-    if term.null:
+    if term.is_untyped_null:
         return null(pa.string())
     if not pa.types.is_string(term.type):
         raise ValueError(f"{what} needs text; got {term.type}; CAST it AS STRING")
@@ -175,7 +177,7 @@ def require_text(term: Term, what: str) -> Term:
 
 def require_number(term: Term, what: str) -> Term:
     """Return ``term`` if its type is a number, or a null float64 for NULL. Raise ``ValueError`` for other types."""
-    if term.null:
+    if term.is_untyped_null:
         return null(pa.float64())
     if not is_number(term.type):
         raise ValueError(f"{what} needs numbers; got {named_type(term.type)}; CAST it to a number, such as DOUBLE")
@@ -184,7 +186,7 @@ def require_number(term: Term, what: str) -> Term:
 
 def as_boolean(term: Term, what: str = "") -> Term:
     """Return ``term`` if its type is boolean, or a null boolean for NULL. Raise ``ValueError`` for other types."""
-    if term.null:
+    if term.is_untyped_null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
         raise ValueError(
@@ -193,26 +195,28 @@ def as_boolean(term: Term, what: str = "") -> Term:
     return term
 
 
-def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
+def literal_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
     """Return the text of a literal, or None for NULL.
 
     Raise ``ValueError`` for other nodes. ``what`` is the subject of the message.
     """
     term = compiler.term(node)
-    if term.null:
+    if term.is_untyped_null:
         return None
     if term.literal is None or not pa.types.is_string(term.type):
-        raise ValueError(f"{what} must be a constant, written as text in quotes; got {_shown(node)}")
+        raise ValueError(f"{what} must be a constant, written as text in quotes; got {_shown_sql(node)}")
     value: str | None = term.literal.as_py()
     return value
 
 
-def written(what: str) -> Argument:
+def literal_argument(what: str) -> Argument:
     """Return the rule for an argument that must be a literal text.
 
     ``what`` names the argument in error messages, with ``{}`` in place of the function's name.
     """
-    return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
+    return Argument(
+        lambda compiler, node, name: literal_text(compiler, node.args[name], what.format(error_name_of(node)))
+    )
 
 
 def whole_number(what: str) -> Argument:
@@ -220,8 +224,8 @@ def whole_number(what: str) -> Argument:
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
-        if term.always_null or term.literal is None or not pa.types.is_integer(term.type):
-            raise ValueError(f"{what} must be a constant, written as a whole number; got {_shown(node.args[name])}")
+        if term.is_constant_null or term.literal is None or not pa.types.is_integer(term.type):
+            raise ValueError(f"{what} must be a constant, written as a whole number; got {_shown_sql(node.args[name])}")
         return int(term.literal.as_py())
 
     return Argument(take)
@@ -229,32 +233,34 @@ def whole_number(what: str) -> Argument:
 
 ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
 MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
-TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
-DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
+TEXT, NUMBER, CONDITION = checked_argument(require_text), checked_argument(require_number), checked_argument(as_boolean)
+DOUBLE = checked_argument(lambda term, what: coerce(require_number(term, what), pa.float64()))
 RAW = Argument(lambda compiler, node, name: node.args[name])  # the argument itself, which is not compiled
 SKIP = Argument(None, None)  # an argument that is ignored, or that the rule of another argument reads
 
-reads(exp.Paren, this=ANY)(lambda term: term)
-reads(exp.Null)(null)
-reads(exp.Boolean, this=RAW)(lambda true: constant(bool(true), BOOL))
-reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.scalar(text) if quoted else number(text)))
+term_rule(exp.Paren, this=ANY)(lambda term: term)
+term_rule(exp.Null)(null)
+term_rule(exp.Boolean, this=RAW)(lambda true: constant(bool(true), BOOL))
+term_rule(exp.Literal, this=RAW, is_string=RAW)(
+    lambda text, quoted: constant(pa.scalar(text) if quoted else number(text))
+)
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
-reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
-_READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
+term_rule(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
+_READ_BY_PARENTS = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
 # These nodes have rules only so that they are accepted. The rules of their parent nodes read their contents.
-for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():
+for _part, _names in {**_READ_BY_PARENTS, exp.DataTypeParam: "this"}.items():
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-_COMPARING = (*COMPARISONS, exp.Like, exp.ILike, exp.RegexpLike, exp.Is, exp.In, exp.Between)
-_PREDICATES = (*_COMPARING, exp.Not, exp.And, exp.Or)
+_COMPARISON_NODES = (*COMPARISONS, exp.Like, exp.ILike, exp.RegexpLike, exp.Is, exp.In, exp.Between)
+_PREDICATE_NODES = (*_COMPARISON_NODES, exp.Not, exp.And, exp.Or)
 _SUPPORTED = (
     "comparisons, AND, OR, NOT, IN (…), BETWEEN, LIKE, ILIKE, RLIKE, IS, CASE, COALESCE, CAST, + - * / %, and "
     "functions of text, numbers and times"
 )
 
 
-def unread(tree: exp.Expr, what: str) -> str | None:
+def unsupported_part(tree: exp.Expr, what: str) -> str | None:
     """Return an error message about the first unsupported part of a tree, or None if all parts are supported.
 
     ``what`` names the text in the message, such as "a condition". A comparison that is an operand of another comparison
@@ -263,33 +269,37 @@ def unread(tree: exp.Expr, what: str) -> str | None:
     for node in tree.walk():
         rule = TABLE.get(type(node))
         if rule is None:
-            return f"{what} cannot use {_shown(node)}; it supports {_SUPPORTED}"
+            return f"{what} cannot use {_shown_sql(node)}; it supports {_SUPPORTED}"
         for name, value in node.args.items():
-            if name not in rule.arguments and not _nothing(value):
-                return f"{what} cannot use {_shown(node)}: its argument {name!r} is not supported; leave it out"
+            if name == "symmetric" and isinstance(node, exp.Between) and value:
+                return f"{what} cannot use BETWEEN SYMMETRIC; write x BETWEEN least(a, b) AND greatest(a, b)"
+            if name not in rule.arguments and not _is_absent(value):
+                return f"{what} cannot use {_shown_sql(node)}: its argument {name!r} is not supported; leave it out"
         if isinstance(node, exp.In) and not node.expressions:
             return "IN needs a list of values in parentheses, such as status IN (200, 404)"
         for name, argument in rule.arguments.items():
             if argument.default is _REQUIRED and node.args.get(name) is None:
-                return f"{what} cannot use {_shown(node)}: an argument is missing; add it"
-        if isinstance(node, _COMPARING) and _unclear(node):
+                return f"{what} cannot use {_shown_sql(node)}: an argument is missing; add it"
+        if isinstance(node, _COMPARISON_NODES) and _is_ambiguous(node):
             return (
-                f"{_shown(node)} is ambiguous, because engines group it differently; put parentheses around the part "
-                "that belongs together"
+                f"{_shown_sql(node)} is ambiguous, because engines group it differently; put parentheses around the "
+                "part that belongs together"
             )
     return None
 
 
-def _unclear(node: exp.Expr) -> bool:
-    compared = ["this", "low", "high"] if isinstance(node, exp.In | exp.Is) else ["this", "low", "high", "expression"]
-    return any(isinstance(node.args.get(name), _PREDICATES) for name in compared)
+def _is_ambiguous(node: exp.Expr) -> bool:
+    operand_names = (
+        ["this", "low", "high"] if isinstance(node, exp.In | exp.Is) else ["this", "low", "high", "expression"]
+    )
+    return any(isinstance(node.args.get(name), _PREDICATE_NODES) for name in operand_names)
 
 
-def _nothing(value: Any) -> bool:
+def _is_absent(value: Any) -> bool:
     return value is None or value is False or value == [] or value == ""
 
 
-def _shown(node: exp.Expr) -> str:
+def _shown_sql(node: exp.Expr) -> str:
     """Return a node as SQL in quotes, on one line and shortened to 80 characters, for error messages."""
     try:
         text = " ".join(node.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE).split())

@@ -17,7 +17,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
-from aggr.sql.number_columns import Use, column_read, columns_of_use
+from aggr.sql.number_columns import Use, column_to_read, columns_needed
 
 _WORDS = re.compile(r"\w+(\.\w+)*")  # a text of this form is a name or a number, never a longer expression
 
@@ -31,10 +31,10 @@ def is_column(text: str, names: Collection[str]) -> bool:
     if text not in names:
         return False
     if not _WORDS.fullmatch(text):
-        read = _read_by(text)
-        if read and all(name in names for name in read):
+        columns_read = _columns_of_expression(text)
+        if columns_read and all(name in names for name in columns_read):
             raise ValueError(
-                f"{shown(text)} is the name of a column, and also an expression of {' and '.join(read)}; write "
+                f"{shown(text)} is the name of a column, and also an expression of {' and '.join(columns_read)}; write "
                 f"{quoted(text)} for the column, ({text}) for the expression"
             )
     return True
@@ -52,18 +52,18 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
     ('http',)
     """
     if is_column(text, names):
-        return columns_of_use(text, names, use)
+        return columns_needed(text, names, use)
     try:
-        read = sql.uses_among(text, names, "expression")
+        uses = sql.uses_among(text, names, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
     columns = list[str]()
-    for name, part in read:
+    for name, part in uses:
         column = sql.column_in(name, names)
         if column is None:
             source = "" if sql.column_of(text) else f", which {shown(text)} uses"
             raise ValueError(f"the data has no column {shown(name)}{source}; {nearest(name, names)}")
-        columns += columns_of_use(column, names, use if part is Use.VALUE else part)
+        columns += columns_needed(column, names, use if part is Use.VALUE else part)
     return tuple(dict.fromkeys(columns))
 
 
@@ -73,7 +73,7 @@ def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
     Raise ``ValueError`` as `columns_in` does, and for types that cannot be combined.
     """
     if is_column(text, schema.names):
-        return schema.field(column_read(text, schema.names, use)).type
+        return schema.field(column_to_read(text, schema.names, use)).type
     columns_in(text, schema.names, use)
     return sql.value_type(text, schema, use)
 
@@ -85,28 +85,28 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
     """
     names = table.schema.names
     if is_column(text, names):
-        return one_array(table.column(column_read(text, names, use)))
+        return one_array(table.column(column_to_read(text, names, use)))
     return sql.evaluate(text, table, timezone, use)
 
 
-def may_read(text: str) -> tuple[str, ...]:
+def possible_columns(text: str) -> tuple[str, ...]:
     """Return all names in a text that may be columns. The columns of the rows need not be known yet.
 
     They are the text itself and the columns that it reads as an expression. For a name with dots, the result includes
     the part before each dot, because the name may refer to a field of a struct: ``http.status`` may be the field
     ``status`` of the column ``http``.
 
-    >>> may_read("http.status")
+    >>> possible_columns("http.status")
     ('http.status', 'http')
     """
-    read = [text]
+    texts = [text]
     if not _WORDS.fullmatch(text):
         with suppress(ValueError):  # a text that is not an expression may still be a name
-            read += sql.columns_of(text, "expression")
-    return tuple(dict.fromkeys(name for name_read in read for name in _and_outer(name_read)))
+            texts += sql.columns_of(text, "expression")
+    return tuple(dict.fromkeys(name for text in texts for name in _with_outer_names(text)))
 
 
-def _and_outer(name: str) -> list[str]:
+def _with_outer_names(name: str) -> list[str]:
     """Return a name and the names before each of its dots, longest first: ``a.b.c``, ``a.b``, ``a``."""
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
@@ -122,7 +122,7 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{escaped}`"
 
 
-def _read_by(text: str) -> tuple[str, ...]:
+def _columns_of_expression(text: str) -> tuple[str, ...]:
     """Return the columns that an expression reads.
 
     The result is empty if the text consists only of a column, or is not an expression.

@@ -15,7 +15,7 @@ from aggr.arrow import versions
 from aggr.arrow.normalize import is_number, normalize
 from aggr.arrow.records import is_list
 from aggr.sql.fields import name_of
-from aggr.sql.function_table import Argument, Compiler, reads
+from aggr.sql.function_table import Argument, Compiler, term_rule
 from aggr.sql.records import on_rows
 from aggr.sql.term import Term, apply, null
 
@@ -34,7 +34,7 @@ class ToJson(exp.Expression, exp.Func):
     _sql_names: ClassVar[list[str]] = ["TO_JSON"]
 
 
-def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
+def _read_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
     """Return pairs of name and term for the arguments of to_json. The name of a single argument is None."""
     if len(node.expressions) == 1:
         return [(None, compiler.term(node.expressions[0]))]
@@ -50,7 +50,7 @@ def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | No
     return parts
 
 
-@reads(ToJson, names="to_json", expressions=Argument(_parts))
+@term_rule(ToJson, names="to_json", expressions=Argument(_read_parts))
 def to_json(parts: list[tuple[str | None, Term]]) -> Term:
     """Return the term for the JSON text of one value, or of a record if ``parts`` have names.
 
@@ -59,15 +59,17 @@ def to_json(parts: list[tuple[str | None, Term]]) -> Term:
     """
     terms = [term for _, term in parts]
     for term in terms:
-        if not term.null:
+        if not term.is_untyped_null:
             _check_type(term.type)
     if len(parts) == 1 and parts[0][0] is None:
         (term,) = terms
-        return null(pa.string()) if term.null else apply(on_rows(json_texts, "to_json"), term, kind=pa.string())
+        return (
+            null(pa.string()) if term.is_untyped_null else apply(on_rows(json_texts, "to_json"), term, kind=pa.string())
+        )
     names = [str(name) for name, _ in parts]
 
     def kernel(*values: pa.Array) -> pa.Array:
-        return _objects(names, list(values), len(values[0]))
+        return _object_texts(names, list(values), len(values[0]))
 
     return apply(on_rows(kernel, "to_json"), *terms, kind=pa.string())
 
@@ -81,18 +83,18 @@ def json_texts(values: pa.Array) -> pa.Array:
     values = normalize(values)
     dtype = values.type
     if pa.types.is_struct(dtype):
-        fields = [pc.struct_field(values, [place]) for place in range(dtype.num_fields)]
-        texts = _objects([field.name for field in dtype], fields, len(values))
+        fields = [pc.struct_field(values, [position]) for position in range(dtype.num_fields)]
+        texts = _object_texts([field.name for field in dtype], fields, len(values))
         return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.string()))
     if pa.types.is_map(dtype) or is_list(dtype):
-        return _lists(values)
+        return _list_texts(values)
     if pa.types.is_boolean(dtype):
         return values.cast(pa.string())
     if pa.types.is_floating(dtype):
-        return _floats(values)
+        return _float_texts(values)
     if is_number(dtype):
         return values.cast(pa.string())
-    return _quoted(_as_text(values))
+    return _quote_texts(_plain_texts(values))
 
 
 def _check_type(dtype: pa.DataType) -> None:
@@ -109,24 +111,24 @@ def _check_type(dtype: pa.DataType) -> None:
 
 
 def _is_plain(dtype: pa.DataType) -> bool:
-    is_a = pa.types
-    tests = (
-        is_a.is_boolean,
-        is_a.is_string,
-        is_a.is_large_string,
+    types = pa.types
+    type_tests = (
+        types.is_boolean,
+        types.is_string,
+        types.is_large_string,
         versions.is_string_view,
-        is_a.is_date,
-        is_a.is_timestamp,
+        types.is_date,
+        types.is_timestamp,
     )
-    return is_number(dtype) or is_a.is_null(dtype) or any(test(dtype) for test in tests)
+    return is_number(dtype) or types.is_null(dtype) or any(test(dtype) for test in type_tests)
 
 
-def _objects(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
+def _object_texts(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
     if not names:
         return pa.repeat(pa.scalar("{}"), rows)
     parts: list[Any] = []
-    for place, (name, field) in enumerate(zip(names, fields, strict=True)):
-        opening = "," if place else "{"
+    for position, (name, field) in enumerate(zip(names, fields, strict=True)):
+        opening = "," if position else "{"
         parts += [
             pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:"),
             pc.fill_null(json_texts(field), _NULL),
@@ -134,7 +136,7 @@ def _objects(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*parts, pa.scalar("}"), "")
 
 
-def _lists(values: pa.Array) -> pa.Array:
+def _list_texts(values: pa.Array) -> pa.Array:
     """Return the JSON text of each list or map. The elements of all lists are converted together."""
     is_map = pa.types.is_map(values.type)
     if is_map:
@@ -144,22 +146,24 @@ def _lists(values: pa.Array) -> pa.Array:
     sizes = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
     elements = lists.flatten()
-    texts = _entries(elements) if is_map else pc.fill_null(json_texts(elements), _NULL)
-    inside = pc.binary_join(
+    texts = _entry_texts(elements) if is_map else pc.fill_null(json_texts(elements), _NULL)
+    joined_elements = pc.binary_join(
         pa.LargeListArray.from_arrays(offsets, texts, mask=lists.is_null()).cast(pa.list_(pa.string())), ","
     )
     opening, closing = ("{", "}") if is_map else ("[", "]")
-    return pc.binary_join_element_wise(pa.scalar(opening), inside, pa.scalar(closing), "")
+    return pc.binary_join_element_wise(pa.scalar(opening), joined_elements, pa.scalar(closing), "")
 
 
-def _entries(elements: pa.StructArray) -> pa.Array:
+def _entry_texts(elements: pa.StructArray) -> pa.Array:
     keys = normalize(pc.struct_field(elements, [0]))
-    names = _quoted(_as_text(keys)) if not pa.types.is_floating(keys.type) else _quoted(_floats(keys))
+    names = (
+        _quote_texts(_plain_texts(keys)) if not pa.types.is_floating(keys.type) else _quote_texts(_float_texts(keys))
+    )
     texts = pc.fill_null(json_texts(pc.struct_field(elements, [1])), _NULL)
     return pc.binary_join_element_wise(names, pa.scalar(":"), texts, "")
 
 
-def _as_text(values: pa.Array) -> pa.Array:
+def _plain_texts(values: pa.Array) -> pa.Array:
     dtype = values.type
     if not pa.types.is_timestamp(dtype):
         return values.cast(pa.string())
@@ -170,7 +174,7 @@ def _as_text(values: pa.Array) -> pa.Array:
     return pc.strftime(values, format=f"{form}%Ez" if dtype.tz not in ("UTC",) else f"{form}Z")
 
 
-def _floats(values: pa.Array) -> pa.Array:
+def _float_texts(values: pa.Array) -> pa.Array:
     """Return floats as text, with the fewest digits that restore them. NaN and infinity become the text null."""
     texts = values.cast(pa.string())
     is_whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
@@ -178,7 +182,7 @@ def _floats(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_finite(values), texts, pa.scalar(_NULL))
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quote_texts(texts: pa.Array) -> pa.Array:
     """Return texts as JSON strings, in quotes.
 
     Control characters without a short escape are replaced only if a search finds a control character in any of the

@@ -17,15 +17,19 @@ from aggr.arguments import shown
 from aggr.iso8601 import read_time
 from aggr.sql.zones import UTC, from_local
 
-_FORMS = (
-    "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', in UTC, or with an offset such as Z, +01 or +01:00"
+_TIME_FORMS = (
+    "a local time such as '2024-05-01', '2024-05-01 12:30' or '2024-05-01T12:30:15.25', or a time with an offset such "
+    "as Z, +01 or +01:00"
 )
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
-_FLOATS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
-_TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+_SPECIAL_FLOATS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
+_BOOLEAN_WORDS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
@@ -61,15 +65,15 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_date32(kind):
         return date(text)
     stripped = text.strip()
-    if pa.types.is_boolean(kind) and stripped.lower() in _TRUTHS:
-        return pa.scalar(_TRUTHS[stripped.lower()])
+    if pa.types.is_boolean(kind) and stripped.lower() in _BOOLEAN_WORDS:
+        return pa.scalar(_BOOLEAN_WORDS[stripped.lower()])
     if pa.types.is_floating(kind):
         sign, bare = ("-", stripped[1:]) if stripped.startswith("-") else ("", stripped.removeprefix("+"))
-        if _NUMBER.fullmatch(stripped) or bare.lower() in _FLOATS:
-            return pa.scalar(float(sign + _FLOATS.get(bare.lower(), bare)), pa.float64())
+        if _NUMBER.fullmatch(stripped) or bare.lower() in _SPECIAL_FLOATS:
+            return pa.scalar(float(sign + _SPECIAL_FLOATS.get(bare.lower(), bare)), pa.float64())
     is_whole = pa.types.is_integer(kind) and _INTEGER.fullmatch(stripped)
     if is_whole or (pa.types.is_decimal(kind) and _DECIMAL.fullmatch(stripped)):
-        return _signed(stripped)
+        return _signed_number(stripped)
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.scalar(text.encode(), pa.binary()).cast(kind)
     if pa.types.is_time(kind):
@@ -80,7 +84,7 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
     )
 
 
-def _signed(text: str) -> pa.Scalar:
+def _signed_number(text: str) -> pa.Scalar:
     value = number(text.lstrip("+-"))
     if not text.startswith("-"):
         return value
@@ -114,9 +118,9 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
     """
-    moment, nanoseconds = _read(text, "time", _FORMS)
-    since = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
-    micros = (moment - since) // dt.timedelta(microseconds=1)
+    moment, nanoseconds = _read_time(text, "time", _TIME_FORMS)
+    epoch = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
+    micros = (moment - epoch) // dt.timedelta(microseconds=1)
     unit, steps = ("ns", micros * 1000 + nanoseconds) if nanoseconds else ("us", micros)
     if not -(2**63) <= steps < 2**63:
         raise ValueError(
@@ -134,10 +138,10 @@ def date(text: str) -> pa.Scalar:
     >>> str(date("2024-05-01"))
     '2024-05-01'
     """
-    return pa.scalar(_read(text, "date", "'2024-05-01'")[0].date(), pa.date32())
+    return pa.scalar(_read_time(text, "date", "'2024-05-01'")[0].date(), pa.date32())
 
 
-def _read(text: str, what: str, forms: str) -> tuple[dt.datetime, int]:
+def _read_time(text: str, what: str, forms: str) -> tuple[dt.datetime, int]:
     try:
         return read_time(text)
     except ValueError as error:

@@ -46,25 +46,25 @@ def text_column(name: str) -> str:
     return name.removeprefix(_NUMBERS_OF)
 
 
-def column_read(name: str, names: Collection[str], use: Use) -> str:
+def column_to_read(name: str, names: Collection[str], use: Use) -> str:
     """Return the column that is read if an expression uses the column ``name`` in the way ``use``.
 
     For ``NUMBER`` and ``ORDER``, it is the number column of ``name``, if the table has it. Otherwise, it is ``name``
     itself. ``names`` are the columns of the table.
 
-    >>> column_read("price", ["price"], Use.NUMBER)
+    >>> column_to_read("price", ["price"], Use.NUMBER)
     'price'
     """
     numbers = number_column(name)
     return numbers if use in (Use.NUMBER, Use.ORDER) and numbers in names else name
 
 
-def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
+def columns_needed(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
     """Return the columns that a table needs if an expression uses the column ``name`` in the way ``use``.
 
-    They are the column itself, and the column that `column_read` returns.
+    They are the column itself, and the column that `column_to_read` returns.
 
-    >>> columns_of_use("price", ["price"], Use.NUMBER)
+    >>> columns_needed("price", ["price"], Use.NUMBER)
     ('price',)
     """
-    return tuple(dict.fromkeys([name, column_read(name, names, use)]))
+    return tuple(dict.fromkeys([name, column_to_read(name, names, use)]))

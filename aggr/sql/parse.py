@@ -19,25 +19,26 @@ from sqlglot.tokenizer_core import TokenType
 from aggr.arguments import is_unicode, shortened, shown
 from aggr.sql import arithmetic, casts, choices, comparisons, json_text, records, text, times
 from aggr.sql.fields import name_of
-from aggr.sql.function_table import TABLE, unread
+from aggr.sql.function_table import TABLE, unsupported_part
 
 Builder = Callable[..., exp.Expr]
 # imported because these modules enter their functions in the table
-_ENTERED = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
+_TABLE_MODULES = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
 _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
 # arguments of sqlglot's nodes that do not count as arguments of a call, such as the type after AS in CAST
-_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
+_NOT_COUNTED = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
 # function of a time -> the index of the time among its arguments; a zone may follow the time
-_TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
-_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that are allowed after a backslash in a string
-_MOST_CHARACTERS = 10_000_000
+_TIME_POSITIONS = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
+# the characters that are allowed after a backslash in a string
+_ESCAPED_CHARACTERS = set("0bnrtZ%_u'\"\\") | set("1234567")
+_MAX_CHARACTERS = 10_000_000
 # the words for a text in error messages: a condition is boolean and selects rows, an expression computes values
 CONDITION, EXPRESSION = "condition", "expression"
-_A = {CONDITION: "a condition", EXPRESSION: "an expression"}
-_SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
+_WITH_ARTICLE = {CONDITION: "a condition", EXPRESSION: "an expression"}
+_EXAMPLES = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 
 
 def _day_of_week(part: str) -> Builder:
@@ -66,21 +67,23 @@ def _builder(name: str) -> Builder:
     if "DOW" in name:
         max_arguments = 1
     else:
-        max_arguments = 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
-    at = _TIME_AT.get(name, 0 if "DOW" in name else None)
+        max_arguments = 10**9 if "expressions" in arguments else len(arguments.keys() - _NOT_COUNTED)
+    time_position = _TIME_POSITIONS.get(name, 0 if "DOW" in name else None)
 
-    def read(args: list[Any], dialect: Any) -> exp.Expr:
-        if at is not None and len(args) == at + 2:
-            in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
-            in_zone.meta[times.OF_A_FUNCTION] = True
-            args[at:] = [in_zone]  # the list is changed in place, because the parser counts its elements later
+    def build_node(args: list[Any], dialect: Any) -> exp.Expr:
+        if time_position is not None and len(args) == time_position + 2:
+            in_zone = exp.AtTimeZone(this=args[time_position], zone=args[time_position + 1])
+            in_zone.meta[times.IS_FUNCTION_ZONE] = True
+            args[time_position:] = [
+                in_zone
+            ]  # the list is changed in place, because the parser counts its elements later
         if len(args) > max_arguments:
             raise ValueError(
                 f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
             )
         return build(args, dialect=dialect) if "dialect" in build.__code__.co_varnames else build(args)
 
-    return read
+    return build_node
 
 
 class Conditions(Spark):
@@ -107,32 +110,33 @@ class Conditions(Spark):
 _DIALECT = Conditions()
 
 
-def parsed(text: str, what: str = CONDITION) -> exp.Expr:
+def parse_sql(text: str, what: str = CONDITION) -> exp.Expr:
     """Return the tree of a condition or an expression, for the compiler.
 
     ``what`` is "condition" or "expression", the word for the text in error messages. Raise ``ValueError`` if ``text``
     is not text, is not SQL, or uses syntax that is not supported.
 
-    >>> parsed("status >= 500").key
+    >>> parse_sql("status >= 500").key
     'gte'
     """
     if not isinstance(text, str):
-        raise ValueError(f"{_A[what]} must be text, such as {_SAY[what]}; got {shown(text)}")
-    return _parsed(text, what)
+        raise ValueError(f"{_WITH_ARTICLE[what]} must be text, such as {_EXAMPLES[what]}; got {shown(text)}")
+    return _parse_cached(text, what)
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str, what: str) -> exp.Expr:
+def _parse_cached(text: str, what: str) -> exp.Expr:
     excerpt = shortened(text)
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         raise ValueError(
-            f"{_A[what]} must have at most {_MOST_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}; shorten it"
+            f"{_WITH_ARTICLE[what]} must have at most {_MAX_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}; "
+            "shorten it"
         )
     if not is_unicode(text):
-        raise ValueError(f"{_A[what]} must be valid Unicode text, without lone surrogates; got {excerpt!r}")
+        raise ValueError(f"{_WITH_ARTICLE[what]} must be valid Unicode text, without lone surrogates; got {excerpt!r}")
     try:
-        tree = _tree(text)
-        problem = unread(tree, _A[what])
+        tree = _parse_tree(text)
+        problem = unsupported_part(tree, _WITH_ARTICLE[what])
     except errors.TokenError:
         raise ValueError(
             f"cannot read the {what} {excerpt!r} as SQL: a quote or a comment is not closed; close it"
@@ -142,7 +146,9 @@ def _parsed(text: str, what: str) -> exp.Expr:
         place = f"the error is at {shown(near[:40])}" if near else "it ends before the expression is complete"
         raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL; write {_A[what]} such as {_SAY[what]}") from None
+        raise ValueError(
+            f"cannot read the {what} {excerpt!r} as SQL; write {_WITH_ARTICLE[what]} such as {_EXAMPLES[what]}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"cannot read the {what} {excerpt!r}: {error}") from None
     except RecursionError:
@@ -182,13 +188,13 @@ def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
     """
     if text is None:
         return ()
-    parsed(text, what)
+    parse_sql(text, what)
     return _columns(text, what)
 
 
 @lru_cache(maxsize=256)
 def _columns(text: str, what: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name_of(column) for column in parsed(text, what).find_all(exp.Column, bfs=False)))
+    return tuple(dict.fromkeys(name_of(column) for column in parse_sql(text, what).find_all(exp.Column, bfs=False)))
 
 
 def column_of(text: str) -> str | None:
@@ -214,16 +220,16 @@ def column_of(text: str) -> str | None:
     >>> column_of("`latency ms`"), column_of("a.b"), column_of("lower(a)")
     ('latency ms', 'a.b', None)
     """
-    tree = parsed(text, EXPRESSION)
+    tree = parse_sql(text, EXPRESSION)
     return name_of(tree) if isinstance(tree, exp.Column) else None
 
 
-def written(node: exp.Expr) -> str:
+def to_sql(node: exp.Expr) -> str:
     """Return a tree as SQL. If this text is parsed, the result is an equal tree."""
     return node.sql(dialect=_DIALECT)
 
 
-def _tree(text: str) -> exp.Expr:
+def _parse_tree(text: str) -> exp.Expr:
     tokens = _DIALECT.tokenize(text)
     for token in tokens:
         if token.token_type == TokenType.STRING:
@@ -233,10 +239,10 @@ def _tree(text: str) -> exp.Expr:
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     if len(trees) != 1 or trees[0] is None:
         raise errors.ParseError("several expressions")
-    return trees[0].transform(_plain) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
+    return trees[0].transform(_simplified_node) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
 
 
-def _plain(node: exp.Expr) -> exp.Expr:
+def _simplified_node(node: exp.Expr) -> exp.Expr:
     """Return a node in the form that the compiler reads.
 
     A field becomes a column whose name is the path: ``p.quantiles['0.99']`` becomes ``p.quantiles.0.99``. ESCAPE
@@ -259,16 +265,16 @@ def _plain(node: exp.Expr) -> exp.Expr:
     return exp.Column(this=exp.Identifier(this=path, quoted=True))
 
 
-def _check_escapes(written: str) -> None:
-    """Raise ``ValueError`` if a backslash in a string precedes a character that is not in `_ESCAPED`.
+def _check_escapes(literal: str) -> None:
+    """Raise ``ValueError`` if a backslash in a string precedes a character that is not in `_ESCAPED_CHARACTERS`.
 
     DuckDB would keep such a backslash, and Spark would drop it.
     """
-    escaped = False
-    for character in written:
-        if escaped and character not in _ESCAPED:
+    is_escaped = False
+    for character in literal:
+        if is_escaped and character not in _ESCAPED_CHARACTERS:
             raise ValueError(
-                f"the string {written} has a backslash before {character!r}; write \\\\ for a backslash; the escapes "
+                f"the string {literal} has a backslash before {character!r}; write \\\\ for a backslash; the escapes "
                 "\\n, \\t, \\' and \\\" are allowed"
             )
-        escaped = character == "\\" and not escaped
+        is_escaped = character == "\\" and not is_escaped

@@ -16,7 +16,7 @@ from aggr.arguments import shown
 from aggr.arrow.normalize import one_array
 from aggr.arrow.records import entry_types, keys_as_lists, look_up, values_as_lists
 from aggr.sql.fields import entry_column_of, field_of, name_of
-from aggr.sql.function_table import ANY, RAW, SKIP, Argument, Compiler, reads
+from aggr.sql.function_table import ANY, RAW, SKIP, Argument, Compiler, term_rule
 from aggr.sql.term import Kernel, Term, Value, apply, column, null
 from aggr.sql.types import coerce, unify_types
 
@@ -47,7 +47,7 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
     return compute
 
 
-def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
+def _read_entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
     """Return three terms from which ``m[k]`` is computed: an entry column, the record ``m`` and the key ``k``.
 
     An entry column contains the value of ``m[k]`` for each row. A table has this column if its rows were repeated for
@@ -65,38 +65,41 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
     return None, compiler.term(node.this), compiler.term(node.expressions[0])
 
 
-@reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
+@term_rule(exp.Bracket, this=Argument(_read_entry_or_parts), expressions=SKIP)
 def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
-    """Return the term for ``m[k]``, the value of a record for a key. ``parts`` is the result of `_entry_or_parts`."""
+    """Return the term for ``m[k]``, the value of a record for a key.
+
+    ``parts`` is the result of `_read_entry_or_parts`.
+    """
     entry, record, key = parts
     if record is None or key is None:
         assert entry is not None
         return entry
-    if record.null:
+    if record.is_untyped_null:
         return null()
     key_type, value_type = _entry_types(record)
     (key,), common = unify_types([key])[0], key.type
     if common != key_type:
-        key = _key_as(key, key_type)
+        key = _cast_key(key, key_type)
     return apply(on_rows(look_up, "a value by its key"), record, key, kind=value_type)
 
 
-def _key_as(key: Term, key_type: pa.DataType) -> Term:
-    if key.null:
+def _cast_key(key: Term, key_type: pa.DataType) -> Term:
+    if key.is_untyped_null:
         return null(key_type)
     if pa.types.is_string(key.type) != pa.types.is_string(key_type):
         raise ValueError(f"the keys have the type {key_type}; got a key of type {key.type}; CAST the key to this type")
     return coerce(key, key_type)
 
 
-@reads(exp.MapKeys, names="map_keys", this=ANY)
+@term_rule(exp.MapKeys, names="map_keys", this=ANY)
 def map_keys(record: Term) -> Term:
     """Return the term for the list of the keys of a record."""
     key_type = _entry_types(record)[0]
     return apply(on_rows(keys_as_lists, "map_keys"), record, kind=pa.list_(key_type))
 
 
-@reads(MapValues, names="map_values", this=ANY)
+@term_rule(MapValues, names="map_values", this=ANY)
 def map_values(record: Term) -> Term:
     """Return the term for the list of the values of a record."""
     value_type = _entry_types(record)[1]
@@ -110,15 +113,15 @@ def _entry_types(record: Term) -> tuple[pa.DataType, pa.DataType]:
         raise ValueError(str(error)) from None
 
 
-@reads(exp.Dot, this=ANY, expression=RAW)
+@term_rule(exp.Dot, this=ANY, expression=RAW)
 def field_of_value(record: Term, field: exp.Expr) -> Term:
     """Return the term for a field of a computed struct, such as ``fields[class].p99``."""
     return field_of(record, field.name)
 
 
-def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str, Term]]:
+def _read_named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str, Term]]:
     """Return pairs of name and term for the parts of a struct. A part without ``AS name`` must be a column."""
-    named = list[tuple[str, Term]]()
+    named_terms = list[tuple[str, Term]]()
     for part in node.expressions:
         value = part.expression if isinstance(part, exp.PropertyEQ) else part
         if isinstance(part, exp.PropertyEQ):
@@ -127,25 +130,25 @@ def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[st
             part_name = name_of(value).rpartition(".")[2]
         else:
             raise ValueError(f"each part of a struct needs a name; write {value.sql(dialect='spark')} AS name")
-        named.append((part_name, compiler.term(value)))
-    names = [part_name for part_name, _ in named]
+        named_terms.append((part_name, compiler.term(value)))
+    names = [part_name for part_name, _ in named_terms]
     for part_name in names:
         if names.count(part_name) > 1:
             raise ValueError(f"a struct cannot have two parts called {shown(part_name)}; rename one")
-    return named
+    return named_terms
 
 
-@reads(exp.Struct, names="struct named_struct", expressions=Argument(_named_parts))
-def struct(named: list[tuple[str, Term]]) -> Term:
+@term_rule(exp.Struct, names="struct named_struct", expressions=Argument(_read_named_parts))
+def struct(named_terms: list[tuple[str, Term]]) -> Term:
     """Return the term for a struct of columns and named values: ``struct(span_id, lower(name) AS name)``."""
-    kind = pa.struct([(name, term.type) for name, term in named])
+    kind = pa.struct([(name, term.type) for name, term in named_terms])
 
     def kernel(*values: Any) -> Value:
         return pa.StructArray.from_arrays(
             [value.cast(field.type) for value, field in zip(values, kind, strict=True)], fields=list(kind)
         )
 
-    return apply(on_rows(kernel, "a struct"), *(term for _, term in named), kind=kind)
+    return apply(on_rows(kernel, "a struct"), *(term for _, term in named_terms), kind=kind)
 
 
-reads(exp.PropertyEQ, this=SKIP, expression=SKIP)(null)
+term_rule(exp.PropertyEQ, this=SKIP, expression=SKIP)(null)

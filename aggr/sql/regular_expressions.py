@@ -3,7 +3,7 @@ r"""Regular expressions of RE2: recognise lists of plain texts such as ``a|b``, 
 RE2 compiles an expression to a program of many small steps. The time of a match is at most proportional to the length
 of the text times the number of steps. A repetition such as ``{1000}`` copies the steps that it repeats. Because of the
 number of its steps, an expression of a few kilobytes can occupy a thread for seconds. Expressions of more than
-`MOST_STEPS` steps are therefore rejected.
+`MAX_STEPS` steps are therefore rejected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aggr.arguments import shown
 
 # The maximum number of steps of a compiled expression. With this number of steps, matching a thousand short texts takes
 # some milliseconds.
-MOST_STEPS = 3_000
+MAX_STEPS = 3_000
 # a count of repetitions, such as {3} or {2,5}; RE2 allows numbers up to 1,000
 _REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
@@ -51,9 +51,9 @@ def check_size(regex: str) -> None:
     ValueError: the regular expression '(ab){0,2000}' has about 4,000 steps; at most 3,000 are allowed: ...
     """
     steps = count_steps(regex)
-    if steps > MOST_STEPS:
+    if steps > MAX_STEPS:
         raise ValueError(
-            f"the regular expression {shown(regex)} has about {steps:,} steps; at most {MOST_STEPS:,} are allowed: "
+            f"the regular expression {shown(regex)} has about {steps:,} steps; at most {MAX_STEPS:,} are allowed: "
             "shorten it, repeat less, or list plain texts, a|b|c"
         )
 
@@ -87,13 +87,13 @@ def count_steps(regex: str) -> int:
             open_groups[-1] += last * max(times - 1, 0)
             last *= max(times, 1)
         else:
-            end, last = _atom(regex, position)
+            end, last = _read_atom(regex, position)
             open_groups[-1] += last
         position = end
     return sum(open_groups)
 
 
-def _atom(regex: str, position: int) -> tuple[int, int]:
+def _read_atom(regex: str, position: int) -> tuple[int, int]:
     """Return the position after the character, escape or class that begins at ``position``, and the estimated number
     of steps that the compiled regular expression has for it.
     """

@@ -39,9 +39,9 @@ class Rows:
         """Return the constant itself."""
         return value
 
-    def where(self, chosen: Flags) -> Rows:
-        """Return a source with only the rows that the mask ``chosen`` selects."""
-        return Rows(filterable(self.table).filter(pa.array(chosen)))
+    def where(self, is_selected: Flags) -> Rows:
+        """Return a source with only the rows that the mask ``is_selected`` selects."""
+        return Rows(filterable(self.table).filter(pa.array(is_selected)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +76,14 @@ class Term:
     literal: pa.Scalar | None = None
 
     @property
-    def null(self) -> bool:
+    def is_untyped_null(self) -> bool:
         """Whether the term is NULL without a type, which can become null of any type."""
         return bool(pa.types.is_null(self.type))
 
     @property
-    def always_null(self) -> bool:
+    def is_constant_null(self) -> bool:
         """Whether the term is a constant null, with or without a type, such as ``nullif(1, 1)``."""
-        return self.null or (self.literal is not None and not self.literal.is_valid)
+        return self.is_untyped_null or (self.literal is not None and not self.literal.is_valid)
 
     @property
     def sample(self) -> Value:
@@ -123,7 +123,7 @@ def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term
     return Term(kind, lambda source: kernel(*(term.evaluate(source) for term in terms)))
 
 
-def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
+def combine_balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
     """Return a term that combines boolean terms by an associative kernel of two values.
 
     The calls of the kernel form a tree of logarithmic depth.
@@ -133,18 +133,19 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # ``joined`` contains pairs of the number of combined terms and their value. As soon as two values combine the
-        # same number of terms, they are combined with each other. Therefore few values are in memory at a time.
-        joined: list[tuple[int, Value]] = []
+        # ``partial_results`` contains pairs of the number of combined terms and their value. As soon as two values
+        # combine the same number of terms, they are combined with each other. Therefore few values are in memory at a
+        # time.
+        partial_results: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)
-            while joined and joined[-1][0] == size:
-                value = kernel(joined.pop()[1], value)
+            while partial_results and partial_results[-1][0] == size:
+                value = kernel(partial_results.pop()[1], value)
                 size *= 2
-            joined.append((size, value))
-        value = joined.pop()[1]
-        while joined:
-            value = kernel(joined.pop()[1], value)
+            partial_results.append((size, value))
+        value = partial_results.pop()[1]
+        while partial_results:
+            value = kernel(partial_results.pop()[1], value)
         return value
 
     if all(part.literal is not None for part in parts):

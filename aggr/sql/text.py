@@ -19,14 +19,14 @@ from aggr.sql.function_table import (
     TEXT,
     Argument,
     Compiler,
-    called,
-    computes,
-    maybe,
-    reads,
+    error_name_of,
+    kernel_rule,
+    literal_argument,
+    literal_text,
+    optional,
     require_text,
+    term_rule,
     whole_number,
-    written,
-    written_text,
 )
 from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
@@ -36,7 +36,10 @@ from aggr.sql.types import coerce
 # that it differs from a literal part, which has one.
 _ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
-_SOUGHT, _PUT = written("the text that {} searches for"), written("the replacement of {}")
+_SEARCH_TEXT, _REPLACEMENT = (
+    literal_argument("the text that {} searches for"),
+    literal_argument("the replacement of {}"),
+)
 
 _kind: type[exp.Expr]
 for _kind, _names, _kernel in (
@@ -45,18 +48,18 @@ for _kind, _names, _kernel in (
     (exp.Length, "length len char_length character_length", pc.utf8_length),
     (exp.Reverse, "reverse", pc.utf8_reverse),
 ):
-    computes(_kind, names=_names, this=TEXT)(_kernel)
+    kernel_rule(_kind, names=_names, this=TEXT)(_kernel)
 
 for _kind, _names, _kernel in (
     (exp.StartsWith, "startswith starts_with", pc.starts_with),
     (exp.EndsWith, "endswith ends_with", pc.ends_with),
     (exp.Contains, "contains", pc.match_substring),
 ):
-    computes(_kind, names=_names, this=TEXT, expression=_SOUGHT)(_kernel)
+    kernel_rule(_kind, names=_names, this=TEXT, expression=_SEARCH_TEXT)(_kernel)
 
 
-def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
-    escape = written_text(compiler, node.args[name], "ESCAPE")
+def _read_escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
+    escape = literal_text(compiler, node.args[name], "ESCAPE")
     if escape is None or len(escape) != 1:
         received = "NULL" if escape is None else shown(escape)
         raise ValueError(f"ESCAPE needs exactly one character, such as LIKE '10!%' ESCAPE '!'; got {received}")
@@ -73,7 +76,7 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
     any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
     inner = parts[any_before : len(parts) - any_after]
     if ignore_case or _ANY_TEXT in inner or _ANY_CHARACTER in inner:
-        regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _quoted(part) for part in parts)
+        regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _escape_for_regex(part) for part in parts)
         check_size(regex)
         matches = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
     elif any_before and any_after:
@@ -87,18 +90,18 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
 
 
 def _like_parts(pattern: str, escape: str) -> list[str]:
-    parts, escaped = list[str](), False
+    parts, is_escaped = list[str](), False
     for character in pattern:
-        if escaped:
+        if is_escaped:
             if character not in ("%", "_", escape):
                 break
             parts.append(character)
-            escaped = False
+            is_escaped = False
         elif character == escape:
-            escaped = True
+            is_escaped = True
         else:
             parts.append({"%": _ANY_TEXT, "_": _ANY_CHARACTER}.get(character, character))
-    if escaped:
+    if is_escaped:
         raise ValueError(
             f"in the pattern {pattern!r} the escape {escape!r} must be followed by %, _ or itself; write it twice to "
             "match it literally"
@@ -106,28 +109,28 @@ def _like_parts(pattern: str, escape: str) -> list[str]:
     return parts
 
 
-def _quoted(character: str) -> str:
+def _escape_for_regex(character: str) -> str:
     return re.escape(character) if character.isascii() and character.isprintable() else rf"\x{{{ord(character):x}}}"
 
 
 for _kind in (exp.Like, exp.ILike):
-    computes(
+    kernel_rule(
         _kind,
         names=_kind.key,
-        called="LIKE",
+        error_name="LIKE",
         this=TEXT,
-        expression=written("the pattern of {}"),
-        escape=maybe(Argument(_escape), "\\"),
-        negate=maybe(RAW, False),
+        expression=literal_argument("the pattern of {}"),
+        escape=optional(Argument(_read_escape), "\\"),
+        negate=optional(RAW, False),
     )(partial(like, _kind is exp.ILike))
 
 
-def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
+def _read_regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
     """Return the text of a literal regular expression, or None for NULL.
 
     Raise ``ValueError`` if RE2 rejects it or its compiled program would be too large.
     """
-    regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
+    regex = literal_text(compiler, node.args[name], f"the regular expression of {error_name_of(node)}")
     if regex is not None:
         check_size(regex)
     try:
@@ -141,31 +144,31 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
     return regex
 
 
-_REGEX = Argument(_regular_expression)
+_REGEX = Argument(_read_regular_expression)
 
 
-computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)(
+kernel_rule(exp.RegexpLike, names="rlike regexp_like", error_name="RLIKE", this=TEXT, expression=_REGEX)(
     pc.match_substring_regex
 )
 
 
-@computes(
+@kernel_rule(
     exp.RegexpReplace,
     names="regexp_replace",
-    called="REGEXP_REPLACE",
-    gives=_STRING,
+    error_name="REGEXP_REPLACE",
+    null_type=_STRING,
     this=TEXT,
     expression=_REGEX,
-    replacement=_PUT,
+    replacement=_REPLACEMENT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
     """Return texts in which ``replacement`` replaces all matches of ``regex``.
 
     ``$1`` in the replacement stands for the first group, as in Spark.
     """
-    put = _to_re2(replacement)
+    re2_replacement = _to_re2(replacement)
     try:
-        return pc.replace_substring_regex(text, regex, put)
+        return pc.replace_substring_regex(text, regex, re2_replacement)
     except pa.ArrowException:
         raise ValueError(
             f"the replacement {replacement!r} uses a group that the regular expression {regex!r} does not have; put "
@@ -185,14 +188,14 @@ def _to_re2(replacement: str) -> str:
                 f"the replacement {replacement!r} of REGEXP_REPLACE is not valid; write $1 for the first group, and "
                 "put a backslash before a literal dollar or backslash"
             )
-    named = {"\\$": "$", "\\\\": "\\\\"}
-    return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
+    replacements = {"\\$": "$", "\\\\": "\\\\"}
+    return "".join(replacements.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
 _START, _LENGTH = whole_number("the start of a substring"), whole_number("the length of a substring")
 
 
-@computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
+@kernel_rule(exp.Substring, names="substr substring", this=TEXT, start=_START, length=optional(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
     """Return at most ``length`` characters of each text from ``start`` on.
 
@@ -209,44 +212,50 @@ def substring(text: Value, start: int, length: int) -> Value:
     return pc.utf8_slice_codeunits(text, begin, None if begin < 0 <= begin + length else begin + length)
 
 
-def left_or_right(left: bool, text: Value, length: int) -> Value:
-    """Return the first ``length`` characters of each text; if ``left`` is false, the last ``length`` characters."""
+def left_or_right(is_left: bool, text: Value, length: int) -> Value:
+    """Return the first ``length`` characters of each text; if ``is_left`` is false, the last ``length`` characters."""
     if length < 0:
-        raise ValueError(f"{'left' if left else 'right'} needs a number of characters of at least 0; got {length}")
-    return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
+        raise ValueError(f"{'left' if is_left else 'right'} needs a number of characters of at least 0; got {length}")
+    return pc.utf8_slice_codeunits(text, *((0, length) if is_left or length == 0 else (-length, None)))
 
 
 for _kind in (exp.Left, exp.Right):
-    computes(_kind, names=_kind.key, this=TEXT, expression=_LENGTH)(partial(left_or_right, _kind is exp.Left))
+    kernel_rule(_kind, names=_kind.key, this=TEXT, expression=_LENGTH)(partial(left_or_right, _kind is exp.Left))
 
 
-@computes(
+@kernel_rule(
     exp.Trim,
     names="trim ltrim rtrim",
-    called="TRIM",
-    gives=_STRING,
+    error_name="TRIM",
+    null_type=_STRING,
     this=TEXT,
-    expression=maybe(written("the characters that {} removes"), " "),
-    position=maybe(RAW, "BOTH"),
+    expression=optional(literal_argument("the characters that {} removes"), " "),
+    position=optional(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:
     """Return texts without the characters of ``characters`` at their ends.
 
     ``position`` selects the ends: BOTH, LEADING or TRAILING.
     """
-    cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
-    return cut(text, characters) if characters else text
+    trim_kernel = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
+    return trim_kernel(text, characters) if characters else text
 
 
-@computes(
-    exp.Replace, names="replace", called="REPLACE", gives=_STRING, this=TEXT, expression=_SOUGHT, replacement=_PUT
+@kernel_rule(
+    exp.Replace,
+    names="replace",
+    error_name="REPLACE",
+    null_type=_STRING,
+    this=TEXT,
+    expression=_SEARCH_TEXT,
+    replacement=_REPLACEMENT,
 )
 def replace(text: Value, old: str, new: str) -> Value:
     """Return texts in which ``new`` replaces all occurrences of ``old``."""
     return pc.replace_substring(text, old, new) if old else text
 
 
-def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
+def _read_concatenated_terms(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
     parts = list[exp.Expr]()
     while isinstance(node, exp.DPipe):
         parts.append(node.expression)
@@ -255,8 +264,8 @@ def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
     return [compiler.term(part) for part in reversed(parts)]
 
 
-@reads(exp.Concat, names="concat", expressions=Argument(_joined), safe=SKIP)
-@reads(exp.DPipe, this=Argument(_joined), expression=SKIP, safe=SKIP)
+@term_rule(exp.Concat, names="concat", expressions=Argument(_read_concatenated_terms), safe=SKIP)
+@term_rule(exp.DPipe, this=Argument(_read_concatenated_terms), expression=SKIP, safe=SKIP)
 def concat(parts: Iterable[Term]) -> Term:
     """Return the term for the concatenation of texts and whole numbers. It is null if one of them is null."""
     whole_as_text = [coerce(part, _STRING) if pa.types.is_integer(part.type) else part for part in parts]

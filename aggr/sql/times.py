@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import shown
-from aggr.sql.function_table import ANY, RAW, Argument, Compiler, reads, written
+from aggr.sql.function_table import ANY, RAW, Argument, Compiler, literal_argument, term_rule
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce, unify_types
 from aggr.sql.zones import follows_clock, from_local
@@ -24,24 +24,35 @@ _PARTS: dict[str, Kernel] = {
 }
 # The parser creates an AT TIME ZONE node for the zone in a call such as hour(ts, 'UTC'). This key in the metadata of
 # the node distinguishes it from an AT TIME ZONE that is written in the SQL.
-OF_A_FUNCTION = "of_a_function"
+IS_FUNCTION_ZONE = "of_a_function"
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
-_TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TRUNCATION_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
+_STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
-_CALENDAR = ("year", "quarter", "month", "week", "day")
-_OFFSETS = {"week": 3 * 86_400}  # in seconds; added so that weeks begin on Monday, because 1970 began on a Thursday
-_ABBREVIATED = {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour"}
-_ABBREVIATED |= {"d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
-_ABBREVIATED |= {"msec": "millisecond", "usec": "microsecond", "sec": "second", "min": "minute", "mon": "month"}
-_UNIT_NAMES = (*_EXACT_UNITS, "minute", "hour", *reversed(_CALENDAR))
-_DIFFERENCES = {name: name for name in _UNIT_NAMES} | {f"{name}s": name for name in _UNIT_NAMES} | _ABBREVIATED
-_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
+_CALENDAR_UNITS = ("year", "quarter", "month", "week", "day")
+_UNIT_OFFSETS = {
+    "week": 3 * 86_400
+}  # in seconds; added so that weeks begin on Monday, because 1970 began on a Thursday
+_UNIT_ABBREVIATIONS = {
+    "ns": "nanosecond",
+    "us": "microsecond",
+    "ms": "millisecond",
+    "s": "second",
+    "m": "minute",
+    "h": "hour",
+}
+_UNIT_ABBREVIATIONS |= {"d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
+_UNIT_ABBREVIATIONS |= {"msec": "millisecond", "usec": "microsecond", "sec": "second", "min": "minute", "mon": "month"}
+_UNIT_NAMES = (*_EXACT_UNITS, "minute", "hour", *reversed(_CALENDAR_UNITS))
+_DIFFERENCE_UNITS = (
+    {name: name for name in _UNIT_NAMES} | {f"{name}s": name for name in _UNIT_NAMES} | _UNIT_ABBREVIATIONS
+)
+_SECONDS_PER_UNIT = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
 
 
 def require_time(term: Term, what: str) -> Term:
     """Return ``term`` as a time. A date becomes its first instant. Raise ``ValueError`` for other types."""
-    if term.null:
+    if term.is_untyped_null:
         return null(pa.timestamp("us", "UTC"))
     if pa.types.is_date32(term.type):
         return coerce(term, pa.timestamp("us"))
@@ -62,28 +73,28 @@ def extract(part: str, term: Term) -> Term:
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
 
 
-reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)(
+term_rule(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)(
     lambda part, term: extract(part.name.upper(), term)
 )
 CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
 for _kind in CLOCK_PARTS:
     _part = "DAY" if _kind is exp.DayOfMonth else _kind.key.upper()
-    reads(_kind, names=_kind.key, this=ANY)(partial(extract, _part))
+    term_rule(_kind, names=_kind.key, this=ANY)(partial(extract, _part))
 
 
-@reads(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
+@term_rule(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
 def date_trunc(unit: exp.Expr, term: Term) -> Term:
     """Return the term for times rounded down to a unit on the clock of their zone. Weeks begin on Monday."""
     name = unit.name.upper()
-    if name not in _TRUNCATED:
-        raise ValueError(f"cannot truncate to {unit.name}; the allowed units are {', '.join(_TRUNCATED)}")
+    if name not in _TRUNCATION_UNITS:
+        raise ValueError(f"cannot truncate to {unit.name}; the allowed units are {', '.join(_TRUNCATION_UNITS)}")
     term = require_time(term, "date_trunc")
     if follows_clock(term.type):
-        return apply(partial(_floored_in_zone, kind=term.type, unit=name), term, kind=term.type)
+        return apply(partial(_floor_in_zone, kind=term.type, unit=name), term, kind=term.type)
     return apply(lambda value: pc.floor_temporal(value, unit=name.lower()), term, kind=term.type)
 
 
-def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
+def _floor_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
     """Return times rounded down to a unit of local time.
 
     At the end of daylight saving time, the clock shows an hour twice. Times in the two hours are rounded down to
@@ -91,19 +102,19 @@ def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
     """
     local = pc.local_timestamp(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
-    first = from_local(floor, kind.tz)
+    earliest = from_local(floor, kind.tz)
     if unit not in _CLOCK_UNITS:
-        return first
-    passed = pc.subtract(local.cast(pa.int64()), floor.cast(pa.int64()))
-    near = pc.subtract(value.cast(pa.int64()), passed).cast(kind)
-    return pc.if_else(pc.equal(pc.local_timestamp(near), floor), near, first)
+        return earliest
+    elapsed = pc.subtract(local.cast(pa.int64()), floor.cast(pa.int64()))
+    same_offset = pc.subtract(value.cast(pa.int64()), elapsed).cast(kind)
+    return pc.if_else(pc.equal(pc.local_timestamp(same_offset), floor), same_offset, earliest)
 
 
 def _epoch_seconds(value: Value) -> Value:
     unit = value.type.unit if not isinstance(value, pc.Expression) else None
     if unit is None:
         raise ValueError("a filter of files cannot use epoch; compare times instead")
-    return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[unit]))
+    return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(_STEPS_PER_SECOND[unit]))
 
 
 def _epoch_milliseconds(value: Value) -> Value:
@@ -123,8 +134,8 @@ class EpochMs(exp.Expression, exp.Func):
     _sql_names: ClassVar[list[str]] = ["EPOCH_MS"]
 
 
-@reads(EpochMs, names="epoch_ms", this=ANY)
-@reads(exp.UnixMillis, names="unix_millis", this=ANY)
+@term_rule(EpochMs, names="epoch_ms", this=ANY)
+@term_rule(exp.UnixMillis, names="unix_millis", this=ANY)
 def epoch_ms(term: Term) -> Term:
     """Return the term for the milliseconds since 1970 (UTC), rounded down."""
     return apply(_epoch_milliseconds, require_time(term, "epoch_ms"), kind=pa.int64())
@@ -137,19 +148,19 @@ class DateDifference(exp.Expression, exp.Func):
     _sql_names: ClassVar[list[str]] = ["DATE_DIFF"]
 
 
-@reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
+@term_rule(DateDifference, names="date_diff", unit=literal_argument("the unit of date_diff"), this=ANY, expression=ANY)
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
     """Return the term for the number of boundaries of a unit, such as the starts of hours, between two times.
 
     The number is negative if ``end`` is before ``start``. Days and longer units begin on the clock of the times' zone.
     """
-    name = _DIFFERENCES.get((unit or "").lower())
+    name = _DIFFERENCE_UNITS.get((unit or "").lower())
     if name is None:
         raise ValueError(
-            f"date_diff counts {', '.join(dict.fromkeys(_DIFFERENCES.values()))}, written as 'ms', 's', 'minute' …; "
-            f"got {shown(unit)}"
+            f"date_diff counts {', '.join(dict.fromkeys(_DIFFERENCE_UNITS.values()))}, written as 'ms', 's', 'minute' "
+            f"…; got {shown(unit)}"
         )
-    if start.null or end.null:
+    if start.is_untyped_null or end.is_untyped_null:
         return null(pa.int64())
     times, kind = unify_types([require_time(start, "date_diff"), require_time(end, "date_diff")])
     return apply(partial(_boundaries_between, unit=name), *(coerce(term, kind) for term in times), kind=pa.int64())
@@ -168,7 +179,7 @@ def _unit_numbers(value: Value, unit: str) -> Value:
     """
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use date_diff; compare times instead")
-    local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR else value
+    local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR_UNITS else value
     if unit in ("year", "quarter", "month"):
         years = pc.year(local)
         if unit == "year":
@@ -177,51 +188,56 @@ def _unit_numbers(value: Value, unit: str) -> Value:
         return pc.add(pc.multiply(years, per_year), part)
     floored = local if unit == "nanosecond" else pc.floor_temporal(local, unit=unit)
     steps = floored.cast(pa.timestamp(_EXACT_UNITS.get(unit, "s"), floored.type.tz)).cast(pa.int64())
-    return steps if unit in _EXACT_UNITS else pc.divide(pc.add(steps, _OFFSETS.get(unit, 0)), _SECONDS[unit.upper()])
+    return (
+        steps
+        if unit in _EXACT_UNITS
+        else pc.divide(pc.add(steps, _UNIT_OFFSETS.get(unit, 0)), _SECONDS_PER_UNIT[unit.upper()])
+    )
 
 
-@reads(exp.Interval, this=RAW, unit=RAW)
+@term_rule(exp.Interval, this=RAW, unit=RAW)
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
     """Return the term for an interval in a unit of fixed length, such as ``INTERVAL '1' DAY``."""
     if not isinstance(count, exp.Literal):
         received = count.sql(dialect="spark")
         raise ValueError(f"the length of an interval must be a constant, as in INTERVAL '1' DAY; got {received}")
     name = unit.name.upper().removesuffix("S")
-    if name not in _SECONDS:
-        raise ValueError(f"the unit of an interval must be one of {', '.join(_SECONDS)}; got {unit.name}")
+    if name not in _SECONDS_PER_UNIT:
+        raise ValueError(f"the unit of an interval must be one of {', '.join(_SECONDS_PER_UNIT)}; got {unit.name}")
     try:
-        steps = int(count.name) * _SECONDS[name] * 1_000_000
+        microseconds = int(count.name) * _SECONDS_PER_UNIT[name] * 1_000_000
     except ValueError:
         raise ValueError(f"an interval needs a whole number of {name}; got {count.name!r}") from None
-    return constant(pa.scalar(steps, pa.int64()).cast(pa.duration("us")))
+    return constant(pa.scalar(microseconds, pa.int64()).cast(pa.duration("us")))
 
 
-def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
+def _read_zone_operand(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
     """Return the term of the operand of AT TIME ZONE, and whether its times are local times.
 
     They are local times if the operand is a column whose type has no zone, and AT TIME ZONE is written in the SQL. In a
     call with a zone, such as ``hour(ts, 'Europe/Berlin')``, the times of such a column are read as UTC.
     """
     operand = node.args[name].unnest()
-    if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):
-        moment = Compiler(compiler.schema).column(operand)
-        if pa.types.is_timestamp(moment.type) and moment.type.tz is None:
-            return moment, True
+    if isinstance(operand, exp.Column) and not node.meta.get(IS_FUNCTION_ZONE):
+        column = Compiler(compiler.schema).column(operand)
+        if pa.types.is_timestamp(column.type) and column.type.tz is None:
+            return column, True
     return compiler.term(node.args[name]), False
 
 
-@reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
-def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. ``moment`` is the result of `_moment`.
+@term_rule(exp.AtTimeZone, this=Argument(_read_zone_operand), zone=literal_argument("the zone of AT TIME ZONE"))
+def at_time_zone(operand: tuple[Term, bool], zone: str | None) -> Term:
+    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. ``operand`` is the result of
+    `_read_zone_operand`.
 
     If the type of the column ``ts`` has no zone, its values are read as local times of the zone in the SQL, as in
     DuckDB and PostgreSQL.
     """
-    term, is_local = moment
+    term, is_local = operand
     if zone is None:
         raise ValueError("AT TIME ZONE needs the name of a time zone, such as 'Europe/Berlin'; got NULL")
     zone = canonical_zone(zone)
-    if term.null:
+    if term.is_untyped_null:
         return null(pa.timestamp("us", zone))
     if not pa.types.is_timestamp(term.type):
         raise ValueError(f"AT TIME ZONE needs a time; got {term.type}; CAST it AS TIMESTAMP")

@@ -48,14 +48,16 @@ def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
 
     A literal text is parsed as a value of the other terms' type. Other terms are returned unchanged.
     """
-    typed_kinds = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
+    typed_kinds = [
+        t.type for t in terms if not t.is_untyped_null and not (pa.types.is_string(t.type) and t.literal is not None)
+    ]
     if typed_kinds and any(not pa.types.is_string(kind) for kind in typed_kinds):
         kind = common_type(typed_kinds)
-        terms = [t if t.type in (kind, NULL) or t.type in typed_kinds else _read(t, kind) for t in terms]
+        terms = [t if t.type in (kind, NULL) or t.type in typed_kinds else _parse_literal(t, kind) for t in terms]
     return list(terms), common_type([t.type for t in terms])
 
 
-def _read(term: Term, kind: pa.DataType) -> Term:
+def _parse_literal(term: Term, kind: pa.DataType) -> Term:
     assert term.literal is not None
     if not term.literal.is_valid:
         return null(kind)
@@ -84,34 +86,34 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
     return lambda value: value.cast(new)
 
 
-def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
+def literal_as(term: Term, kind: pa.DataType, common_type: pa.DataType) -> pa.Scalar | None:
     """Convert a constant to ``kind``, the type of the column that it is compared with, so that the column is not cast.
 
-    Return None if a comparison in the type ``kind`` could have another result than a comparison in ``through``, the
+    Return None if a comparison in the type ``kind`` could have another result than a comparison in ``common_type``, the
     common type of the column and the constant.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
         return None
     value: Any = scalar.as_py() if not pa.types.is_temporal(scalar.type) else None
-    if pa.types.is_floating(through) and not pa.types.is_floating(kind):
-        exact = isinstance(value, float | int) and abs(value) < _EXACT_FLOAT and value == int(value)
-        if not exact or not pa.types.is_integer(kind):
+    if pa.types.is_floating(common_type) and not pa.types.is_floating(kind):
+        is_exact = isinstance(value, float | int) and abs(value) < _EXACT_FLOAT and value == int(value)
+        if not is_exact or not pa.types.is_integer(kind):
             return None
         value = int(value)
     if kind == scalar.type:
         return scalar
     try:
         if value is None:
-            of_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
-            near = caster(scalar.type, kind)(scalar) if of_date else scalar.cast(kind)
+            is_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
+            converted = caster(scalar.type, kind)(scalar) if is_date else scalar.cast(kind)
             # a timestamp becomes a date only if it is the start of a day
-            return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None
+            return converted if pa.types.is_timestamp(kind) or converted.cast(scalar.type) == scalar else None
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)
         if pa.types.is_floating(kind):
-            near = scalar.cast(kind, safe=False)
-            return near if near.as_py() == value else None
+            converted = scalar.cast(kind, safe=False)
+            return converted if converted.as_py() == value else None
         return scalar.cast(kind) if pa.types.is_decimal(kind) else None
     except (pa.ArrowException, OverflowError, ValueError):
         return None

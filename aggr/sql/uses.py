@@ -11,12 +11,12 @@ from aggr.sql.entry_columns import has_entry_columns
 from aggr.sql.fields import entry_column_of, name_of
 from aggr.sql.function_table import COMPARISONS, DOUBLE, NUMBER, TABLE, TEXT
 from aggr.sql.number_columns import Use
-from aggr.sql.parse import CONDITION, parsed
+from aggr.sql.parse import CONDITION, parse_sql
 
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
-_JOINING = (exp.DPipe, exp.Concat)
-_COMPARING = (*COMPARISONS, exp.Between, exp.In)
-_CHOOSING = (exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least)
+_CONCATENATIONS = (exp.DPipe, exp.Concat)
+_COMPARISON_NODES = (*COMPARISONS, exp.Between, exp.In)
+_CHOICES = (exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least)
 _NOT_NUMBERS = exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
 
 
@@ -50,7 +50,7 @@ def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], .
 
 @lru_cache(maxsize=256)
 def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
-    tree = parsed(text, what)
+    tree = parse_sql(text, what)
     uses = [(name_of(column), use_of(column)) for column in tree.find_all(exp.Column, bfs=False)]
     return tuple(dict.fromkeys(uses))
 
@@ -88,13 +88,13 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
     if text is None or not has_entry_columns(names):
         return uses_of(text, what)
     uses = list[tuple[str, Use]]()
-    inside = set[int]()
-    for node in parsed(text, what).find_all(exp.Column, exp.Bracket, bfs=False):
+    replaced_nodes = set[int]()
+    for node in parse_sql(text, what).find_all(exp.Column, exp.Bracket, bfs=False):
         entry = entry_column_of(node, names)
         if entry is not None:
-            inside |= {id(node.this), id(node.expressions[0])}
+            replaced_nodes |= {id(node.this), id(node.expressions[0])}
             uses.append((entry, use_of(node)))
-        elif isinstance(node, exp.Column) and id(node) not in inside:
+        elif isinstance(node, exp.Column) and id(node) not in replaced_nodes:
             uses.append((name_of(node), use_of(node)))
     return tuple(dict.fromkeys(uses))
 
@@ -108,14 +108,14 @@ def use_of(column: exp.Expr) -> Use:
     while (parent := node.parent) is not None:
         if isinstance(parent, _ARITHMETIC):
             return Use.NUMBER
-        if isinstance(parent, _JOINING):
+        if isinstance(parent, _CONCATENATIONS):
             return Use.TEXT
-        if isinstance(parent, _COMPARING):
-            return _compared(parent)
+        if isinstance(parent, _COMPARISON_NODES):
+            return _comparison_use(parent)
         if isinstance(parent, exp.Cast):  # including TryCast, which is a subclass
             return Use.TEXT if parent.to.this in _NOT_NUMBERS else Use.NUMBER
-        if isinstance(parent, _CHOOSING):
-            literals = _literals(parent)
+        if isinstance(parent, _CHOICES):
+            literals = _literal_kinds(parent)
             if literals or isinstance(parent, exp.Greatest | exp.Least):
                 return Use.TEXT if True in literals else Use.ORDER
         elif not isinstance(parent, exp.Paren):
@@ -124,12 +124,12 @@ def use_of(column: exp.Expr) -> Use:
     return Use.VALUE
 
 
-def _compared(node: exp.Expr) -> Use:
+def _comparison_use(node: exp.Expr) -> Use:
     """Return how a comparison uses its columns: `Use.TEXT` if it has a literal text, otherwise `Use.ORDER`."""
-    return Use.TEXT if True in _literals(node) else Use.ORDER
+    return Use.TEXT if True in _literal_kinds(node) else Use.ORDER
 
 
-def _literals(node: exp.Expr) -> set[bool]:
+def _literal_kinds(node: exp.Expr) -> set[bool]:
     """Return the kinds of constants among a node's arguments: True for text, False for numbers.
 
     The branches of CASE count as its arguments. Constants inside other expressions are ignored.
@@ -152,7 +152,7 @@ def _argument_use(node: exp.Expr, argument: str) -> Use:
     It is `Use.TEXT` or `Use.NUMBER` if the function requires text or numbers, and otherwise `Use.ANY`.
     """
     rule = TABLE.get(type(node))
-    take = rule.arguments[argument].take if rule is not None and argument in rule.arguments else None
-    if take is TEXT.take:
+    read = rule.arguments[argument].read if rule is not None and argument in rule.arguments else None
+    if read is TEXT.read:
         return Use.TEXT
-    return Use.NUMBER if take in (NUMBER.take, DOUBLE.take) else Use.ANY
+    return Use.NUMBER if read in (NUMBER.read, DOUBLE.read) else Use.ANY

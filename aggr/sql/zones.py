@@ -25,7 +25,7 @@ def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
     return pa.timestamp(kind.unit, zone) if pa.types.is_timestamp(kind) and zone != UTC else kind
 
 
-def localized(term: Term, zone: str) -> Term:
+def localize(term: Term, zone: str) -> Term:
     """Return a term whose times without a zone are interpreted as local times of ``zone``.
 
     Such times result from dates, for example from a date plus an interval. With UTC, the term is unchanged.

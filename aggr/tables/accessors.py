@@ -66,13 +66,13 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
     function = function_of(states)
     declared = accessor_methods(type(function))
     if accessor in declared:
-        return _call(function, declared[accessor], states, arguments)
+        return _call_declared_accessor(function, declared[accessor], states, arguments)
     if accessor not in accessors_of(type(function)):
-        raise _cannot(accessor, function)
+        raise _missing_accessor_error(accessor, function)
     return ACCESSORS[accessor](states, *arguments)
 
 
-def _or_declared(accessor: Accessor) -> Accessor:
+def _replaceable(accessor: Accessor) -> Accessor:
     """Wrap an accessor so that a function can replace it.
 
     If the function of the states declares an accessor of the same name, the wrapped accessor calls the method that the
@@ -86,12 +86,14 @@ def _or_declared(accessor: Accessor) -> Accessor:
         method = accessor_methods(type(function)).get(name)
         if method is None:
             return accessor(states, *arguments, **named)
-        return _call(function, method, states, (*arguments, *named.values()))
+        return _call_declared_accessor(function, method, states, (*arguments, *named.values()))
 
     return read
 
 
-def _call(function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]) -> pa.Array:
+def _call_declared_accessor(
+    function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]
+) -> pa.Array:
     """Return the values of an accessor that the function declares, one per state, and null for a null state.
 
     Raise ``TypeError`` for a wrong number of arguments, or if the method does not return one value of the declared type
@@ -105,18 +107,18 @@ def _call(function: Function, method: AccessorMethod, states: pa.Array, argument
             f"{len(arguments)} arguments"
         )
     column = checked(function, states).states
-    present = column.drop_null()
-    values = getattr(function, method.name)(present, *arguments)
-    if not isinstance(values, pa.Array) or values.type != method.result_type or len(values) != len(present):
+    valid_states = column.drop_null()
+    values = getattr(function, method.name)(valid_states, *arguments)
+    if not isinstance(values, pa.Array) or values.type != method.result_type or len(values) != len(valid_states):
         returned = f"{len(values)} values of {values.type}" if isinstance(values, pa.Array) else shown(values)
         raise TypeError(
-            f"the accessor {method.name!r} of {function.name} must return {len(present)} values of "
+            f"the accessor {method.name!r} of {function.name} must return {len(valid_states)} values of "
             f"{method.result_type}, one per state; it returned {returned}"
         )
     return with_nulls(values, column.is_valid())
 
 
-@_or_declared
+@_replaceable
 def quantile(states: pa.Array, q: float) -> pa.Array:
     """Return one quantile of each state of dds, hdr or another sketch as float64, null if a state is null or empty.
 
@@ -129,12 +131,12 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
     quantiles = check_quantiles([q])
     function = function_of(states)
     if not isinstance(function.own_state, BucketState):
-        raise _cannot("quantile", function)
+        raise _missing_accessor_error("quantile", function)
     results = replace(function, **{"quantiles": quantiles}).finish(states)
     return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
 
 
-@_or_declared
+@_replaceable
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
@@ -142,22 +144,22 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     this limit and ``value`` is at most the relative accuracy. For hdr, the two have the same significant digits. NaN is
     never counted.
     """
-    value, function = number(value), function_of(states)
+    value, function = checked_rank_limit(value), function_of(states)
     state = function.own_state
     if not isinstance(state, BucketState):
-        raise _cannot("rank", function)
+        raise _missing_accessor_error("rank", function)
     column = checked(function, states).states
     return with_nulls(state.share_up_to(column.drop_null(), value), column.is_valid())
 
 
-def number(value: float) -> float:
+def checked_rank_limit(value: float) -> float:
     """Return the argument of `rank` as a float. Raise ``ValueError`` unless it is a number and not NaN."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"rank needs a number; got {shown(value)}")
     return float(value)
 
 
-@_or_declared
+@_replaceable
 def mean(states: pa.Array) -> pa.Array:
     """Return the mean of each state as float64, null if there are no values."""
     function = function_of(states)
@@ -170,7 +172,7 @@ def mean(states: pa.Array) -> pa.Array:
     return _field(states, function, "mean")
 
 
-@_or_declared
+@_replaceable
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
@@ -180,11 +182,11 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     if _is_read_by(Stdev, function):
         return reader.finish(states)
     population, counts = _field(states, function, "stdev"), count(states)
-    free = pc.if_else(pc.greater(counts, ddof), pc.subtract(counts, ddof), None)
-    return pc.multiply(population, pc.sqrt(pc.divide(counts.cast(pa.float64()), free.cast(pa.float64()))))
+    degrees_of_freedom = pc.if_else(pc.greater(counts, ddof), pc.subtract(counts, ddof), None)
+    return pc.multiply(population, pc.sqrt(pc.divide(counts.cast(pa.float64()), degrees_of_freedom.cast(pa.float64()))))
 
 
-@_or_declared
+@_replaceable
 def count(states: pa.Array) -> pa.Array:
     """Return the number of values of each state as int64.
 
@@ -198,13 +200,13 @@ def count(states: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
 
 
-@_or_declared
+@_replaceable
 def min(states: pa.Array) -> pa.Array:
     """Return the smallest value of each state as float64, null if there are no values."""
     return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
 
 
-@_or_declared
+@_replaceable
 def max(states: pa.Array) -> pa.Array:
     """Return the greatest value of each state as float64, null if there are no values.
 
@@ -215,7 +217,7 @@ def max(states: pa.Array) -> pa.Array:
     return _field(states, function_of(states), "max").cast(pa.float64(), safe=False)
 
 
-@_or_declared
+@_replaceable
 def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     """Return the estimate of each state of approx_count_distinct, with bounds of the true number.
 
@@ -248,7 +250,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     """
     errors, function = standard_errors(sigmas), function_of(states)
     if not isinstance(function.own_state, HashesState):
-        raise _cannot("bounds", function)
+        raise _missing_accessor_error("bounds", function)
     column = checked(function, states).states
     return with_nulls(Sketches.from_arrow(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
 
@@ -288,13 +290,13 @@ def functions_with(accessor: str) -> list[str]:
     ValueError
         If there is no function with this accessor.
     """
-    able = [name for name in names() if accessor in accessors_of(get(name))]
-    if not able:
+    function_names = [name for name in names() if accessor in accessors_of(get(name))]
+    if not function_names:
         all_accessors = sorted({word for name in names() for word in accessors_of(get(name))})
         raise ValueError(
             f"no registered function has the accessor {shown(accessor)}; {nearest(accessor, all_accessors)}"
         )
-    return able
+    return function_names
 
 
 def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
@@ -311,25 +313,25 @@ def result_type(accessor: str, function: type[Function] | None = None) -> pa.Dat
 
 def accessors_of(function: type[Function]) -> list[str]:
     """Return the names of the accessors that can read the states of a function."""
-    record = _record_of(function)
+    result_fields = _result_fields(function)
     instance = function()
     has_buckets = isinstance(instance.own_state, BucketState)
-    able = {
+    is_available = {
         "quantile": has_buckets,
         "rank": has_buckets,
-        "mean": _is_read_by(Avg, instance) or "mean" in record,
-        "stdev": _is_read_by(Stdev, instance) or {"stdev", "count"} <= record,
-        "count": _is_read_by(Count, instance) or "count" in record,
-        "min": "min" in record,
-        "max": "max" in record,
+        "mean": _is_read_by(Avg, instance) or "mean" in result_fields,
+        "stdev": _is_read_by(Stdev, instance) or {"stdev", "count"} <= result_fields,
+        "count": _is_read_by(Count, instance) or "count" in result_fields,
+        "min": "min" in result_fields,
+        "max": "max" in result_fields,
         "bounds": isinstance(instance.own_state, HashesState),
     }
     declared = accessor_methods(function)
-    return [*(name for name, can in able.items() if can and name not in declared), *declared]
+    return [*(name for name, is_readable in is_available.items() if is_readable and name not in declared), *declared]
 
 
 @cache
-def _record_of(function: type[Function]) -> frozenset[str]:
+def _result_fields(function: type[Function]) -> frozenset[str]:
     """Return the names of the fields in the results of a function for floats.
 
     The set is empty if the results are not records.
@@ -343,16 +345,16 @@ def _record_of(function: type[Function]) -> frozenset[str]:
 
 def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
     """Return whether ``reader`` can compute its results from the states of ``function``."""
-    reading, state = reader(), function.own_state
-    return state == reading.own_state or state in reading.reads
+    reading_function, state = reader(), function.own_state
+    return state == reading_function.own_state or state in reading_function.reads
 
 
 def _field(states: pa.Array, function: Function, name: str) -> pa.Array:
-    if name not in _record_of(type(function)):
-        raise _cannot(name, function)
+    if name not in _result_fields(type(function)):
+        raise _missing_accessor_error(name, function)
     return pc.struct_field(function.finish(states), name)
 
 
-def _cannot(what: str, function: Function) -> TypeError:
-    able = ", ".join(accessors_of(type(function))) or "only their result, which finish returns"
-    return TypeError(f"states of {function.name} have no {what}; they have {able}")
+def _missing_accessor_error(what: str, function: Function) -> TypeError:
+    accessor_names = ", ".join(accessors_of(type(function))) or "only their result, which finish returns"
+    return TypeError(f"states of {function.name} have no {what}; they have {accessor_names}")

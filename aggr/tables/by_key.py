@@ -65,13 +65,15 @@ def reduce_by(
         measure = column.measure
         # The key of ``values`` includes the columns that are read. If a table has a number column for a text column
         # (`aggr.sql.number_columns`), measures with equal ``reads`` may use different columns.
-        read = measure.reads, measure.columns(rows.column_names)
-        if read not in values:
-            values[read] = measure.values(rows, groups, times, timezone)
+        value_key = measure.reads, measure.columns(rows.column_names)
+        if value_key not in values:
+            values[value_key] = measure.values(rows, groups, times, timezone)
         try:
-            reduced[column.name] = measure.reduce_values(values[read])
+            reduced[column.name] = measure.reduce_values(values[value_key])
         except (TypeError, ValueError, OverflowError) as error:
-            raise _with_key(error, keys, row_of_group, _first_refused(measure, values[read])) from error.__cause__
+            raise _error_with_key(
+                error, keys, row_of_group, _first_rejected_group(measure, values[value_key])
+            ) from error.__cause__
     return pa.table(group_keys(keys, row_of_group) | group_keys(carried, row_of_group) | reduced)
 
 
@@ -95,24 +97,24 @@ def merge_by(
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
     if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
         return table
-    settled = _settled_ranges(states, functions, groups, row_of_group)
+    copied_ranges = _find_copied_ranges(states, functions, groups, row_of_group)
     merged = {}
     for name, function in functions.items():
         try:
-            if settled is None:
+            if copied_ranges is None:
                 merged[name] = arrow_of(function.merge(states.column(name), groups))
             else:
-                merged[name] = settled.merge(function, states.column(name), groups.n)
+                merged[name] = copied_ranges.merge(function, states.column(name), groups.n)
         except DamagedState:
             raise
         except (ValueError, OverflowError) as error:
-            refused = _first_unmerged(function, states.column(name), groups)
-            if refused is None:
+            rejected_group = _first_unmergeable_group(function, states.column(name), groups)
+            if rejected_group is None:
                 raise
             measure = f"{name}, {function.name}"
-            raise _with_key(error, keys, row_of_group, refused, measure=measure) from error.__cause__
+            raise _error_with_key(error, keys, row_of_group, rejected_group, measure=measure) from error.__cause__
     if unknown:
-        merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
+        merged = {name: _null_if_unknown(merged[name], table.column(name), groups) for name in merged}
     return pa.table(group_keys(keys, row_of_group) | group_keys(carried, row_of_group) | merged)
 
 
@@ -123,7 +125,7 @@ _RANGE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class _Settled:
+class _CopiedRanges:
     """Ranges of rows that a merge copies, because each row is the only one of its group, and the rows are in the order
     of their groups. Tables that were reduced from consecutive ranges of time mostly consist of such rows.
     """
@@ -153,9 +155,9 @@ class _Settled:
         return self.first_groups, self.first_rows, self.sizes
 
 
-def _settled_ranges(
+def _find_copied_ranges(
     states: pa.Table | CheckedStates, functions: Mapping[str, Function], groups: Groups, row_of_group: Ids
-) -> _Settled | None:
+) -> _CopiedRanges | None:
     """Return the ranges of rows that a merge can copy. Return None if they contain too few rows, or if a merge must
     also process a state that is the only one of its group: to check it, to replace a null, or to convert the layout of
     an earlier release.
@@ -178,11 +180,11 @@ def _settled_ranges(
     if sizes.sum() < _RANGE_SHARE * table.num_rows:
         return None
     is_copied = np.zeros(groups.n, np.bool_)
-    is_copied[_members(first_groups, sizes)] = True
+    is_copied[_range_members(first_groups, sizes)] = True
     is_outside = ~is_copied[groups.ids]
-    number = np.cumsum(~is_copied) - 1
-    remaining_groups = Groups._trusted(number[groups.ids[is_outside]], int(groups.n - is_copied.sum()))
-    return _Settled(
+    new_numbers = np.cumsum(~is_copied) - 1
+    remaining_groups = Groups._trusted(new_numbers[groups.ids[is_outside]], int(groups.n - is_copied.sum()))
+    return _CopiedRanges(
         first_groups,
         first_rows=row_of_group[first_groups],
         sizes=sizes,
@@ -199,13 +201,13 @@ def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
     return not states.null_count and all(function.own_state.is_current(chunk) for chunk in states.chunks)
 
 
-def _members(firsts: Ids, sizes: Ids) -> Ids:
+def _range_members(firsts: Ids, sizes: Ids) -> Ids:
     """Return the numbers in all ranges, shape (sizes.sum(),). Range i begins at ``firsts[i]``."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(firsts - before, sizes) + np.arange(sizes.sum())
 
 
-def _with_key(
+def _error_with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
     """Return an error whose message also contains the keys of ``group``, which may include the start of its window.
@@ -218,31 +220,31 @@ def _with_key(
     return with_text(error, text)
 
 
-def _first_refused(measure: Measure, values: Values) -> int | None:
+def _first_rejected_group(measure: Measure, values: Values) -> int | None:
     """Return the first group whose rows a measure rejects.
 
     Return None if an error does not belong to a group: if the measure accepts the rows of each group separately, or
     also rejects a column without rows.
     """
 
-    def refuses(low: int, high: int) -> bool:
+    def is_rejected(low: int, high: int) -> bool:
         try:
             measure.reduce_values(values.filter((values.groups.ids >= low) & (values.groups.ids < high)))
         except (TypeError, ValueError, OverflowError):
             return True
         return False
 
-    return _first_of(refuses, values.groups.n)
+    return _first_rejected_number(is_rejected, values.groups.n)
 
 
-def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
+def _first_unmergeable_group(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
     """Return the first group whose states cannot be merged, for example because its list exceeds the limit.
 
     Return None if the states of each group can be merged.
     """
     column = one_array(arrow_of(states))
 
-    def refuses(low: int, high: int) -> bool:
+    def is_rejected(low: int, high: int) -> bool:
         rows = (groups.ids >= low) & (groups.ids < high)
         try:
             function.merge(checked_like(states, column.filter(pa.array(rows))), groups.filter(rows))
@@ -250,25 +252,25 @@ def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates,
             return True
         return False
 
-    return _first_of(refuses, groups.n)
+    return _first_rejected_number(is_rejected, groups.n)
 
 
-def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
+def _first_rejected_number(is_rejected: Callable[[int, int], bool], n: int) -> int | None:
     """Return the first number in [0, n) that is rejected, found by bisection.
 
-    ``refuses(low, high)`` is whether a number in [low, high) is rejected. Return None if none is rejected, or if the
-    empty range is rejected too.
+    ``is_rejected(low, high)`` is whether a number in [low, high) is rejected. Return None if none is rejected, or if
+    the empty range is rejected too.
     """
-    if n == 0 or refuses(0, 0):
+    if n == 0 or is_rejected(0, 0):
         return None
     low, high = 0, n
     while high - low > 1:
         middle = (low + high) // 2
-        if refuses(low, middle):
+        if is_rejected(low, middle):
             high = middle
         else:
             low = middle
-    return low if refuses(low, high) else None
+    return low if is_rejected(low, high) else None
 
 
 def subtract_by(
@@ -283,53 +285,57 @@ def subtract_by(
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
-    place = np.full(groups.n, -1)
-    place[groups.ids[: states.num_rows]] = np.arange(states.num_rows)
-    at = place[groups.ids[states.num_rows :]]
-    if (at < 0).any():
-        row = int(np.argmax(at < 0))
+    row_of_key = np.full(groups.n, -1)
+    row_of_key[groups.ids[: states.num_rows]] = np.arange(states.num_rows)
+    rows_of_keys = row_of_key[groups.ids[states.num_rows :]]
+    if (rows_of_keys < 0).any():
+        row = int(np.argmax(rows_of_keys < 0))
         raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the state at {_row_text(subtracted.select(keys), row)}")
-    empty, after = np.ones(len(at), np.bool_), np.arange(states.num_rows)
-    after[at] = states.num_rows + np.arange(len(at))
+    is_empty, result_rows = np.ones(len(rows_of_keys), np.bool_), np.arange(states.num_rows)
+    result_rows[rows_of_keys] = states.num_rows + np.arange(len(rows_of_keys))
     for name, function in functions.items():
         minuends, subtrahends = one_array(states.column(name)), one_array(subtracted.column(name))
-        is_known = pc.and_(minuends.take(pa.array(at)).is_valid(), subtrahends.is_valid()).to_numpy(
+        is_known = pc.and_(minuends.take(pa.array(rows_of_keys)).is_valid(), subtrahends.is_valid()).to_numpy(
             zero_copy_only=False
         )
         rows = np.flatnonzero(is_known)
         try:
-            differences = function.subtract(minuends.take(pa.array(at[rows])), subtrahends.take(pa.array(rows)))
+            differences = function.subtract(
+                minuends.take(pa.array(rows_of_keys[rows])), subtrahends.take(pa.array(rows))
+            )
         except CannotSubtract as error:
             row = int(rows[error.row])
             where = f" at {_row_text(subtracted.select(keys), row)}" * bool(keys)
             raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
-        empty &= is_known
-        empty[rows] &= function.own_state.row_counts(differences) == 0
-        left = np.full(len(at), -1)
-        left[rows] = np.arange(len(rows))
-        differences = differences.take(pa.array(left, mask=left < 0))
-        column = pa.concat_arrays([minuends, differences.cast(minuends.type)]).take(pa.array(after))
+        is_empty &= is_known
+        is_empty[rows] &= function.own_state.row_counts(differences) == 0
+        difference_rows = np.full(len(rows_of_keys), -1)
+        difference_rows[rows] = np.arange(len(rows))
+        differences = differences.take(pa.array(difference_rows, mask=difference_rows < 0))
+        column = pa.concat_arrays([minuends, differences.cast(minuends.type)]).take(pa.array(result_rows))
         states = states.set_column(states.column_names.index(name), states.schema.field(name), column)
-    stays = np.ones(states.num_rows, np.bool_)
-    stays[at[empty]] = False
-    return states.filter(pa.array(stays))
+    is_kept = np.ones(states.num_rows, np.bool_)
+    is_kept[rows_of_keys[is_empty]] = False
+    return states.filter(pa.array(is_kept))
 
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
     """Raise ``TypeError`` if the states of a column cannot be subtracted. The message names all such columns."""
-    fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
-    if fixed:
-        raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
+    unsupported = [
+        f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by
+    ]
+    if unsupported:
+        raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(unsupported)}"))
 
 
-def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
+def _null_if_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
     """Return the merged states, with null for each group that has a null in ``states``."""
     if not states.null_count:
         return merged
-    missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
-    valid = np.ones(groups.n, np.bool_)
-    valid[missing] = False
-    return merged.take(pa.array(np.arange(groups.n), mask=~valid))
+    unknown_groups = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
+    is_known = np.ones(groups.n, np.bool_)
+    is_known[unknown_groups] = False
+    return merged.take(pa.array(np.arange(groups.n), mask=~is_known))
 
 
 def finish_by(
@@ -368,12 +374,12 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
         try:
             function.finish(states.slice(low, middle - low))
             low = middle
-        except (TypeError, ValueError, OverflowError) as said:
-            high, error = middle, said
+        except (TypeError, ValueError, OverflowError) as finish_error:
+            high, error = middle, finish_error
     try:
         function.finish(states.slice(low, high - low))
-    except (TypeError, ValueError, OverflowError) as said:
-        return low, said
+    except (TypeError, ValueError, OverflowError) as finish_error:
+        return low, finish_error
     return None, error
 
 
@@ -384,19 +390,19 @@ def _row_text(keys: pa.Table, row: int) -> str:
     return ", ".join(f"{k}={text}" for k, text in texts.items())
 
 
-def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
+def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that the keys and the measures read.
 
     Raises ``ValueError`` for a column that does not exist, or a text that is ambiguous.
     """
-    _check_there(plain_keys(keys), names)
+    _check_columns_exist(plain_keys(keys), names)
     # computed before the columns of measures, so that an error about an unknown name in a key names the key
     columns_of_keys = key_columns(keys, names)
-    needed = [name for name in columns_reduced(keys, states, names) if name in names]
+    needed = [name for name in columns_of_measures(keys, states, names) if name in names]
     return tuple(dict.fromkeys([*columns_of_keys, *needed]))
 
 
-def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
+def columns_of_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
     """Return the columns that measures read: columns of the data, keys, and the values of records whose entries are
     repeated as rows (`entry_column`). A column may occur more than once.
 
@@ -404,11 +410,11 @@ def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection
     ``ValueError`` for a column that does not exist.
     """
     readable = names_with_keys(keys, names)
-    return [name for column in states for name in column.read(readable)]
+    return [name for column in states for name in column.input_columns(readable)]
 
 
-def _check_there(read: Iterable[str], names: Collection[str]) -> None:
-    for name in read:
+def _check_columns_exist(columns: Iterable[str], names: Collection[str]) -> None:
+    for name in columns:
         if sql.column_in(name, names) is None:
             raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
 
@@ -421,8 +427,8 @@ def check_rows(
     The keys must be valid. The schema must have the columns ``more`` and the inputs of all measures, and the functions
     must accept their types. ``time`` is the type of the event times.
     """
-    _check_there(more, schema.names)
-    for name in [*more, *columns_read(keys, states, schema.names)]:
+    _check_columns_exist(more, schema.names)
+    for name in [*more, *columns_of_keys_and_measures(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
             raise ValueError(f"the data has several columns called {shown(name)}; rename all but one")
     schema = schema_with_keys(keys, schema) if key_fields(keys, schema) else schema

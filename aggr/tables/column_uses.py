@@ -17,7 +17,7 @@ from aggr.tables.keys import KeyPath, columns_keys_may_read, key_paths, names_wi
 
 Uses = Mapping[str, frozenset[Use]]
 _NUMBERS = frozenset({Use.NUMBER, Use.ORDER})
-_NONE: frozenset[Use] = frozenset()
+_NO_USES: frozenset[Use] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class ColumnUses:
             readable = names_with_keys(self.keys, names)
         except ValueError:
             readable = list(names)
-        for text, use in self._texts():
+        for text, use in self._texts_with_uses():
             for name, part in _uses_in(text, readable):
                 if name in names:
-                    uses[name] = uses.get(name, _NONE) | {use if part is Use.VALUE else part}
+                    uses[name] = uses.get(name, _NO_USES) | {use if part is Use.VALUE else part}
         conditions = [self.where, *(measure.where for group in self.measures for measure in group)]
         for condition in conditions:
             for path, use in () if condition is None else sql.uses_of(condition):
                 column = sql.column_in(path, names)
                 if column is not None:
-                    uses[column] = uses.get(column, _NONE) | {use}
+                    uses[column] = uses.get(column, _NO_USES) | {use}
         return uses
 
     def complete_structs(self, schema: pa.Schema) -> frozenset[str]:
@@ -69,12 +69,12 @@ class ColumnUses:
 
         A column is included if it is read as a value, or if a struct or a list inside it is read as a value.
         """
-        names, structs = schema.names, set[str]()
+        names, complete_columns = schema.names, set[str]()
         readable = [name for name, field in zip(names, schema, strict=True) if pa.types.is_nested(field.type)]
         if not readable:
             return frozenset()
         conditions = [self.where, *(measure.where for group in self.measures for measure in group)]
-        texts = [(text, "expression") for text, _ in self._texts()]
+        texts = [(text, "expression") for text, _ in self._texts_with_uses()]
         texts += [(text, "condition") for text in conditions if text is not None]
         paths = list[str]()
         with suppress(ValueError):  # for this text and those below, the frame raises an error later
@@ -87,14 +87,19 @@ class ColumnUses:
             column = sql.column_in(path, readable)
             with suppress(ValueError):
                 if column is not None and pa.types.is_nested(sql.value_type(quoted(path), schema)):
-                    structs.add(column)
-        return frozenset(structs)
+                    complete_columns.add(column)
+        return frozenset(complete_columns)
 
     def is_missing(self, schema: pa.Schema) -> bool:
         """Return whether a key or a measure reads a column that is missing in a schema, or has the null type."""
         try:
             readable = names_with_keys(self.keys, schema.names)
-            read = [name for text, _ in self._texts() for name in columns_in(text, readable) if name in schema.names]
+            read = [
+                name
+                for text, _ in self._texts_with_uses()
+                for name in columns_in(text, readable)
+                if name in schema.names
+            ]
         except ValueError:
             return True
         return any(pa.types.is_null(schema.field(name).type) for name in read)
@@ -121,7 +126,7 @@ class ColumnUses:
                     return group
         return ()
 
-    def _texts(self) -> Iterator[tuple[str, Use]]:
+    def _texts_with_uses(self) -> Iterator[tuple[str, Use]]:
         yield from ((text, Use.KEEP) for text in self.keys.values())
         for group in self.measures:
             for measure in group:

@@ -35,7 +35,7 @@ from aggr.arrow.normalize import normalize, normalize_floats, normalized_type, o
 from aggr.arrow.records import KEY, entries_of, entry_types, is_record
 from aggr.arrow.sort_keys import has_order
 from aggr.sql.entry_columns import entry_column
-from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
+from aggr.sql.inputs import columns_in, is_column, possible_columns, quoted, type_in, values_in
 
 Keys = Mapping[str, str]  # name of a key -> the column of that name, or an expression
 
@@ -71,7 +71,7 @@ class KeyPath(NamedTuple):
     is_each: bool
 
 
-class Keyed(NamedTuple):
+class KeyedRows(NamedTuple):
     """Rows with their keys. A row that belongs to several groups is repeated for each of them.
 
     ``places`` contains the index that each row had before rows were repeated. It has the value None if rows are not
@@ -111,7 +111,7 @@ def each(column: str) -> str:
     """
     if not is_name(column):
         raise ValueError(f"each needs the name of a column of lists, such as each('tags'); got {shown(column)}")
-    return f"each({column})" if _is_call(column) else f"each({quoted(column)})"
+    return f"each({column})" if _is_function_call(column) else f"each({quoted(column)})"
 
 
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
@@ -136,16 +136,16 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
     return {str(name): str(text) for name, text in keys.items()}
 
 
-def described_keys(keys: Keys) -> list[Any]:
-    """Return keys as a list for JSON, which `read_keys` reads.
+def keys_to_json(keys: Keys) -> list[Any]:
+    """Return keys as a list for JSON, which `keys_from_json` reads.
 
     A key whose text equals its name becomes its name, and any other key a dict with one item.
     """
     return [name if name == text else {name: text} for name, text in keys.items()]
 
 
-def read_keys(described: object) -> Any:
-    """Return the keys that `described_keys` has converted to a list.
+def keys_from_json(described: object) -> Any:
+    """Return the keys that `keys_to_json` has converted to a list.
 
     An object of another form is returned unchanged. For a list with a repeated key, the list of the names is returned.
     `checked_keys` raises an error for both.
@@ -166,7 +166,7 @@ def plain_keys(keys: Keys) -> tuple[str, ...]:
     return tuple(name for name, text in keys.items() if name == text)
 
 
-def shown_keys(keys: Keys) -> str:
+def keys_as_text(keys: Keys) -> str:
     """Return keys as text, such as ``host, route=lower(route)``."""
     return ", ".join(name if name == text else f"{name}={text}" for name, text in keys.items())
 
@@ -175,9 +175,9 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that keys read. Raise ``ValueError`` for the same reasons as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
-        lists = _each_of(name, text, names)
-        column = lists if lists in names else text if _is_column(name, text, names) else None
-        read += [column] if column is not None else columns_in(lists or text, names)
+        inner = _inside_each(name, text, names)
+        column = inner if inner in names else text if _is_column(name, text, names) else None
+        read += [column] if column is not None else columns_in(inner or text, names)
     return tuple(dict.fromkeys(read))
 
 
@@ -191,7 +191,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[KeyPath]:
     paths = []
     for name, text in keys.items():
         with suppress(ValueError):  # ignores a text that cannot be parsed; the frame raises an error for it
-            inner = _each_of(name, text, names)
+            inner = _inside_each(name, text, names)
             source = inner or text
             path = source if source in names else sql.column_of(source)
             column = None if path is None else sql.column_in(path, names)
@@ -205,7 +205,7 @@ def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
     columns: list[str] = []
     for name, text in keys.items():
         inner = _ELEMENT_KEY.fullmatch(text)
-        columns += [text, *may_read(inner[1].strip())] if inner and name != text else may_read(text)
+        columns += [text, *possible_columns(inner[1].strip())] if inner and name != text else possible_columns(text)
     return tuple(dict.fromkeys(columns))
 
 
@@ -218,35 +218,35 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
     return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
 
 
-def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> Keyed:
+def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> KeyedRows:
     """Return rows with the values of their keys. If a key is ``each`` of a list, a row is repeated for each element.
 
     The keys and entry columns that are in ``needed_columns`` are added to the rows. If rows are repeated, only the
     columns in ``needed_columns`` are repeated, and the others are left out.
     """
     names = rows.column_names
-    plain, lists = dict[str, pa.Array](), dict[str, Elements]()
+    plain_columns, lists = dict[str, pa.Array](), dict[str, Elements]()
     for name, text in keys.items():
-        column = _each_of(name, text, names)
+        column = _inside_each(name, text, names)
         if column is not None:
             lists[name] = _elements_of(column, rows, timezone)
         elif _is_column(name, text, names) or is_column(text, names):
-            plain[name] = key_column(rows.column(text))
+            plain_columns[name] = key_column(rows.column(text))
         else:
-            plain[name] = key_column(values_in(text, rows, timezone))
+            plain_columns[name] = key_column(values_in(text, rows, timezone))
     if not lists:
-        return Keyed(_with_columns(rows, plain, needed_columns), None, plain)
-    places, elements, numbers = _combined(lists, rows.num_rows)
+        return KeyedRows(_with_columns(rows, plain_columns, needed_columns), None, plain_columns)
+    places, elements, element_indices = _combine_elements(lists, rows.num_rows)
     row_places = pa.array(places)
-    key_values = {name: elements[name] if name in elements else plain[name].take(row_places) for name in keys}
+    key_values = {name: elements[name] if name in elements else plain_columns[name].take(row_places) for name in keys}
     needed = [name for name in names if name in needed_columns] or names[:1]
     repeated = rows.select(needed).take(row_places)
     entries = dict[str, pa.Array]()
     for name, record in records_of_keys(keys, names).items():
         values = lists[name].values
         if values is not None and entry_column(record, name) in needed_columns:
-            entries[entry_column(record, name)] = values.take(pa.array(numbers[name]))
-    return Keyed(_with_columns(repeated, key_values | entries, needed_columns), places, key_values)
+            entries[entry_column(record, name)] = values.take(pa.array(element_indices[name]))
+    return KeyedRows(_with_columns(repeated, key_values | entries, needed_columns), places, key_values)
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -300,9 +300,9 @@ def _is_column(name: str, text: str, names: Collection[str]) -> bool:
 
 def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
     """Return the names of all columns that measures may read: columns of the data, keys, and entry columns."""
-    own = [name for name, text in keys.items() if name != text and name not in names]
+    computed_keys = [name for name, text in keys.items() if name != text and name not in names]
     entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
-    return [*names, *own, *entries]
+    return [*names, *computed_keys, *entries]
 
 
 def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
@@ -323,7 +323,7 @@ def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
     """Return the record of each key that is ``each(record)`` or ``each(map_keys(record))``, by the name of the key."""
     records = dict[str, str]()
     for name, text in keys.items():
-        inner = _each_of(name, text, names)
+        inner = _inside_each(name, text, names)
         record = None if inner is None else _record_in(inner, names)
         if record is not None:
             records[name] = record
@@ -347,12 +347,12 @@ def _record_in(inner: str, names: Collection[str]) -> str | None:
     return parent if is_key_of_records else path
 
 
-def _is_call(text: str) -> bool:
+def _is_function_call(text: str) -> bool:
     """Return whether a text is a call such as ``map_keys(fields)``."""
     return re.fullmatch(r"\s*[A-Za-z_]+\s*\(.*\)\s*", text, re.DOTALL) is not None
 
 
-def _each_of(name: str, text: str, names: Collection[str]) -> str | None:
+def _inside_each(name: str, text: str, names: Collection[str]) -> str | None:
     """Return the column or the expression inside ``each(…)``, or None if the text of the key does not have this form.
 
     ``names`` are the columns of the rows. A text that is one of them, or the name of the key, is a column.
@@ -393,7 +393,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 
     Raise ``TypeError`` if values of the key cannot be grouped, and ``ValueError`` if ``text`` does not read a column.
     """
-    column = _each_of(name, text, schema.names)
+    column = _inside_each(name, text, schema.names)
     if column is not None:
         dtype = _type_of(column, schema)
         if is_record(dtype):
@@ -407,7 +407,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
             dtype = dtype.value_type
     else:
         dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
-        _check_reads(name, text, schema.names)
+        _check_not_constant(name, text, schema.names)
     _check_key_type(name, text, dtype, schema.names)
     return key_type(dtype)
 
@@ -440,7 +440,7 @@ def _check_struct(path: str, text: str, dtype: pa.DataType) -> None:
         if pa.types.is_struct(field.type):
             _check_struct(f"{path}.{field.name}", f"{text}.{quoted(field.name)}", field.type)
         elif not has_order(key_type(field.type)):
-            plain = next((other.name for other in dtype if has_order(other.type)), None)
+            plain = next((sibling.name for sibling in dtype if has_order(sibling.type)), None)
             hint = "" if plain is None else f", such as {{{plain!r}: {f'{text}.{quoted(plain)}'!r}}}"
             raise TypeError(
                 f"the key {shown(path)} is a struct with the field {shown(field.name)} of type {shown(field.type)}; "
@@ -448,7 +448,7 @@ def _check_struct(path: str, text: str, dtype: pa.DataType) -> None:
             )
 
 
-def _check_reads(name: str, text: str, names: Collection[str]) -> None:
+def _check_not_constant(name: str, text: str, names: Collection[str]) -> None:
     """Raise ``ValueError`` if the expression of a key does not read a column, because the key would be constant."""
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
@@ -458,7 +458,7 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
     raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, but a key must use a column; {hint}")
 
 
-def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _as_large_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column of any list type as an array of large lists, whose offsets have 64 bits."""
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):
@@ -467,10 +467,10 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return lists.cast(pa.large_list(lists.type.value_field))
     sizes = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy()
     list_ends = np.cumsum(sizes)
-    places = np.arange(list_ends[-1] if len(list_ends) else 0) + np.repeat(
+    positions = np.arange(list_ends[-1] if len(list_ends) else 0) + np.repeat(
         lists.offsets.to_numpy() - list_ends + sizes, sizes
     )
-    values = lists.values.take(pa.array(places))
+    values = lists.values.take(pa.array(positions))
     return pa.LargeListArray.from_arrays(pa.array(np.append(0, list_ends)), values, mask=lists.is_null())
 
 
@@ -486,7 +486,7 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
         if _entry_value_type(column.type) is not None:
             entries = entries_of(column)
             return Elements(entries.rows, key_column(entries.keys), entries.values)
-    lists = _plain_lists(rows.column(text) if text in names else values_in(text, rows, timezone))
+    lists = _as_large_lists(rows.column(text) if text in names else values_in(text, rows, timezone))
     valid_rows = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
     valid = lists.drop_null()
     return Elements(valid_rows[pc.list_parent_indices(valid).to_numpy()], key_column(pc.list_flatten(valid)), None)
@@ -500,7 +500,7 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
     return rows
 
 
-def _combined(
+def _combine_elements(
     lists: Mapping[str, Elements], rows: int
 ) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
     """Return all combinations of the elements of each row. A combination has one element of each list of the row.
@@ -509,19 +509,22 @@ def _combined(
     results are the row of each combination, and two mappings by the name of the key: to the element in each
     combination, and to the index of this element in the column's `Elements`.
     """
-    places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
-    for place, (name, elements) in enumerate(lists.items()):
-        if place == 0:
-            places, numbers = elements.rows, {name: np.arange(len(elements.rows))}
+    places, element_indices = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
+    for list_index, (name, elements) in enumerate(lists.items()):
+        if list_index == 0:
+            places, element_indices = elements.rows, {name: np.arange(len(elements.rows))}
             continue
         sizes = np.bincount(elements.rows, minlength=rows)
-        first_numbers = np.cumsum(sizes) - sizes
+        first_elements = np.cumsum(sizes) - sizes
         repeats = sizes[places]
         parents = np.repeat(np.arange(len(places)), repeats)
-        within = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-        numbers = {other: number[parents] for other, number in numbers.items()}
-        numbers[name] = first_numbers[places[parents]] + within
+        element_offsets = np.arange(len(parents)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        element_indices = {key_name: indices[parents] for key_name, indices in element_indices.items()}
+        element_indices[name] = first_elements[places[parents]] + element_offsets
         places = places[parents]
-    only = len(lists) == 1
-    keys = {name: lists[name].keys if only else lists[name].keys.take(pa.array(numbers[name])) for name in lists}
-    return places, keys, numbers
+    is_single = len(lists) == 1
+    keys = {
+        name: lists[name].keys if is_single else lists[name].keys.take(pa.array(element_indices[name]))
+        for name in lists
+    }
+    return places, keys, element_indices

@@ -17,12 +17,13 @@ from aggr.workers import Workers
 REDUCE_ROWS = 1 << 19
 # The maximum number of rows per call of reduce. Tables of more than `REDUCE_ROWS` rows do not fit into the cache. If
 # groups have few rows, such tables are faster nevertheless, because their states must be merged less often.
-_MOST_ROWS = 1 << 20
-_MANY = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
+_MAX_REDUCE_ROWS = 1 << 20
+_MIN_ROWS_PER_GROUP = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
 # Rows are reduced only if there are at most this number of groups per row. States are merged only if there are at most
 # this number of groups per state.
 MAX_RATIO = 0.7
-_UNSEEN = 7  # after a table with nearly as many groups as rows, the groups of this number of tables are not counted
+# After a table with nearly as many groups as rows, the groups of the next tables, of this number, are not counted.
+_UNCOUNTED_TABLES = 7
 _MERGE_BYTES = 1 << 27  # partial states are merged when they have this size in bytes
 # Once a block of this size has been freed, glibc no longer returns freed blocks of up to this size to the system, as
 # long as less than twice this size is free. The largest size for which glibc does so is 32 MiB.
@@ -62,7 +63,7 @@ def adaptive_states(
     reduce: Callable[[pa.Table], pa.Table],
     merge: Callable[[pa.Table], pa.Table],
     max_bytes: int | None = None,
-    groups: Callable[[pa.Table], int] | None = None,
+    count_groups: Callable[[pa.Table], int] | None = None,
     jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches like `partial_states`, but yield rows unchanged if they have too many groups.
@@ -75,9 +76,9 @@ def adaptive_states(
     Parameters
     ----------
     batches, reduce, merge, max_bytes : as for `partial_states`
-    groups : rows -> the number of their groups; None reduces all rows
+    count_groups : rows -> the number of their groups; None reduces all rows
     jobs : int
-        The number of threads that reduce. If ``groups`` is passed, the calling thread reduces.
+        The number of threads that reduce. If ``count_groups`` is passed, the calling thread reduces.
 
     Yields
     ------
@@ -85,49 +86,49 @@ def adaptive_states(
     """
     _keep_freed_memory()
     partials: list[pa.Table] = []
-    least_room = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
-    size, room = 0, least_room
-    want = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
-    spread, unseen = groups is not None, 0
+    min_merge_limit = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
+    size, merge_limit = 0, min_merge_limit
+    wanted_rows = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
+    has_many_groups, uncounted_tables = count_groups is not None, 0
 
     def states_or_rows(table: pa.Table) -> tuple[bool, int, pa.Table]:
         """Return whether the rows of a table were reduced, the number of rows, and the table of states or of rows."""
-        nonlocal spread, unseen
-        if spread and groups is not None:
-            if unseen:
-                unseen -= 1
+        nonlocal has_many_groups, uncounted_tables
+        if has_many_groups and count_groups is not None:
+            if uncounted_tables:
+                uncounted_tables -= 1
             else:
-                spread = groups(table) > MAX_RATIO * table.num_rows
-                unseen = _UNSEEN if spread else 0
-            if spread:
+                has_many_groups = count_groups(table) > MAX_RATIO * table.num_rows
+                uncounted_tables = _UNCOUNTED_TABLES if has_many_groups else 0
+            if has_many_groups:
                 return False, table.num_rows, table
         states = reduce(table)
-        spread = groups is not None and states.num_rows > MAX_RATIO * table.num_rows
+        has_many_groups = count_groups is not None and states.num_rows > MAX_RATIO * table.num_rows
         return True, table.num_rows, states
 
-    with Workers(jobs if groups is None else 1) as workers:
-        for is_reduced, rows, table in workers.map(states_or_rows, _ahead(_gathered(batches, want))):
+    with Workers(jobs if count_groups is None else 1) as workers:
+        for is_reduced, rows, table in workers.map(states_or_rows, _prefetch(_gather_batches(batches, wanted_rows))):
             if not is_reduced:
                 yield False, table
                 continue
             partials.append(table)
             del table
             size += partials[-1].nbytes
-            if rows < _MANY * partials[-1].num_rows:
-                want[0] = min(2 * want[0], _MOST_ROWS)
+            if rows < _MIN_ROWS_PER_GROUP * partials[-1].num_rows:
+                wanted_rows[0] = min(2 * wanted_rows[0], _MAX_REDUCE_ROWS)
             if max_bytes is not None and rows:
-                room_for = max_bytes * rows // max(1, 2 * partials[-1].nbytes)
-                want[0] = min(max(want[0], REDUCE_ROWS), max(room_for, _FIRST_ROWS))
-            if size < room:
+                rows_in_memory = max_bytes * rows // max(1, 2 * partials[-1].nbytes)
+                wanted_rows[0] = min(max(wanted_rows[0], REDUCE_ROWS), max(rows_in_memory, _FIRST_ROWS))
+            if size < merge_limit:
                 continue
-            partials = [_joined(partials, merge)]
+            partials = [_merge_partials(partials, merge)]
             size = partials[0].nbytes
-            room = max(least_room, 2 * size)
+            merge_limit = max(min_merge_limit, 2 * size)
             if max_bytes is not None and size >= max_bytes:
                 yield True, partials.pop()
-                size, room = 0, least_room
+                size, merge_limit = 0, min_merge_limit
     if partials:
-        partials = [_joined(partials, merge)]
+        partials = [_merge_partials(partials, merge)]
         yield True, partials.pop()  # popped, so that the consumer has the only reference to the table, and can free it
 
 
@@ -140,22 +141,22 @@ def _keep_freed_memory() -> None:
     np.empty(_KEPT_BYTES, np.uint8)
 
 
-def _joined(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
+def _merge_partials(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
     return merge(pa.concat_tables(partials)) if len(partials) > 1 else partials[0]
 
 
-def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _prefetch(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield the tables. A thread computes the next table while the consumer processes the current table.
 
     A consumer that stops early does not wait for the source. The thread ends after the table that it is computing, and
     does not prevent the process from exiting.
     """
     requests: SimpleQueue[bool] = SimpleQueue()
-    fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
-    threading.Thread(target=_fetch, args=(tables, requests, fetched), name="tiltframe-ahead", daemon=True).start()
+    results: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
+    threading.Thread(target=_fetch, args=(tables, requests, results), name="tiltframe-ahead", daemon=True).start()
     requests.put(True)
     try:
-        while (table := fetched.get()) is not None:
+        while (table := results.get()) is not None:
             if isinstance(table, BaseException):
                 raise table
             requests.put(True)
@@ -165,39 +166,39 @@ def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _fetch(
-    tables: Iterator[pa.Table], requests: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
+    tables: Iterator[pa.Table], requests: SimpleQueue[bool], results: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
-    """Put the next of ``tables`` into ``fetched`` for each True in ``requests``, and None after the last table.
+    """Put the next of ``tables`` into ``results`` for each True in ``requests``, and None after the last table.
 
     If the source raises an exception, the exception is put instead. A False ends the thread.
     """
     while requests.get():
         try:
             table = next(tables, None)
-        except BaseException as error:  # `_ahead` raises it again, in the thread of the consumer
+        except BaseException as error:  # `_prefetch` raises it again, in the thread of the consumer
             table = error
-        fetched.put(table)
+        results.put(table)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
-    """Yield tables of joined batches, each of at least ``want[0]`` rows except the last one.
+def _gather_batches(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iterator[pa.Table]:
+    """Yield tables of joined batches, each of at least ``wanted_rows[0]`` rows except the last one.
 
-    The consumer may change ``want[0]`` between two tables. If the batches have no rows, one empty table with their
-    schema is yielded. Without batches, nothing is yielded.
+    The consumer may change ``wanted_rows[0]`` between two tables. If the batches have no rows, one empty table with
+    their schema is yielded. Without batches, nothing is yielded.
     """
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False
-    for batch in chain.from_iterable(map(_pieces, batches)):
+    for batch in chain.from_iterable(map(_slices, batches)):
         pending.append(batch)
         rows += batch.num_rows
-        if rows >= want[0]:
+        if rows >= wanted_rows[0]:
             yield joined_batches(pending)
             pending, rows, has_yielded = [], 0, True
     if pending and (rows or not has_yielded):
         yield joined_batches(pending)
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield slices of a batch, each of at most `REDUCE_ROWS` rows.
 
     The memory of larger arrays would not be reused for the next table (see `_KEPT_BYTES`).

@@ -72,12 +72,13 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
         raise ValueError(f"every range needs a first and a last row; got {len(first)} first and {len(last)} last rows")
     if not len(first):
         return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
-    wrong = (last < first) | np.append(False, (np.diff(first) < 0) | (np.diff(last) < 0))
-    if wrong.any():
-        at = int(np.argmax(wrong))
+    is_wrong = (last < first) | np.append(False, (np.diff(first) < 0) | (np.diff(last) < 0))
+    if is_wrong.any():
+        range_index = int(np.argmax(is_wrong))
         raise ValueError(
-            f"ranges must be in order, and none may end before it begins; got the range {at} from {first[at]} to "
-            f"{last[at]}; sort the ranges, and exchange the two ends of a range that ends before it begins"
+            f"ranges must be in order, and none may end before it begins; got the range {range_index} from "
+            f"{first[range_index]} to {last[range_index]}; sort the ranges, and exchange the two ends of a range that "
+            "ends before it begins"
         )
     if first[0] < 0 or last[-1] > rows:
         raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
@@ -129,9 +130,9 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     if (last - first <= 1).all():
         nonempty = np.flatnonzero(last > first)
         return function.merge(states.take(pa.array(first[nonempty])), Groups.of(nonempty, len(first)))
-    if _growing(first, last):
+    if _have_common_starts(first, last):
         nonempty_ranges = np.flatnonzero(last > first)
-        scanned = scan(function, states, _starts(first, last, len(states)))
+        scanned = scan(function, states, _segments_by_start(first, last, len(states)))
         if len(nonempty_ranges) == len(first):
             return scanned if _is_one_range_per_run(last, len(states)) else scanned.take(pa.array(last - 1))
         left_parts = scanned.take(pa.array(last[nonempty_ranges] - 1))
@@ -140,15 +141,18 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
     backwards = _backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
     forwards = _forwards(function, states, segments, int(boundaries[0]))
-    cuts = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
-    left, right = np.flatnonzero(first < np.minimum(cuts, last)), np.flatnonzero(last > cuts)
-    left_parts = backwards.take(pa.array(first[left] - first.min()))
-    right_parts = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
+    range_boundaries = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
+    left_ranges, right_ranges = (
+        np.flatnonzero(first < np.minimum(range_boundaries, last)),
+        np.flatnonzero(last > range_boundaries),
+    )
+    left_parts = backwards.take(pa.array(first[left_ranges] - first.min()))
+    right_parts = forwards.take(pa.array(last[right_ranges] - 1 - boundaries[0]))
     parts = mark_as_checked(pa.concat_arrays([left_parts, right_parts]))
-    return function.merge(parts, Groups.of(np.concatenate([left, right]), len(first))).states
+    return function.merge(parts, Groups.of(np.concatenate([left_ranges, right_ranges]), len(first))).states
 
 
-def _growing(first: Places, last: Places) -> bool:
+def _have_common_starts(first: Places, last: Places) -> bool:
     """Return whether overlapping ranges always begin at the same run.
 
     A range then contains all earlier ranges with which it overlaps.
@@ -156,7 +160,7 @@ def _growing(first: Places, last: Places) -> bool:
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
-def _starts(first: Places, last: Places, n: int) -> Places:
+def _segments_by_start(first: Places, last: Places, n: int) -> Places:
     """Return the segment of each of ``n`` runs. A segment begins at each run at which a range begins."""
     starts = np.zeros(n, np.int64)
     starts[first[last > first]] = 1
@@ -194,8 +198,8 @@ def _backwards(function: Function, states: pa.StructArray, segments: Places, beg
     """Return the states in ``[begin, end)``. Each is merged with all states between its own index and ``end`` that are
     in its segment.
     """
-    back = pa.array(np.arange(end - 1, begin - 1, -1))
-    merged = scan(function, states.take(back), -segments[begin:end][::-1])
+    backward_order = pa.array(np.arange(end - 1, begin - 1, -1))
+    merged = scan(function, states.take(backward_order), -segments[begin:end][::-1])
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))
 
 
@@ -223,10 +227,14 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     states = checked(function, states).states
     state = function.own_state
     if not state.merges_by_field:
-        return _climbed(states, levels, lambda pairs, groups: function.merge(mark_as_checked(pairs), groups).states)
+        return _scan_by_levels(
+            states, levels, lambda pairs, groups: function.merge(mark_as_checked(pairs), groups).states
+        )
     # each field is scanned separately, so that the name, the version and the parameters are not copied at every level
     fields = state.fields
-    return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
+    return state.pack(
+        {name: _scan_by_levels(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states)
+    )
 
 
 class _Level(NamedTuple):
@@ -236,11 +244,12 @@ class _Level(NamedTuple):
     """
 
     pairs: Groups  # the pair of each state
-    even: Places  # the first state of each pair, except for the first pair of a segment
-    before: Places  # for each state in `even`, the previous pair, whose result is merged with the state
-    both: Groups  # the groups in which each state in `even` is merged with the result of the previous pair
-    alone: Places  # the first state of each segment
-    source: Places  # the index of each result in the results of the pairs, of `even` and of `alone`, in this order
+    later_firsts: Places  # the first state of each pair, except for the first pair of a segment
+    previous_pairs: Places  # for each state in `later_firsts`, the previous pair, whose result is merged with the state
+    sums: Groups  # the groups in which each state in `later_firsts` is merged with the result of the previous pair
+    segment_firsts: Places  # the first state of each segment
+    # the index of each result in the results of the pairs, of `later_firsts` and of `segment_firsts`, in this order
+    source: Places
 
 
 def _levels(segments: Places) -> list[_Level]:
@@ -251,34 +260,37 @@ def _levels(segments: Places) -> list[_Level]:
     levels: list[_Level] = []
     while True:
         n = len(segments)
-        heads = np.flatnonzero(np.diff(segments, prepend=segments[:1] - 1)) if n else np.zeros(0, np.int64)
-        if len(heads) == n:
+        first_states = np.flatnonzero(np.diff(segments, prepend=segments[:1] - 1)) if n else np.zeros(0, np.int64)
+        if len(first_states) == n:
             return levels
-        lengths = np.diff(heads, append=n)
-        place = np.arange(n) - np.repeat(heads, lengths)
+        lengths = np.diff(first_states, append=n)
+        position = np.arange(n) - np.repeat(first_states, lengths)
         # for each segment, the number of pairs in earlier segments
-        earlier = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2
-        pair = np.repeat(earlier, lengths) + place // 2
+        earlier_pairs = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2
+        pair = np.repeat(earlier_pairs, lengths) + position // 2
         count = int(pair[-1]) + 1
-        even, alone = np.flatnonzero((place % 2 == 0) & (place > 0)), np.flatnonzero(place == 0)
+        later_firsts, segment_firsts = (
+            np.flatnonzero((position % 2 == 0) & (position > 0)),
+            np.flatnonzero(position == 0),
+        )
         source = pair.copy()  # the result for the second state of a pair is that of the pair
-        source[even] = count + np.arange(len(even))
-        source[alone] = count + len(even) + np.arange(len(alone))
-        both = Groups(np.tile(np.arange(len(even)), 2), len(even))
+        source[later_firsts] = count + np.arange(len(later_firsts))
+        source[segment_firsts] = count + len(later_firsts) + np.arange(len(segment_firsts))
+        sums = Groups(np.tile(np.arange(len(later_firsts)), 2), len(later_firsts))
         levels.append(
             _Level(
                 pairs=Groups(pair, count),
-                even=even,
-                before=pair[even] - 1,
-                both=both,
-                alone=alone,
+                later_firsts=later_firsts,
+                previous_pairs=pair[later_firsts] - 1,
+                sums=sums,
+                segment_firsts=segment_firsts,
                 source=source,
             )
         )
-        segments = np.repeat(segments[heads], (lengths + 1) // 2)
+        segments = np.repeat(segments[first_states], (lengths + 1) // 2)
 
 
-def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
+def _scan_by_levels(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
     """Return the scan of a column by the plan ``levels``.
 
     The merged pairs are scanned first. The result for a pair is also the result for the second state of the pair.
@@ -287,7 +299,7 @@ def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, 
     if not levels:
         return column
     level = levels[0]
-    scanned = _climbed(merge(column, level.pairs), levels[1:], merge)
-    both = pa.concat_arrays([scanned.take(pa.array(level.before)), column.take(pa.array(level.even))])
-    parts = [scanned, merge(both, level.both), column.take(pa.array(level.alone))]
+    scanned = _scan_by_levels(merge(column, level.pairs), levels[1:], merge)
+    sums = pa.concat_arrays([scanned.take(pa.array(level.previous_pairs)), column.take(pa.array(level.later_firsts))])
+    parts = [scanned, merge(sums, level.sums), column.take(pa.array(level.segment_firsts))]
     return pa.concat_arrays(parts).take(pa.array(level.source))

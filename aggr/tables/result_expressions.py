@@ -52,23 +52,25 @@ def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], di
     return measures, expressions
 
 
-def results_in(text: str, names: Collection[str]) -> dict[str, list[str]]:
+def results_read(text: str, names: Collection[str]) -> dict[str, list[str]]:
     """Return the names that an expression reads, each with the results in ``names`` that it may refer to.
 
     A name refers to the result of this name. If there is no such result, it may refer to a field of a result, and
     several results are possible.
 
-    >>> results_in("p_mean + n - host", ["p", "n"])
+    >>> results_read("p_mean + n - host", ["p", "n"])
     {'p_mean': ['p'], 'n': ['n'], 'host': []}
     """
-    read: dict[str, list[str]] = {}
+    names_read: dict[str, list[str]] = {}
     for name in sql.columns_of(text, "expression"):
-        prefixes = (base for base in names if name.startswith((f"{base}_", f"{base}.")))
-        read[name] = [name] if name in names else list(prefixes)
-    return read
+        prefixes = (result for result in names if name.startswith((f"{result}_", f"{result}.")))
+        names_read[name] = [name] if name in names else list(prefixes)
+    return names_read
 
 
-def in_order(expressions: Mapping[str, str], names: Collection[str], other_columns: Collection[str]) -> list[str]:
+def order_expressions(
+    expressions: Mapping[str, str], names: Collection[str], other_columns: Collection[str]
+) -> list[str]:
     """Return the names of expressions in an order in which each can be computed from the results before it.
 
     Parameters
@@ -90,22 +92,22 @@ def in_order(expressions: Mapping[str, str], names: Collection[str], other_colum
 
     Examples
     --------
-    >>> in_order({"percent": "rate * 100", "rate": "errors / n"}, ["errors", "n", "rate", "percent"], [])
+    >>> order_expressions({"percent": "rate * 100", "rate": "errors / n"}, ["errors", "n", "rate", "percent"], [])
     ['rate', 'percent']
     """
-    needs: dict[str, Iterable[str]] = {}
+    dependencies: dict[str, Iterable[str]] = {}
     for name, text in expressions.items():
-        read = results_in(text, names)
-        for column, bases in read.items():
-            if not bases and sql.column_in(column, other_columns) is None:
+        names_read = results_read(text, names)
+        for column, results in names_read.items():
+            if not results and sql.column_in(column, other_columns) is None:
                 candidates = [other for other in names if other != name]
                 raise ValueError(
                     f"{name} names {shown(column)}, which is not a result; {nearest(column, candidates)}; write an "
                     f"expression of columns inside a measure, such as aggr.sum({shown(text)})"
                 )
-        needs[name] = [base for bases in read.values() for base in bases if base in expressions]
+        dependencies[name] = [base for results in names_read.values() for base in results if base in expressions]
     try:
-        return list(TopologicalSorter(needs).static_order())
+        return list(TopologicalSorter(dependencies).static_order())
     except CycleError as error:
         circle = " → ".join(error.args[1])
         raise ValueError(f"the expressions {circle} read each other; compute one of them from other measures") from None

@@ -20,14 +20,14 @@ from aggr.arrow import compute as pc
 from aggr.measure import Measure
 from aggr.tables.flat_results import leaves
 
-_LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
+_TRIED_TYPES = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
 
 
-def named_results(schema: pa.Schema) -> dict[str, list[str]]:
+def paths_of_results(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the names of all results and of their fields, as name → path: the column and the fields inside it.
 
     >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
-    >>> named_results(schema)
+    >>> paths_of_results(schema)
     {'n': ['n'], 'p_mean': ['p', 'mean'], 'p.mean': ['p', 'mean']}
     """
     paths = {field.name: [field.name] for field in schema if not pa.types.is_struct(field.type)}
@@ -75,14 +75,14 @@ def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flag
 
 
 def result_values(
-    text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
+    text: str, results: pa.Table, timezone: str = "UTC", purpose: str = "order by"
 ) -> pa.ChunkedArray | pa.Array:
     """Return the values of the result that a text names, or of an expression over results, one per row.
 
-    Raise ``ValueError`` if the text is neither. The message contains ``to``, the purpose of the values, such as
+    Raise ``ValueError`` if the text is neither. The message contains ``purpose``, the purpose of the values, such as
     "order by".
     """
-    paths = named_results(results.schema)
+    paths = paths_of_results(results.schema)
     if text in paths:
         return _column(results, paths[text])
     try:
@@ -90,7 +90,7 @@ def result_values(
             raise ValueError(f"it does not name a result; {nearest(text, flat_names(results.schema))}")
         return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
-        raise ValueError(f"cannot {to} {shown(text)}: {error}") from None
+        raise ValueError(f"cannot {purpose} {shown(text)}: {error}") from None
 
 
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
@@ -100,23 +100,26 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
     """
     if having is None:
         return
-    likely = {name: _likely_field(name, measure) for name, measure in measures.items()}
-    fields = [field for field in likely.values() if field is not None]
-    unknown = tuple(name for name, field in likely.items() if field is None)
+    field_of_measure = {name: _field_of_measure(name, measure) for name, measure in measures.items()}
+    fields = [field for field in field_of_measure.values() if field is not None]
+    unknown_prefixes = tuple(name for name, field in field_of_measure.items() if field is None)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
-    result_names = {*named_results(schema), *(name for name in sql.columns_of(having) if name.startswith(unknown))}
+    result_names = {
+        *paths_of_results(schema),
+        *(name for name in sql.columns_of(having) if name.startswith(unknown_prefixes)),
+    }
     names_read(having, "having", result_names, flat_names(schema))
 
 
-def _likely_field(name: str, measure: Measure) -> pa.Field | None:
-    """Return the field of a measure's results for the first type in `_LIKELY` that the measure accepts, or None.
+def _field_of_measure(name: str, measure: Measure) -> pa.Field | None:
+    """Return the field of a measure's results for the first type in `_TRIED_TYPES` that the measure accepts, or None.
 
     The names in the field do not depend on the type.
     """
-    for dtype in _LIKELY:
+    for dtype in _TRIED_TYPES:
         try:
             schema = pa.schema([(column, dtype) for column in measure.columns()])
-            state = measure.function.state_type(measure.input_type(schema, _LIKELY[2]))
+            state = measure.function.state_type(measure.input_type(schema, _TRIED_TYPES[2]))
             return pa.field(name, measure.function.result_type(state))
         except (ValueError, TypeError, KeyError):
             continue
@@ -128,7 +131,7 @@ def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
 
     If the text does not read a result, the table has the first column of the results, so that it has as many rows.
     """
-    paths = named_results(results.schema)
+    paths = paths_of_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))
     return pa.table({name: _column(results, paths[name]) for name in read}) if read else results.select([0])
 

@@ -63,10 +63,13 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     keys = pa.concat_arrays([structs.field("key") for structs, _ in entries])
     rows = np.concatenate([owners.ids for _, owners in entries])
     groups, _ = group_by([pa.array(rows), keys], len(keys))
-    first = len(entries[0][0])
-    could = hash64(keys[:first]) < thetas[rows[:first]]
-    again = np.isin(groups.ids[:first], groups.ids[first:])
-    could_return, did_return = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
+    key_count = len(entries[0][0])
+    is_in_both_samples = hash64(keys[:key_count]) < thetas[rows[:key_count]]
+    is_in_later = np.isin(groups.ids[:key_count], groups.ids[key_count:])
+    could_return, did_return = (
+        np.bincount(rows[:key_count][is_counted], minlength=len(thetas))
+        for is_counted in (is_in_both_samples, is_in_later)
+    )
     return with_nulls(pa.array(did_return / np.maximum(could_return, 1), mask=could_return == 0), valid)
 
 
@@ -74,5 +77,5 @@ def _has_map(function: Function, states: pa.Array) -> pa.Array:
     """Return a mask of the states that have a map, which may be empty. The other states are null, or lost their map
     because of too many keys.
     """
-    beyond = function.own_state.beyond_limit(states)
-    return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))
+    is_beyond = function.own_state.beyond_limit(states)
+    return states.is_valid() if is_beyond is None else pc.and_(states.is_valid(), pa.array(~is_beyond))

@@ -53,7 +53,7 @@ def union(left: pa.Array, right: pa.Array) -> pa.Array:
     >>> ApproxCountDistinct().finish(union(monday, tuesday)).to_pylist()
     [4]
     """
-    function, pair, valid = _paired(left, right)
+    function, pair, valid = _checked_pair(left, right)
     n = len(pair[0])
     merged = function.merge(pa.concat_arrays(pair), Groups.of(np.tile(np.arange(n), 2), n))
     return with_nulls(merged, valid)
@@ -77,7 +77,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
     >>> ApproxCountDistinct().finish(intersection(monday, tuesday)).to_pylist()
     [2]
     """
-    return _chosen(left, right, True)
+    return _combine_sketches(left, right, True)
 
 
 def difference(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -92,7 +92,7 @@ def difference(left: pa.Array, right: pa.Array) -> pa.Array:
     >>> ApproxCountDistinct().finish(difference(monday, tuesday)).to_pylist()
     [1]
     """
-    return _chosen(left, right, False)
+    return _combine_sketches(left, right, False)
 
 
 def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -114,30 +114,30 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
     >>> jaccard(monday, tuesday).to_pylist()
     [0.5]
     """
-    _, pair, valid = _paired(left, right)
+    _, pair, valid = _checked_pair(left, right)
     left_sketches, right_sketches = _sketches(pair)
     thetas = np.minimum(left_sketches.thetas, right_sketches.thetas)
-    common = _among(left_sketches, right_sketches, thetas, True).retained
-    either = common + sum(
-        _among(*sides, thetas, False).retained
+    intersection_sizes = _select_part(left_sketches, right_sketches, thetas, True).retained
+    union_sizes = intersection_sizes + sum(
+        _select_part(*sides, thetas, False).retained
         for sides in ((left_sketches, right_sketches), (right_sketches, left_sketches))
     )
-    return with_nulls(pa.array(common / np.maximum(either, 1), mask=either == 0), valid)
+    return with_nulls(pa.array(intersection_sizes / np.maximum(union_sizes, 1), mask=union_sizes == 0), valid)
 
 
-def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
-    function, pair, valid = _paired(left, right)
+def _combine_sketches(left: pa.Array, right: pa.Array, in_both: bool) -> pa.Array:
+    function, pair, valid = _checked_pair(left, right)
     left_sketches, right_sketches = _sketches(pair)
     # The result is empty if the left operand has no values. An intersection is also empty if the right operand has no
     # values. Such an empty result is exact, so its theta is the maximum, even if the theta of the other operand is
     # smaller.
-    is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
+    is_empty = left_sketches.are_empty | (right_sketches.are_empty & in_both)
     thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
-    chosen = _among(left_sketches, right_sketches, thetas, common)
-    return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
+    selected = _select_part(left_sketches, right_sketches, thetas, in_both)
+    return with_nulls(function.own_state.pack({"sketch": selected.to_arrow()}, len(thetas)), valid)
 
 
-def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
+def _checked_pair(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
     """Return the function of two columns of states, the states of each column, and a mask.
 
     The mask has one entry per row, and selects the rows in which neither state is null. Only the states in these rows
@@ -163,34 +163,38 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
     return [Sketches.from_arrow(states.field("sketch")) for states in pair]
 
 
-def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
+def _select_part(sketches: Sketches, other: Sketches, thetas: Whole, in_both: bool) -> Sketches:
     """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    Only hashes below the row's theta are selected. If ``common`` is true, they are the hashes that the sketch in the
+    Only hashes below the row's theta are selected. If ``in_both`` is true, they are the hashes that the sketch in the
     same row of ``other`` has as well, otherwise the hashes that it does not have.
     """
-    return Sketches(
-        thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
+    hashes, places = _select_hashes(
+        sketches.hashes, sketches.places, other.hashes, other.places, thetas=thetas, in_both=in_both
     )
+    return Sketches(thetas, hashes, places)
 
 
 @compiled
 def _select_hashes(
-    hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
+    hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, in_both: bool
 ) -> tuple[Whole, Whole]:
-    """Return the hashes that `_among` selects, and the offsets of each row's hashes, shape (rows + 1,).
+    """Return the hashes that `_select_part` selects, and the offsets of each row's hashes, shape (rows + 1,).
 
     ``places`` and ``other_places`` are the offsets of each row's hashes in ``hashes`` and in ``other_hashes``.
     """
-    chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
+    selected, selected_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):
-        other, end = other_places[row], other_places[row + 1]
+        other_position, end = other_places[row], other_places[row + 1]
         for i in range(places[row], places[row + 1]):
-            while other < end and other_hashes[other] < hashes[i]:
-                other += 1
-            if hashes[i] < thetas[row] and (other < end and other_hashes[other] == hashes[i]) == common:
-                chosen[at] = hashes[i]
+            while other_position < end and other_hashes[other_position] < hashes[i]:
+                other_position += 1
+            if (
+                hashes[i] < thetas[row]
+                and (other_position < end and other_hashes[other_position] == hashes[i]) == in_both
+            ):
+                selected[at] = hashes[i]
                 at += 1
-        chosen_places[row + 1] = at
-    return chosen[:at].copy(), chosen_places
+        selected_places[row + 1] = at
+    return selected[:at].copy(), selected_places

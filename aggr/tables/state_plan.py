@@ -22,7 +22,7 @@ class StateColumn:
     serves: tuple[str, ...]
     readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
-    def read(self, names: Collection[str]) -> tuple[str, ...]:
+    def input_columns(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the columns among ``names`` that the measure reads.
 
         A ``ValueError`` names all measures that are computed from these states.
@@ -34,7 +34,7 @@ class StateColumn:
 
 
 def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
-    """Return the smallest set of columns of states from which all measures can be computed.
+    """Return as few columns of states as possible from which all measures can be computed.
 
     For example, sum, avg, var, stdev and count of one column, with the same condition, need only one column of states.
 
@@ -43,43 +43,49 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
     [('n', 'mean', 'sd')]
     """
     state_measures = {name: measure.of_states() for name, measure in measures.items()}
-    keepers: dict[str, list[str]] = {}
+    names_by_column: dict[str, list[str]] = {}
     for name, measure in state_measures.items():
-        able = [other for other, candidate in state_measures.items() if holds(candidate, measure)]
-        keeper = max(able, key=lambda other: state_measures[other].function.own_state.rank)
-        keepers.setdefault(keeper, []).append(name)
+        candidates = [
+            candidate_name for candidate_name, candidate in state_measures.items() if can_compute(candidate, measure)
+        ]
+        column_name = max(candidates, key=lambda candidate_name: state_measures[candidate_name].function.own_state.rank)
+        names_by_column.setdefault(column_name, []).append(name)
     return tuple(
-        StateColumn(serves[0], state_measures[keeper], tuple(serves), {name: measures[name] for name in serves})
-        for keeper, serves in keepers.items()
+        StateColumn(serves[0], state_measures[column_name], tuple(serves), {name: measures[name] for name in serves})
+        for column_name, serves in names_by_column.items()
     )
 
 
-def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
+def find_holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
     """Return the first of ``columns`` from whose states a measure can be computed, or None if there is none.
 
     >>> import aggr
     >>> columns = plan({"p": aggr.dds("x", [0.5])})
-    >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
+    >>> find_holder(columns, aggr.dds("x", [0.999])).name, find_holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
-    return next((column for column in columns if holds(column.measure, measure)), None)
+    return next((column for column in columns if can_compute(column.measure, measure)), None)
 
 
-def holds(candidate: Measure, measure: Measure) -> bool:
+def can_compute(candidate: Measure, measure: Measure) -> bool:
     """Return whether ``measure`` can be computed from the states of ``candidate``.
 
     >>> import aggr
-    >>> holds(aggr.var("x"), aggr.sum("x")), holds(aggr.sum("x"), aggr.var("x")), holds(aggr.var("y"), aggr.sum("x"))
-    (True, False, False)
+    >>> can_compute(aggr.var("x"), aggr.sum("x")), can_compute(aggr.sum("x"), aggr.var("x"))
+    (True, False)
+    >>> can_compute(aggr.var("y"), aggr.sum("x"))
+    False
     """
     if candidate == measure:
         return True
     candidate_state = candidate.function.own_state
     is_same = candidate_state == measure.function.own_state
-    return (is_same or candidate_state in measure.function.reads) and _rows_of(candidate) == _rows_of(measure)
+    return (is_same or candidate_state in measure.function.reads) and _reduced_values(candidate) == _reduced_values(
+        measure
+    )
 
 
-def _rows_of(measure: Measure) -> tuple[object, ...]:
+def _reduced_values(measure: Measure) -> tuple[object, ...]:
     """Return the input columns, the column of weights and the condition of a measure.
 
     If these are equal for two measures, both reduce the same values of the same rows.

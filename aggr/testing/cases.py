@@ -29,7 +29,7 @@ TYPES = (
     *(pa.list_(pa.float64()), pa.struct([("a", pa.float64()), ("b", pa.string())])),
 )
 _TIME = pa.timestamp("us", "UTC")
-WRITES = "it writes into an array that other measures of the same column also use; copy the array first"
+WRITE_MESSAGE = "it writes into an array that other measures of the same column also use; copy the array first"
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,17 @@ def input_types(function: Function) -> list[pa.DataType]:
     list of types
     """
     if len(function.inputs) == 1:
-        return [kind for kind in TYPES if _takes(function, kind)]
-    columns = [_types_of_input(function, name) for name in function.inputs]
-    longest = max(map(len, columns))
-    turned = [islice(cycle(kinds), place, place + longest) for place, kinds in enumerate(columns)]
-    structs = [pa.struct(list(zip(function.inputs, kinds, strict=True))) for kinds in zip(*turned, strict=True)]
-    alike = [pa.struct([(name, _TIME if name == EVENT_TIME else kind) for name in function.inputs]) for kind in TYPES]
-    return [kind for kind in structs if _takes(function, kind)] or [kind for kind in alike if _takes(function, kind)]
+        return [kind for kind in TYPES if _accepts_type(function, kind)]
+    types_by_input = [_types_of_input(function, name) for name in function.inputs]
+    longest = max(map(len, types_by_input))
+    rotated_types = [islice(cycle(kinds), place, place + longest) for place, kinds in enumerate(types_by_input)]
+    structs = [pa.struct(list(zip(function.inputs, kinds, strict=True))) for kinds in zip(*rotated_types, strict=True)]
+    same_type_structs = [
+        pa.struct([(name, _TIME if name == EVENT_TIME else kind) for name in function.inputs]) for kind in TYPES
+    ]
+    return [kind for kind in structs if _accepts_type(function, kind)] or [
+        kind for kind in same_type_structs if _accepts_type(function, kind)
+    ]
 
 
 def _types_of_input(function: Function, name: str) -> list[pa.DataType]:
@@ -98,12 +102,12 @@ def _types_of_input(function: Function, name: str) -> list[pa.DataType]:
     return [kind for kind in TYPES if rule.allows(normalized_type(kind))] or [_TIME]
 
 
-def _takes(function: Function, kind: pa.DataType) -> bool:
-    plain = normalized_type(kind)
+def _accepts_type(function: Function, kind: pa.DataType) -> bool:
+    normalized = normalized_type(kind)
     if len(function.inputs) > 1:
-        plain = pa.struct([(child.name, normalized_type(child.type)) for child in kind])
+        normalized = pa.struct([(child.name, normalized_type(child.type)) for child in kind])
     try:
-        function.check_input(plain)
+        function.check_input(normalized)
     except TypeError:
         return False
     return True
@@ -124,8 +128,8 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
         Values of the first kind that the function accepts. The kinds are tried in this order: all edge cases, finite
         numbers, numbers of at least 0, small integers. None if the function rejects all kinds.
     """
-    for draw in _sources(kind):
-        if _accepts(function, draw(size, seed)):
+    for draw in _value_sources(kind):
+        if _accepts_values(function, draw(size, seed)):
             return draw(size, seed)  # drawn again, because the function may have changed the first array
     return None
 
@@ -137,7 +141,7 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
     may repeat. Return None if the function rejects all kinds of values.
     """
     for signed in (True, False):
-        if _accepts(function, ordinary_values(kind, size, seed, signed=signed)):
+        if _accepts_values(function, ordinary_values(kind, size, seed, signed=signed)):
             return ordinary_values(kind, size, seed, signed=signed)
     return draw_accepted(function, kind, size, seed)
 
@@ -147,18 +151,18 @@ def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
     the function rejects all of them.
     """
     values = corner_values(kind)
-    accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
-    return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None
+    accepted_rows = [row for row in range(len(values)) if _accepts_values(function, values.slice(row, 1))]
+    return corner_values(kind).take(pa.array(accepted_rows, pa.int64())) if accepted_rows else None
 
 
-def _sources(kind: pa.DataType) -> Iterator[Source]:
+def _value_sources(kind: pa.DataType) -> Iterator[Source]:
     yield partial(edge_cases, kind)
     yield partial(edge_cases, kind, most=2.0**40, special=False)
     yield partial(edge_cases, kind, least=0, most=2.0**40, special=False)
     yield partial(ordinary_values, kind, most=100)
 
 
-def _accepts(function: Function, values: pa.Array) -> bool:
+def _accepts_values(function: Function, values: pa.Array) -> bool:
     """Return whether a function can reduce values to a state of one group, and compute the result.
 
     Raise `LawBroken` if the function writes into the array of the values.
@@ -166,8 +170,8 @@ def _accepts(function: Function, values: pa.Array) -> bool:
     try:
         function.finish(function.reduce(values, Groups.single(len(values))))
     except (ValueError, OverflowError) as error:
-        if is_write_into_shared(error):
-            raise LawBroken(f"{function.name} breaks the law 'neighbours': {WRITES}") from error
+        if is_write_error(error):
+            raise LawBroken(f"{function.name} breaks the law 'neighbours': {WRITE_MESSAGE}") from error
         return False
     return True
 
@@ -181,12 +185,12 @@ def last_rejection(function: Function, kind: pa.DataType) -> str:
     return ""
 
 
-def is_write_into_shared(error: Exception) -> bool:
+def is_write_error(error: Exception) -> bool:
     """Return whether an error is that of numpy for a write into a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 
-def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
+def require_same_bits(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
     """Raise `LawBroken` unless two columns have the same bits.
 
     The message consists of ``where`` and the first row that differs.
@@ -204,7 +208,7 @@ def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
 
 
-def refuses(call: Callable[[], Any], what: str) -> None:
+def require_refusal(call: Callable[[], Any], what: str) -> None:
     """Raise `LawBroken` unless ``call`` raises ``ValueError``. ``what`` is the subject of the message."""
     try:
         call()

@@ -15,8 +15,8 @@ from aggr.fields import CannotSubtract
 from aggr.groups.groups import Groups
 from aggr.parameters import example_value
 from aggr.state_checks import FUNCTION, VERSION
-from aggr.testing.cases import Case, refuses, same
-from aggr.testing.harness import holds
+from aggr.testing.cases import Case, require_refusal, require_same_bits
+from aggr.testing.harness import require
 from aggr.testing.other_process import is_importable
 from aggr.testing.parameter_values import variants
 
@@ -25,32 +25,34 @@ def refusal(case: Case) -> None:
     """States with other parameters, states of another function, and columns of other types raise an error."""
     states, n = case.states, case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
-        other = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
+        other_value = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
         if pa.types.is_null(dtype):  # a parameter of the null type has only one value
             continue
-        spoilt = pa.repeat(pa.scalar(other, dtype), n)
-        fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
-        spoilt = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-        refuses(partial(case.merge, spoilt), f"states with another value of {name}")
-    named = {f.name: states.field(f.name) for f in states.type} | {FUNCTION: pa.array(["another"] * n, pa.string())}
+        other_values = pa.repeat(pa.scalar(other_value, dtype), n)
+        fields = {f.name: states.field(f.name) for f in states.type} | {name: other_values}
+        changed_states = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        require_refusal(partial(case.merge, changed_states), f"states with another value of {name}")
+    renamed_fields = {f.name: states.field(f.name) for f in states.type} | {
+        FUNCTION: pa.array(["another"] * n, pa.string())
+    }
     if n:
-        other = pa.StructArray.from_arrays(list(named.values()), names=list(named))
-        refuses(partial(case.merge, other), "states that name another function")
-        refuses(partial(case.function.finish, other), "states that name another function")
-    strange = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
-    refuses(partial(case.merge, strange), "states of another function")
+        other_states = pa.StructArray.from_arrays(list(renamed_fields.values()), names=list(renamed_fields))
+        require_refusal(partial(case.merge, other_states), "states that name another function")
+        require_refusal(partial(case.function.finish, other_states), "states that name another function")
+    unknown_states = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
+    require_refusal(partial(case.merge, unknown_states), "states of another function")
 
 
 def versions(case: Case) -> None:
     """States of a later version raise an error, and so do states of an earlier version that is not in ``versions``."""
     states, version = case.states, case.function.own_state.version
-    unread = set(range(1, version)) - set(case.function.own_state.versions)
-    for other in [version + 1, *unread] if len(states) else []:
+    unsupported = set(range(1, version)) - set(case.function.own_state.versions)
+    for other in [version + 1, *unsupported] if len(states) else []:
         fields = {f.name: states.field(f.name) for f in states.type}
         fields[VERSION] = pa.array([other] * len(states), fields[VERSION].type)
-        of_other = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-        refuses(partial(case.merge, of_other), f"states of version {other}")
-        refuses(partial(case.function.finish, of_other), f"states of version {other}")
+        states_of_other_version = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        require_refusal(partial(case.merge, states_of_other_version), f"states of version {other}")
+        require_refusal(partial(case.function.finish, states_of_other_version), f"states of version {other}")
 
 
 def reading_parameters(case: Case) -> None:
@@ -59,29 +61,31 @@ def reading_parameters(case: Case) -> None:
     for parameter in fields(case.function):
         if not parameter.init or parameter.name in shaping:
             continue
-        promised = list(case.parameters.get(parameter.name, ()))
+        values_from_author = list(case.parameters.get(parameter.name, ()))
         for value, other in variants(case.function, parameter.name, case.parameters):
             where = f"with {parameter.name}={value!r}, which is not a parameter of the state"
             try:
                 states = other.reduce(case.values, case.groups)
             except Exception:
-                if value in promised:
+                if value in values_from_author:
                     raise
                 continue  # the function does not accept the guessed value
-            same(states, case.states, where)
+            require_same_bits(states, case.states, where)
 
 
 def state_parameters(case: Case) -> None:
     """Functions with different values of a parameter that is stored in the state have different states."""
-    own = case.function.own_state
-    for name in {*own.parameters, *own.optional_parameters} & {f.name for f in fields(case.function) if f.init}:
+    own_state = case.function.own_state
+    for name in {*own_state.parameters, *own_state.optional_parameters} & {
+        f.name for f in fields(case.function) if f.init
+    }:
         for value, other in variants(case.function, name, case.parameters):
             try:
                 state = other.own_state
             except (TypeError, ValueError):
                 continue  # the function accepts the guessed value, but cannot create a state with it
-            holds(
-                state != own,
+            require(
+                state != own_state,
                 f"with {name}={value!r}, own_state is the same as with {name}={getattr(case.function, name)!r}, "
                 f"although {name!r} is a parameter of the state; pass the value of the function in own_state",
             )
@@ -95,13 +99,15 @@ def copies(case: Case) -> None:
     functions = [case.function]
     for parameter in fields(case.function):
         if parameter.init:
-            functions += [other for _, other in variants(case.function, parameter.name, case.parameters)]
+            functions += [variant for _, variant in variants(case.function, parameter.name, case.parameters)]
     for function in functions:
         duplicates = [("deepcopy", copy.deepcopy(function))]
         if is_importable(function):
             duplicates.append(("pickle", pickle.loads(pickle.dumps(function))))
-        for way, other in duplicates:
-            holds(other == function, f"a copy by {way} of {function!r} is {other!r}, which is not equal to it")
+        for method, duplicate in duplicates:
+            require(
+                duplicate == function, f"a copy by {method} of {function!r} is {duplicate!r}, which is not equal to it"
+            )
 
 
 def weights(case: Case) -> None:
@@ -112,13 +118,16 @@ def weights(case: Case) -> None:
     rows = np.repeat(np.arange(len(counts)), counts)
     repeated = case.function.reduce(case.values.take(pa.array(rows)), Groups(case.groups.ids[rows], case.groups.n))
     missing = pa.array(counts, mask=(counts == 0) & (case.rng.random(len(counts)) < 0.5))
-    same(case.function.reduce(case.values, case.groups, missing), repeated)
-    heavy = case.rng.integers(1, 2**40, len(case.values))
-    part = heavy // 3
+    require_same_bits(case.function.reduce(case.values, case.groups, missing), repeated)
+    large_weights = case.rng.integers(1, 2**40, len(case.values))
+    part = large_weights // 3
     with suppress(OverflowError):
-        reduced = case.function.reduce(case.values, case.groups, pa.array(heavy))
-        pieces = [case.function.reduce(case.values, case.groups, pa.array(weights)) for weights in (part, heavy - part)]
-        same(case.merge(pa.concat_arrays(pieces)), reduced, "weights up to 2^40")
+        reduced = case.function.reduce(case.values, case.groups, pa.array(large_weights))
+        pieces = [
+            case.function.reduce(case.values, case.groups, pa.array(weights))
+            for weights in (part, large_weights - part)
+        ]
+        require_same_bits(case.merge(pa.concat_arrays(pieces)), reduced, "weights up to 2^40")
 
 
 def subtraction(case: Case) -> None:
@@ -128,9 +137,9 @@ def subtraction(case: Case) -> None:
     n, parts = case.groups.n, case.parts(2)
     first_states, second_states, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
     zero = case.function.zero(n, case.values.type)
-    same(case.function.subtract(merged, zero), merged, "after subtracting states of no rows")
-    same(case.function.subtract(merged, merged), zero, "after subtracting all rows")
+    require_same_bits(case.function.subtract(merged, zero), merged, "after subtracting states of no rows")
+    require_same_bits(case.function.subtract(merged, merged), zero, "after subtracting all rows")
     for group in range(n):  # one group at a time, because only some of the groups may raise `CannotSubtract`
         row = slice(group, group + 1)
         with suppress(CannotSubtract):
-            same(case.function.subtract(merged[row], second_states[row]), first_states[row])
+            require_same_bits(case.function.subtract(merged[row], second_states[row]), first_states[row])

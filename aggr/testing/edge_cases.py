@@ -16,13 +16,13 @@ _FLOATS = [
     0.0, -0.0, 1.0, -1.0, 0.1, 1e16, -1e16, 2.0**53, 2.0**53 + 2, 1e308, -1e308, 1.7976931348623157e308,
     5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e300, 1e9 + 0.5, 1e9 + 0.25, math.pi,
 ]  # fmt: skip
-_SPECIAL = [math.nan, math.inf, -math.inf]
+_SPECIAL_FLOATS = [math.nan, math.inf, -math.inf]
 _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) + 1, 10**18]
 
 # Accents as one and as two code points, letters of both cases, and characters whose order in UTF-16 differs from the
 # order of code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
-_LONG = (300, 70_000)  # the lengths of long texts, beyond the ranges of one and two bytes
+_LONG_TEXT_LENGTHS = (300, 70_000)  # the lengths of long texts, beyond the ranges of one and two bytes
 
 
 def edge_cases(
@@ -75,13 +75,13 @@ def edge_cases(
         children = edge_cases(dtype.value_type, int(lengths.sum()), seed * 31, least=least, most=most, special=special)
         lists = pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)), pa.int32()), children)
         return pa.array([None if rng.random() < 0.15 else values for values in lists.to_pylist()], dtype)
-    drawn = [_draw(dtype, rng, special) for _ in range(size)]
+    values = [_draw(dtype, rng, special) for _ in range(size)]
     if (least is not None or most is not None) and is_number(dtype):
         low = -math.inf if least is None else least
         high = math.inf if most is None else most
-        drawn = [None if v != v or v < low or abs(v) > high else v for v in drawn]
+        values = [None if v != v or v < low or abs(v) > high else v for v in values]
     nulls = 0.15 if rng.random() < 0.9 else 1.0  # in some draws, all values are null
-    return pa.array([None if rng.random() < nulls else v for v in drawn], dtype)
+    return pa.array([None if rng.random() < nulls else v for v in values], dtype)
 
 
 def corner_values(dtype: pa.DataType) -> pa.Array:
@@ -105,13 +105,15 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(rows, fields=list(dtype))
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):
-            return pa.array(np.array(_FLOATS + _SPECIAL).astype(dtype.to_pandas_dtype()), dtype)
+            return pa.array(np.array(_FLOATS + _SPECIAL_FLOATS).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_integer(dtype):
         return pa.array([value for value in _INTEGERS if _limits(dtype)[0] <= value <= _limits(dtype)[1]], dtype)
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
-        return pa.array([*_TEXTS, *("é" + "x" * length for length in _LONG)], dtype)
+        return pa.array([*_TEXTS, *("é" + "x" * length for length in _LONG_TEXT_LENGTHS)], dtype)
     if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
-        return pa.array([b"", b"\x00", b"a", b"a\x00", b"\xff", *(b"\x80" * length for length in _LONG)], dtype)
+        return pa.array(
+            [b"", b"\x00", b"a", b"a\x00", b"\xff", *(b"\x80" * length for length in _LONG_TEXT_LENGTHS)], dtype
+        )
     return edge_cases(dtype, 20, 3).drop_null()
 
 
@@ -150,19 +152,20 @@ def ordinary_values(
         return pa.array([f"text {value}" for value in rng.permutation(size)], dtype)
     if pa.types.is_timestamp(dtype):
         return pa.array(rng.permutation(size) + 1_700_000_000).cast(pa.timestamp("s")).cast(dtype)
-    drawn = edge_cases(dtype, 2 * size + 20, seed, special=False).drop_null()
-    return drawn.take(pa.array(np.arange(size) % len(drawn))) if len(drawn) else pa.nulls(size, dtype)
+    values = edge_cases(dtype, 2 * size + 20, seed, special=False).drop_null()
+    return values.take(pa.array(np.arange(size) % len(values))) if len(values) else pa.nulls(size, dtype)
 
 
 def _numbers(dtype: pa.DataType, integers: np.ndarray[Any, Any], fractions: np.ndarray[Any, Any] | None) -> pa.Array:
     """Return integers as numbers of a type. Integers beyond the range of the type are clipped or wrapped.
 
-    ``fractions`` are added to floats.
+    ``fractions`` are added to floats. Decimals are below 10^6, which is enough for all numbers that laws draw.
     """
     if pa.types.is_floating(dtype):
         return pa.array(integers.astype(float) if fractions is None else integers + fractions).cast(dtype)
     if pa.types.is_decimal(dtype):
-        return pa.array([Decimal(int(value) % 10**6) * (1 if value >= 0 else -1) for value in integers], dtype)
+        limit = 10 ** min(6, dtype.precision - dtype.scale)
+        return pa.array([Decimal(math.fmod(value, limit)) for value in integers], dtype)
     low, high = (min(max(limit, -(2**62)), 2**62) for limit in _limits(dtype))
     return pa.array(np.clip(integers, low, high) if low < 0 else np.abs(integers) % (high + 1), dtype)
 
@@ -205,7 +208,7 @@ def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
 def _float(rng: np.random.Generator, special: bool) -> float:
     choice = rng.random()
     if special and choice < 0.03:
-        return float(rng.choice(_SPECIAL))
+        return float(rng.choice(_SPECIAL_FLOATS))
     if choice < 0.3:
         return float(rng.choice(_FLOATS))
     if choice < 0.5:

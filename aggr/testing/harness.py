@@ -12,13 +12,13 @@ class LawBroken(AssertionError):
     """The error for a function or a kind of window that breaks a law. The message names the law and the failure."""
 
 
-def holds(condition: bool, otherwise: str) -> None:
+def require(condition: bool, otherwise: str) -> None:
     """Raise `LawBroken` with the message ``otherwise`` unless a condition is true."""
     if not condition:
         raise LawBroken(otherwise)
 
 
-def obey(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
+def check_laws(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
     """Check laws. ``case`` returns a new case for each law.
 
     Raise `LawBroken` for the first law that does not hold. The message names ``subject``, the law and ``where``.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import VERSION
-from aggr.testing.cases import draw_accepted, input_types, refuses, same
+from aggr.testing.cases import draw_accepted, input_types, require_refusal, require_same_bits
 from aggr.testing.harness import LawBroken
 
 _ROWS = 60
@@ -50,9 +50,10 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
         )
     ids = pa.array([row if row < 30 else 30 + row % 5 for row in range(_ROWS)])
     states = function.reduce(values, Groups.of(ids.to_pylist(), _GROUPS))
-    padded = {"states": states, "results": function.finish(states)}
+    columns_of_groups = {"states": states, "results": function.finish(states)}
     columns = {
-        name: pa.concat_arrays([column, pa.nulls(_ROWS - _GROUPS, column.type)]) for name, column in padded.items()
+        name: pa.concat_arrays([column, pa.nulls(_ROWS - _GROUPS, column.type)])
+        for name, column in columns_of_groups.items()
     }
     table = pa.table({"rows": values, "groups": ids, **columns})
     with open(path, "xb") as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -88,15 +89,15 @@ def check_kept_states(function: Function, path: str | Path) -> None:
     version = old_states.field(VERSION)[0].as_py()
     try:
         if version not in function.own_state.versions:
-            refuses(
+            require_refusal(
                 partial(function.finish, old_states), f"kept states of version {version}, which is not in its versions,"
             )
             return
-        same(function.finish(old_states), results, f"the result of a kept state of version {version}")
+        require_same_bits(function.finish(old_states), results, f"the result of a kept state of version {version}")
         if version == function.own_state.version:
             groups = Groups.of(table.column("groups").to_pylist(), _GROUPS)
             states = function.reduce(table.column("rows").combine_chunks(), groups)
-            same(states, old_states, f"rows are reduced to another state under the same version {version}")
+            require_same_bits(states, old_states, f"rows are reduced to another state under the same version {version}")
     except LawBroken as broken:
         raise LawBroken(
             f"{function.name} breaks the law 'kept_states': {broken}; increase the version of its state"

@@ -32,7 +32,7 @@ from aggr.testing.cases import (
     draw_ordinary,
     input_types,
     last_rejection,
-    same,
+    require_same_bits,
 )
 from aggr.testing.declaration_laws import (
     copies,
@@ -43,11 +43,11 @@ from aggr.testing.declaration_laws import (
     versions,
     weights,
 )
-from aggr.testing.harness import LawBroken, obey
+from aggr.testing.harness import LawBroken, check_laws
 from aggr.testing.kept_states import check_kept_states
 from aggr.testing.memory_laws import neighbours, repeats, slices, threads
-from aggr.testing.oracles import Oracle, consult, consult_declared, has_exact
-from aggr.testing.other_process import digests_elsewhere, is_importable
+from aggr.testing.oracles import Oracle, compare_with_exact, compare_with_oracle, has_exact
+from aggr.testing.other_process import digests_of_other_process, is_importable
 from aggr.testing.parameter_values import check_parameters
 from aggr.testing.state_laws import (
     any_order,
@@ -74,15 +74,15 @@ LAWS: dict[str, Callable[[Case], None]] = {
         state_parameters, copies, weights, subtraction,
     )
 }  # fmt: skip
-_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
+_LAWS_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
-_MOST_ROWS = 70_000  # more than 2^16
+_MAX_ROWS = 70_000  # more than 2^16
 # A parameter that is an integer may be a limit of rows. Unless it exceeds this number, a group with more rows than the
 # parameter is also tried.
-_GREATEST_BOUND = 10_000
+_MAX_TRIED_LIMIT = 10_000
 _MANY_GROUPS = 66_000  # more than 2^16
-_ALONE = 8  # the number of groups, drawn at random, that are also reduced separately
+_SEPARATE_GROUPS = 8  # the number of groups, drawn at random, that are also reduced separately
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,9 @@ def check(
         The number of cases, and the seed of their random values.
     parameters : name -> values, optional
         Values of parameters, by name, with which laws are also checked. Without an ``input_type``, each parameter that
-        affects only results needs at least one such value, other than its value in ``function``. Values are guessed for
-        numbers, flags and parameters that are annotated with ``typing.Literal``, but not for other texts or for tuples.
+        affects only results needs at least one such value, other than its value in ``function``. For numbers, flags and
+        parameters that are annotated with ``typing.Literal``, a guess of `check` suffices. For other texts and for
+        tuples, pass a value.
     kept_states : str or Path, optional
         A file that `aggr.testing.kept_states.keep_states` wrote in an earlier release.
 
@@ -190,9 +191,9 @@ def _check_all(trial: _Trial, rounds: int) -> None:
         )
     for kind in dict.fromkeys([accepted[0], accepted[-1]]):
         _check_many_rows(trial, kind)
-    _check_most_rows(trial, accepted[0])
+    _check_max_rows(trial, accepted[0])
     _check_many_groups(trial, accepted[0])
-    _check_elsewhere(trial, list(dict.fromkeys([accepted[0], accepted[-1]])))
+    _check_in_other_process(trial, list(dict.fromkeys([accepted[0], accepted[-1]])))
 
 
 def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
@@ -210,7 +211,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         where = f" (seed {trial.seed}, round {number}, type {kind})"
-        _obey(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
+        _check_case(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
     _check_corners(trial, kind)
     return accepted
 
@@ -220,7 +221,7 @@ def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
     values = draw_corners(trial.function, kind) if trial.source is None else None
     if values is not None:
         case = Case(trial.function, values, Groups.each(len(values)), np.random.default_rng(trial.seed))
-        _obey(trial, case, laws=(exact_type, travel), where=f" (single edge cases of type {kind})", number=0)
+        _check_case(trial, case, laws=(exact_type, travel), where=f" (single edge cases of type {kind})", number=0)
 
 
 def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
@@ -229,8 +230,8 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
     If a parameter is a number that may be a limit of rows, more rows than this number are also checked.
     """
     numbers = [getattr(trial.function, parameter.name) for parameter in fields(trial.function) if parameter.init]
-    bounds = [bound for bound in numbers if type(bound) is int and _MANY_ROWS <= 2 * bound <= 2 * _GREATEST_BOUND]
-    for number, size in enumerate([_MANY_ROWS, *(2 * bound + 1 for bound in bounds)]):
+    limits = [limit for limit in numbers if type(limit) is int and _MANY_ROWS <= 2 * limit <= 2 * _MAX_TRIED_LIMIT]
+    for number, size in enumerate([_MANY_ROWS, *(2 * limit + 1 for limit in limits)]):
         for n in (1, 3):
             values = trial.source and trial.source(size, trial.seed + n)
             values = values if values is not None else draw_ordinary(trial.function, kind, size, trial.seed + n)
@@ -238,31 +239,31 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
                 continue
             rng = np.random.default_rng((trial.seed, n))
             case = Case(trial.function, values, Groups(rng.integers(0, n, size).astype(np.intp), n), rng)
-            _obey(trial, case, laws=_OF_MANY_ROWS, where=f" ({size:,} rows of type {kind})", number=number)
+            _check_case(trial, case, laws=_LAWS_OF_MANY_ROWS, where=f" ({size:,} rows of type {kind})", number=number)
 
 
-def _check_most_rows(trial: _Trial, kind: pa.DataType) -> None:
+def _check_max_rows(trial: _Trial, kind: pa.DataType) -> None:
     """Check more than 2^16 rows in one group: any order of the rows, and several threads."""
-    values = trial.source and trial.source(_MOST_ROWS, trial.seed)
-    values = values if values is not None else draw_ordinary(trial.function, kind, _MOST_ROWS, trial.seed)
+    values = trial.source and trial.source(_MAX_ROWS, trial.seed)
+    values = values if values is not None else draw_ordinary(trial.function, kind, _MAX_ROWS, trial.seed)
     if values is None:
         values = trial.draw(kind, _FEW_ROWS, trial.seed)
     if values is not None:
         case = Case(trial.function, values, Groups.single(len(values)), np.random.default_rng(trial.seed))
         where = f" ({len(values):,} rows of type {kind})"
-        _obey(trial, case, laws=(any_order, threads), where=where, number=0)
+        _check_case(trial, case, laws=(any_order, threads), where=where, number=0)
 
 
-def _obey(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
+def _check_case(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
     """Check laws with a case, and compare its results with ``exact`` and with the oracle, if they exist.
 
     Each law begins with the same random numbers, which depend on the seed and ``number``.
     """
-    fresh = partial(_with_new_draws, case, (trial.seed, number, 1))
-    obey(trial.function.name, laws, fresh, where)
-    trial.compared[0] += consult_declared(case, where)
+    new_case = partial(_with_new_draws, case, (trial.seed, number, 1))
+    check_laws(trial.function.name, laws, new_case, where)
+    trial.compared[0] += compare_with_exact(case, where)
     if trial.oracle is not None:
-        consult(trial.oracle, case)
+        compare_with_oracle(trial.oracle, case)
 
 
 def _with_new_draws(case: Case, seed: tuple[int, ...]) -> Case:
@@ -275,31 +276,35 @@ def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
     Some of 66,000 groups are also reduced, merged and finished separately.
     """
     function, name = trial.function, trial.function.name
-    few = trial.draw(kind, _FEW_ROWS, trial.seed)
-    if few is None:
+    row_values = trial.draw(kind, _FEW_ROWS, trial.seed)
+    if row_values is None:
         return
     rng = np.random.default_rng(trial.seed)
-    values = few.take(pa.array(rng.integers(0, _FEW_ROWS, _MANY_GROUPS)))
+    values = row_values.take(pa.array(rng.integers(0, _FEW_ROWS, _MANY_GROUPS)))
     groups = Groups(rng.permutation(_MANY_GROUPS).astype(np.intp), _MANY_GROUPS)
     states = function.reduce(values, groups)
-    tried = [0, 255, 256, groups.n - 1, *rng.integers(257, groups.n - 1, _ALONE).tolist()]
-    again = pa.array(np.unique(tried))
-    twofold = Groups(np.append(np.arange(groups.n), again.to_numpy()), groups.n)
-    merged = function.merge(pa.concat_arrays([states, states.take(again)]), twofold)
+    tested_groups = [0, 255, 256, groups.n - 1, *rng.integers(257, groups.n - 1, _SEPARATE_GROUPS).tolist()]
+    repeated_groups = pa.array(np.unique(tested_groups))
+    groups_of_both = Groups(np.append(np.arange(groups.n), repeated_groups.to_numpy()), groups.n)
+    merged = function.merge(pa.concat_arrays([states, states.take(repeated_groups)]), groups_of_both)
     results = function.finish(states)
-    for group in tried:
+    for group in tested_groups:
         row = int(np.flatnonzero(groups.ids == group)[0])
-        alone = function.reduce(values.slice(row, 1), Groups.single(1))
+        separate_state = function.reduce(values.slice(row, 1), Groups.single(1))
         try:
-            same(states.slice(group, 1), alone, f"group {group} of {groups.n:,}")
-            twice = function.merge(pa.concat_arrays([alone, alone]), Groups.single(2))
-            same(merged.slice(group, 1), twice, f"group {group} of {groups.n:,}, merged with itself")
-            same(results.slice(group, 1), function.finish(alone), f"the result of group {group} of {groups.n:,}")
+            require_same_bits(states.slice(group, 1), separate_state, f"group {group} of {groups.n:,}")
+            doubled_state = function.merge(pa.concat_arrays([separate_state, separate_state]), Groups.single(2))
+            require_same_bits(
+                merged.slice(group, 1), doubled_state, f"group {group} of {groups.n:,}, merged with itself"
+            )
+            require_same_bits(
+                results.slice(group, 1), function.finish(separate_state), f"the result of group {group} of {groups.n:,}"
+            )
         except LawBroken as broken:
             raise LawBroken(f"{name} breaks the law 'many_groups': {broken}") from None
 
 
-def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
+def _check_in_other_process(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
     """Check that another process reduces the same rows to the same states and computes the same results.
 
     The process has another seed of hashes and another time zone.
@@ -307,17 +312,17 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
     function = trial.function
     if not is_importable(function):
         return
-    drawn = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
+    candidates = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
         # Ordinary values are added, because all the edge cases above may be null.
-        drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]
-    columns = [values for values in drawn if values is not None]
+        candidates += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]
+    columns = [values for values in candidates if values is not None]
     groups = Groups(np.arange(50) % 3, 3)
-    own = []
+    own_digests = []
     for values in columns:
         states = function.reduce(values, groups)
-        own.append([digest(states), digest(function.finish(states))])
-    if digests_elsewhere(function, columns, groups) != own:
+        own_digests.append([digest(states), digest(function.finish(states))])
+    if digests_of_other_process(function, columns, groups) != own_digests:
         raise LawBroken(
             f"{function.name} breaks the law 'other_process': another process, with another PYTHONHASHSEED and "
             "another time zone, reduces the same rows to other states; use neither hash() nor the local time"

@@ -13,8 +13,8 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import digest
 from aggr.arrow.normalize import is_number
 from aggr.groups.groups import Groups
-from aggr.testing.cases import WRITES, Case, is_write_into_shared, same
-from aggr.testing.harness import LawBroken, holds
+from aggr.testing.cases import WRITE_MESSAGE, Case, is_write_error, require_same_bits
+from aggr.testing.harness import LawBroken, require
 from aggr.values import Values
 
 _THREADS = 4
@@ -24,17 +24,17 @@ _SHORT_INTERVAL = 1e-5  # seconds after which Python switches threads; the defau
 
 def neighbours(case: Case) -> None:
     """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
-    _check_untouched(case, case.function.grouped(case.values, case.groups))
-    present = case.function.drop_null(case.function.grouped(case.values, case.groups))
+    _check_unchanged(case, case.function.grouped(case.values, case.groups))
+    without_nulls = case.function.drop_null(case.function.grouped(case.values, case.groups))
     # The check is repeated without nulls. For a column with nulls, the function receives a filtered copy, so the first
     # check cannot detect that the function writes into it.
-    _check_untouched(case, present)
+    _check_unchanged(case, without_nulls)
     if case.function.takes_weights:
         weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))
-        _check_untouched(case, case.function.drop_null(case.function.grouped(case.values, case.groups, weights)))
+        _check_unchanged(case, case.function.drop_null(case.function.grouped(case.values, case.groups, weights)))
 
 
-def _check_untouched(case: Case, shared: Values) -> None:
+def _check_unchanged(case: Case, shared: Values) -> None:
     """Raise `LawBroken` if reducing ``shared`` changes its values, groups, weights or doubles."""
     before, ids = digest(shared.array), shared.groups.ids.copy()
     counts = np.bincount(ids, minlength=shared.groups.n)
@@ -44,28 +44,28 @@ def _check_untouched(case: Case, shared: Values) -> None:
     try:
         case.function.reduce(shared)
     except ValueError as error:
-        if is_write_into_shared(error):
-            raise LawBroken(WRITES) from error
+        if is_write_error(error):
+            raise LawBroken(WRITE_MESSAGE) from error
         raise
-    holds(
+    require(
         np.array_equal(shared.groups.ids, ids),
         "reduce changed the group ids, which other measures also read; copy them first",
     )
-    holds(
+    require(
         np.array_equal(shared.groups.counts(), counts),
         "reduce changed the rows per group, which other measures also read; copy them first",
     )
-    holds(
+    require(
         digest(shared.array) == before,
         "reduce changed the values of the column, which other measures also read; copy them first",
     )
     if weights is not None and shared.weights is not None:
-        holds(
+        require(
             np.array_equal(shared.weights, weights),
             "reduce changed the weights, which other measures also read; copy them first",
         )
     if doubles is not None:
-        holds(
+        require(
             np.array_equal(_doubles(shared), doubles, equal_nan=True),
             "reduce changed the converted values of the column, which other measures also read; copy them first",
         )
@@ -81,7 +81,9 @@ def slices(case: Case) -> None:
     for values in (plain, case.function.drop_null(plain)):
         longer = pa.concat_arrays([values.array[::-1], values.array])
         sliced = Values(longer.slice(len(values.array)), values.groups)
-        same(case.function.reduce(sliced), case.function.reduce(Values(values.array, values.groups)), "a slice")
+        require_same_bits(
+            case.function.reduce(sliced), case.function.reduce(Values(values.array, values.groups)), "a slice"
+        )
 
 
 def threads(case: Case) -> None:
@@ -90,24 +92,26 @@ def threads(case: Case) -> None:
     groups = [Groups(np.arange(len(rows), dtype=np.intp) % case.groups.n, case.groups.n) for rows in halves]
     work = [pair for pair in zip(halves, groups, strict=True) for _ in range(_REPEATS)]
 
-    def reduced(rows: pa.Array, its_groups: Groups) -> tuple[str, str]:
-        states = case.function.reduce(rows, Groups(its_groups.ids.copy(), its_groups.n))
+    def reduce_and_finish(rows: pa.Array, row_groups: Groups) -> tuple[str, str]:
+        states = case.function.reduce(rows, Groups(row_groups.ids.copy(), row_groups.n))
         return digest(states), digest(case.function.finish(states))
 
-    expected = [reduced(rows, its_groups) for rows, its_groups in work]
+    expected = [reduce_and_finish(rows, row_groups) for rows, row_groups in work]
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SHORT_INTERVAL)
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
-            actual = list(pool.map(reduced, *zip(*work, strict=True)))
+            actual = list(pool.map(reduce_and_finish, *zip(*work, strict=True)))
     finally:
         sys.setswitchinterval(before)
-    holds(actual == expected, "rows that several threads reduce at the same time give other states than alone")
+    require(actual == expected, "rows that several threads reduce at the same time give other states than alone")
 
 
 def repeats(case: Case) -> None:
     """The same rows always give the same state, independent of clocks, random numbers and earlier calls."""
     states = case.states
     for _ in range(3):
-        same(case.states, states, "reducing the same rows again")
-    same(case.function.reduce(case.values, Groups(case.groups.ids.copy(), case.groups.n)), states, "a copy of groups")
+        require_same_bits(case.states, states, "reducing the same rows again")
+    require_same_bits(
+        case.function.reduce(case.values, Groups(case.groups.ids.copy(), case.groups.n)), states, "a copy of groups"
+    )

@@ -16,7 +16,7 @@ from aggr.testing.harness import LawBroken
 Oracle = Callable[[list[Any]], Any]
 
 
-def consult(oracle: Oracle, case: Case) -> None:
+def compare_with_oracle(oracle: Oracle, case: Case) -> None:
     """Compare the result of each group with that of the oracle.
 
     Parameters
@@ -38,7 +38,7 @@ def consult(oracle: Oracle, case: Case) -> None:
             )
 
 
-def consult_declared(case: Case, where: str = "") -> int:
+def compare_with_exact(case: Case, where: str = "") -> int:
     """Compare the result of each group with ``function.exact(rows)``, if the function declares it.
 
     Parameters

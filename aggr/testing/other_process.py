@@ -33,7 +33,7 @@ for values in columns:
 """
 
 
-def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: Groups) -> list[list[str]]:
+def digests_of_other_process(function: Function, columns: Sequence[pa.Array], groups: Groups) -> list[list[str]]:
     """Return the digests of the states that another process reduces, and of their results.
 
     Parameters
@@ -59,13 +59,13 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
         "PYTHONHASHSEED": _SEED,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
-    sent = pickle.dumps((function, list(columns), groups.ids.tolist(), groups.n))
-    ended = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], input=sent, capture_output=True, env=environment, check=False
+    program_input = pickle.dumps((function, list(columns), groups.ids.tolist(), groups.n))
+    completed = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], input=program_input, capture_output=True, env=environment, check=False
     )
-    if ended.returncode:
-        raise RuntimeError(f"another process cannot reduce with {function!r}: {ended.stderr.decode()[-500:]}")
-    return [line.split() for line in ended.stdout.decode().splitlines()]
+    if completed.returncode:
+        raise RuntimeError(f"another process cannot reduce with {function!r}: {completed.stderr.decode()[-500:]}")
+    return [line.split() for line in completed.stdout.decode().splitlines()]
 
 
 def is_importable(function: Function) -> bool:

@@ -34,12 +34,12 @@ def variants(function: Function, name: str, parameters: Parameters) -> list[tupl
     TypeError, ValueError
         If the function rejects a value of the author.
     """
-    own = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
-    guessed = []
+    from_author = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
+    guesses = []
     for value in _guesses(function, name):
         with suppress(Exception):  # the function may reject a guess
-            guessed.append((value, replace(function, **{name: value})))
-    return [(value, other) for value, other in own + guessed if other != function]
+            guesses.append((value, replace(function, **{name: value})))
+    return [(value, other) for value, other in from_author + guesses if other != function]
 
 
 def check_parameters(function: Function, parameters: Parameters) -> None:
@@ -64,9 +64,9 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
     for name in names:
         if name in function.own_state.parameters or name in function.own_state.optional_parameters:
             continue
-        guessable = isinstance(getattr(function, name), int | float) or bool(_words(function, name))
-        tried = variants(function, name, parameters)
-        if not tried or not (guessable or parameters.get(name)):
+        can_guess = isinstance(getattr(function, name), int | float) or bool(_literal_values(function, name))
+        tried_variants = variants(function, name, parameters)
+        if not tried_variants or not (can_guess or parameters.get(name)):
             raise ValueError(
                 f"the check needs a value of the parameter {name!r} of {function.name} that differs from "
                 f"{getattr(function, name)!r}, and cannot guess one; pass some: check(…, parameters={{{name!r}: […]}})"
@@ -74,19 +74,19 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
 
 
 def _guesses(function: Function, name: str) -> list[Any]:
-    own = getattr(function, name)
-    if words := _words(function, name):
-        return words
-    if isinstance(own, bool):
-        return [not own]
-    if isinstance(own, int | float):
-        return [own + 1, own * 2, own / 2, 0, 1]
-    if isinstance(own, tuple) and all(isinstance(part, int | float) for part in own):
-        return [own[:1], tuple(part + 1 for part in own), (0.25, 0.75)]
-    return [None, "a", 1, 0.5, True] if own is None or isinstance(own, str) else []
+    value = getattr(function, name)
+    if literals := _literal_values(function, name):
+        return literals
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1, value * 2, value / 2, 0, 1]
+    if isinstance(value, tuple) and all(isinstance(part, int | float) for part in value):
+        return [value[:1], tuple(part + 1 for part in value), (0.25, 0.75)]
+    return [None, "a", 1, 0.5, True] if value is None or isinstance(value, str) else []
 
 
-def _words(function: Function, name: str) -> list[Any]:
+def _literal_values(function: Function, name: str) -> list[Any]:
     """Return the values of a parameter that is annotated with ``typing.Literal``, or [] for other annotations."""
     try:
         hint = typing.get_type_hints(type(function)).get(name)

@@ -11,25 +11,25 @@ import pyarrow.parquet as pq
 
 from aggr.arrow.bit_equality import digest
 from aggr.groups.groups import Groups
-from aggr.testing.cases import Case, same
-from aggr.testing.harness import LawBroken, holds
+from aggr.testing.cases import Case, require_same_bits
+from aggr.testing.harness import LawBroken, require
 
 
 def tower(case: Case) -> None:
     """Merging the states of fine windows gives the state of the coarse window's rows."""
     coarse = Groups(case.groups.ids // 3, (case.groups.n + 2) // 3)
-    climbed = case.function.merge(case.states, Groups(np.arange(case.groups.n) // 3, coarse.n))
-    same(climbed, case.function.reduce(case.values, coarse))
+    merged = case.function.merge(case.states, Groups(np.arange(case.groups.n) // 3, coarse.n))
+    require_same_bits(merged, case.function.reduce(case.values, coarse))
 
 
 def identity(case: Case) -> None:
     """Merging a state alone, or with an identity state, gives the same state. The state of no rows is the identity."""
     states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
-    same(case.merge(states), states)
-    same(case.merge(pa.concat_arrays([states, zero])), states)
-    same(case.merge(pa.concat_arrays([zero, states])), states)
+    require_same_bits(case.merge(states), states)
+    require_same_bits(case.merge(pa.concat_arrays([states, zero])), states)
+    require_same_bits(case.merge(pa.concat_arrays([zero, states])), states)
     none = pa.array([], case.values.type)
-    same(zero, case.function.reduce(none, Groups.of([], case.groups.n)))
+    require_same_bits(zero, case.function.reduce(none, Groups.of([], case.groups.n)))
 
 
 def no_groups(case: Case) -> None:
@@ -43,20 +43,20 @@ def no_groups(case: Case) -> None:
         raise LawBroken(
             f"no rows in no groups raise {type(error).__name__}, and must give empty columns: {error}"
         ) from error
-    holds(
+    require(
         len(states) == len(merged) == len(results) == 0,
         "reduce, merge or finish returns rows for no groups; they must return empty columns",
     )
-    for other, source in ((merged, "after merge"), (case.states, "for rows")):
+    for states_after, source in ((merged, "after merge"), (case.states, "for rows")):
         for field in states.type:
-            index = other.type.get_field_index(field.name)
-            type_there = None if index < 0 else other.type.field(index).type
-            holds(
-                type_there == field.type,
-                f"the field {field.name!r} of states is {field.type} after reduce without rows, and {type_there} "
+            index = states_after.type.get_field_index(field.name)
+            actual_type = None if index < 0 else states_after.type.field(index).type
+            require(
+                actual_type == field.type,
+                f"the field {field.name!r} of states is {field.type} after reduce without rows, and {actual_type} "
                 f"{source}; reduce must always return the type into which the field merges",
             )
-    holds(
+    require(
         states.type == merged.type == case.states.type,
         f"the states of no rows have the type {states.type}, and must have the type {case.states.type}",
     )
@@ -64,7 +64,7 @@ def no_groups(case: Case) -> None:
 
 def any_order(case: Case) -> None:
     """States do not depend on the order of rows or of merged states."""
-    same(case.merge(case.parts(4)), case.states)
+    require_same_bits(case.merge(case.parts(4)), case.states)
 
 
 def any_tree(case: Case) -> None:
@@ -75,25 +75,25 @@ def any_tree(case: Case) -> None:
     for piece in pieces[1:]:
         left = case.merge(pa.concat_arrays([left, piece]))
     pairs = [case.merge(pa.concat_arrays(pieces[i : i + 2])) for i in (0, 2)]
-    same(left, case.merge(parts))
-    same(case.merge(pa.concat_arrays(pairs)), case.merge(parts))
+    require_same_bits(left, case.merge(parts))
+    require_same_bits(case.merge(pa.concat_arrays(pairs)), case.merge(parts))
 
 
 def single_rows(case: Case) -> None:
     """Reducing rows gives the same state as merging the states of single rows."""
     singles = case.function.reduce(case.values, Groups.each(len(case.values)))
-    same(case.function.merge(singles, case.groups), case.states)
+    require_same_bits(case.function.merge(singles, case.groups), case.states)
 
 
 def null_is_identity(case: Case) -> None:
     """A null value, or a null state, has no effect."""
     nulls = pa.nulls(case.groups.n, case.values.type)
-    everyone = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
-    same(case.function.reduce(pa.concat_arrays([case.values, nulls]), everyone), case.states)
+    groups_with_nulls = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
+    require_same_bits(case.function.reduce(pa.concat_arrays([case.values, nulls]), groups_with_nulls), case.states)
     states = case.states
     for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
-        same(case.merge(pa.concat_arrays([states, none])), states)
-        holds(
+        require_same_bits(case.merge(pa.concat_arrays([states, none])), states)
+        require(
             case.function.finish(none).null_count == len(none),
             "finish returns a result for a null state, and must return null",
         )
@@ -104,8 +104,8 @@ def isolation(case: Case) -> None:
     states = case.states
     for group in range(case.groups.n):
         rows = case.groups.ids == group
-        alone = case.function.reduce(case.values.filter(pa.array(rows)), Groups.single(int(rows.sum())))
-        same(alone, states.slice(group, 1))
+        separate_state = case.function.reduce(case.values.filter(pa.array(rows)), Groups.single(int(rows.sum())))
+        require_same_bits(separate_state, states.slice(group, 1))
 
 
 def purity(case: Case) -> None:
@@ -114,12 +114,12 @@ def purity(case: Case) -> None:
     before = digest(states)
     results = digest(case.function.finish(states))
     case.merge(states)
-    holds(digest(case.function.finish(states)) == results, "finish returns two different results for the same states")
-    holds(
+    require(digest(case.function.finish(states)) == results, "finish returns two different results for the same states")
+    require(
         digest(states) == before,
         "a state changed while it was read or merged; finish and merge must not write into their arguments",
     )
-    holds(
+    require(
         digest(case.values) == values,
         "the input changed while it was reduced; reduce must not write into its arguments",
     )
@@ -130,13 +130,13 @@ def exact_type(case: Case) -> None:
     states = case.states
     results = case.function.finish(states)
     dtype = case.function.state_type(case.values.type)
-    for what, actual, announced in (
+    for what, actual, declared in (
         ("state", states.type, dtype),
         ("merged state", case.merge(states).type, dtype),
         ("result", results.type, case.function.result_type(dtype)),
     ):
-        holds(actual == announced, f"a {what} has type {actual}, and its declared type is {announced}")
-    holds(
+        require(actual == declared, f"a {what} has type {actual}, and its declared type is {declared}")
+    require(
         len(states) == len(results) == case.groups.n,
         f"{len(states)} states and {len(results)} results for {case.groups.n} groups; their numbers must be equal",
     )
@@ -156,11 +156,11 @@ def travel(case: Case) -> None:
         "pickle": pickle.loads(pickle.dumps(states)),
         "a slice": pa.concat_arrays([states, states]).slice(len(states)),
     }
-    for name, back in trips.items():
-        back = back.combine_chunks() if isinstance(back, pa.ChunkedArray) else back
-        same(back, states, name)
-        same(case.merge(back), case.merge(states), name)
-        same(case.function.finish(back), case.function.finish(states), name)
+    for name, restored in trips.items():
+        restored = restored.combine_chunks() if isinstance(restored, pa.ChunkedArray) else restored
+        require_same_bits(restored, states, name)
+        require_same_bits(case.merge(restored), case.merge(states), name)
+        require_same_bits(case.function.finish(restored), case.function.finish(states), name)
 
 
 def isolated_results(case: Case) -> None:
@@ -168,4 +168,6 @@ def isolated_results(case: Case) -> None:
     states = case.states
     results = case.function.finish(states)
     for group in range(case.groups.n):
-        same(case.function.finish(states.slice(group, 1)), results.slice(group, 1), "the result of a state alone")
+        require_same_bits(
+            case.function.finish(states.slice(group, 1)), results.slice(group, 1), "the result of a state alone"
+        )

@@ -19,8 +19,8 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import (
     check_rows,
-    columns_read,
-    columns_reduced,
+    columns_of_keys_and_measures,
+    columns_of_measures,
     finish_by,
     key_column,
     merge_by,
@@ -136,13 +136,13 @@ def plan_states(
     """Return the plan of `aggregate` without a window. Raise the errors of `aggregate`."""
     keys = keys_from(by, measures)
     states = plan(measures)
-    source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
+    source, input_schema = source_of(df, lambda names: columns_of_keys_and_measures(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
     check_states_of_fractions(states, keys, input_schema, pa.timestamp("us", "UTC"))
     schema = with_descriptions(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
-    columns = columns_read(keys, states, input_schema.names)
-    reduced_columns = columns_reduced(keys, states, input_schema.names)
+    columns = columns_of_keys_and_measures(keys, states, input_schema.names)
+    reduced_columns = columns_of_measures(keys, states, input_schema.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
         rows, _, groups = keyed(rows, keys, reduced_columns)
@@ -165,7 +165,7 @@ def plan_states(
     def reduce_partition(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         merge_if_smaller = partial(merge, max_ratio=MAX_RATIO)
         states_or_rows = adaptive_states(
-            batches, reduce=reduce, merge=merge_if_smaller, max_bytes=MAX_STATE_BYTES, groups=count_groups
+            batches, reduce=reduce, merge=merge_if_smaller, max_bytes=MAX_STATE_BYTES, count_groups=count_groups
         )
         return as_contents(states_or_rows)
 

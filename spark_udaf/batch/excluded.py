@@ -104,7 +104,7 @@ def check_observation(observation: Any, rows: Any) -> None:
     if type(observation).__name__ != "Observation":
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark
-    check_supports(spark, Feature.EXCLUDED_COUNTS, "a count of excluded groups", "leave out excluded")
+    check_supports(spark, Feature.OBSERVED_PYTHON_COLUMNS, "a count of excluded groups", "leave out excluded")
 
 
 def _count_name(column: str, kind: str, level: str | None) -> str:

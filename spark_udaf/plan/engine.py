@@ -32,7 +32,7 @@ class Feature(Enum):
     STREAMS = "stateful streams"
     DATA_SOURCES = "data sources in Python"
     OBSERVATIONS = "observations of a DataFrame"
-    EXCLUDED_COUNTS = "observations of columns that are computed in Python"
+    OBSERVED_PYTHON_COLUMNS = "observations of columns that are computed in Python"
 
 
 def _spark_partitions() -> int:

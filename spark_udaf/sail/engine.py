@@ -53,7 +53,7 @@ SAIL = Engine(
         Feature.STREAMS: "does not support stateful streams",
         Feature.DATA_SOURCES: "cannot determine the types of a data source",
         Feature.OBSERVATIONS: "does not support observations",
-        Feature.EXCLUDED_COUNTS: "does not support observations of columns that are computed in Python",
+        Feature.OBSERVED_PYTHON_COLUMNS: "does not support observations of columns that are computed in Python",
     },
     default_partitions=lambda: os.cpu_count() or 1,
     cores=os.cpu_count,

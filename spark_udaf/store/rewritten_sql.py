@@ -21,7 +21,7 @@ from sqlglot import exp
 import aggr
 from aggr import Measure
 from aggr.arguments import is_name, shown
-from aggr.tables.state_plan import holder
+from aggr.tables.state_plan import find_holder
 from spark_udaf.store.select import (
     normalized_text,
     parse_column,
@@ -285,7 +285,7 @@ class _RewrittenQuery:
                 f"adds doubles: in Spark, their sum depends on the order of rows, but not in a store; {remedy}",
             )
         measure = make_measure() if counts_rows else make_measure(self.names.get(name, name))  # type: ignore[call-arg]
-        if holder(self.store.frame.states, measure) is None:
+        if find_holder(self.store.frame.states, measure) is None:
             refuse(text_of(call), "is not a measure of the store")
         column_name = f"__{len(self.measures)}"
         self.measures[column_name] = measure

@@ -79,7 +79,7 @@ def rank(states: Column | str, value: float) -> Column:
         If ``value`` is not a number. States of a function without ranks fail the job with an error that names the
         function.
     """
-    return _read("double", states, accessors.rank, accessors.number(value))
+    return _read("double", states, accessors.rank, accessors.checked_rank_limit(value))
 
 
 def mean(states: Column | str) -> Column:

@@ -253,7 +253,7 @@ def changed(data: bytes, **bytes_at: int) -> pa.Array:
 @pytest.mark.parametrize(
     ("sketch", "message"),
     [
-        (pa.array([None, b"1234567"]), "sketch 1 is not a compact Theta sketch, because it has less than 8 bytes"),
+        (pa.array([None, b"1234567"]), "sketch 1 is not a compact Theta sketch, because it has fewer than 8 bytes"),
         (changed(theta_sketch([1, 2]).serialize(), at2=2), r"not a compact Theta sketch; call compact\(\)"),
         (changed(theta_sketch([1, 2]).serialize(), at1=2), "not in version 3 or 4"),
         (changed(theta_sketch([1, 2]).serialize(), at5=0x1B), "big-endian"),

@@ -88,7 +88,7 @@ def test_what_cannot_nest_is_refused():
     for nested in (["1m", "10s"], ["10s", "15s"], ["1m", "1m"], "0s", "1mo", 5, [60]):
         with pytest.raises(ValueError, match="nested"):
             aggr.collect("v", nested=nested)
-    with pytest.raises(TypeError, match="needs timestamps as event times; the column by has the type"):
+    with pytest.raises(TypeError, match="needs timestamps as event times; the column in by= has the type"):
         aggr.Collect(nested="1m").reduce([pa.array([1]), pa.array([1])], Groups.single(1))
 
 

@@ -202,7 +202,7 @@ def test_a_condition_chooses_its_rows(condition):
 
 
 REFUSED = {
-    "i BETWEEN SYMMETRIC 3 AND 1": "its argument 'symmetric' is not supported",
+    "i BETWEEN SYMMETRIC 3 AND 1": r"cannot use BETWEEN SYMMETRIC; write x BETWEEN least\(a, b\) AND greatest\(a, b\)",
     "i IN (SELECT 1)": "cannot use 'i IN \\(SELECT 1\\)'",
     "i = ANY(p)": "cannot use",
     "s LIKE ANY ('a', 'b')": "cannot use",
@@ -233,7 +233,7 @@ REFUSED = {
     "i = '1.5'": "cannot be compared with a column of int64",
     "p = 1": "cannot compare",
     "ts > 5": "cannot compare",
-    "ts > 'yesterday'": "the time 'yesterday' cannot be read; write '2024-05-01'",
+    "ts > 'yesterday'": "the time 'yesterday' cannot be read; write a local time such as '2024-05-01'",
     "ts > '2024-13-01'": "cannot be read: month must be in 1..12",
     "ts > '2024-05-01 25:00'": "cannot be read: hour must be in 0..23",
     "ts > '2024-05-01T12+99'": "cannot be read",

@@ -15,7 +15,7 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import LogarithmicMapping
-from aggr.histograms.reading import Packed
+from aggr.histograms.reading import PackedHistograms
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(5)
@@ -189,7 +189,7 @@ def test_conformance_key_at_rank():
     for ask in case["expected"]:
         # the upper rank r counts the keys up to ceil(r); the lower one those up to floor(r)
         rank = math.floor(ask["rank"]) if ask["lower"] else math.ceil(ask["rank"])
-        assert Packed.from_arrow(histogram.to_arrow()).keys_at(np.array([[rank]]))[0, 0] == ask["key"]
+        assert PackedHistograms.from_arrow(histogram.to_arrow()).keys_at(np.array([[rank]]))[0, 0] == ask["key"]
 
 
 def test_conformance_simple_quantile():

@@ -16,7 +16,7 @@ import aggr
 from aggr import each
 from aggr.arrow.bit_equality import digest
 from aggr.sql.inputs import columns_in, is_column
-from aggr.tables.keys import keyed, read_keys
+from aggr.tables.keys import keyed, keys_from_json
 from tiltframe import FrameStore, OrderedFrame, RunningAggregation, TiltFrame, finish, ordered_rollup, rollup, running
 from tiltframe.cli.app import main
 from tiltframe.text.measures import keys_from, measure_from
@@ -183,7 +183,7 @@ def test_the_text_is_part_of_the_frame():
     for described in (5, None, [5], [{"a": "b", "c": "d"}], [{}], ["a", "a"], ["a", {"a": "b"}], [{"a": 5}]):
         with pytest.raises(ValueError, match="key"):
             TiltFrame.from_dict({**frame.describe(), "keys": described})
-    assert read_keys(["a", {"b": "c"}]) == {"a": "a", "b": "c"}
+    assert keys_from_json(["a", {"b": "c"}]) == {"a": "a", "b": "c"}
 
 
 @pytest.mark.slow

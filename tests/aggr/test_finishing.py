@@ -13,7 +13,7 @@ import aggr
 from aggr import Groups
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import LogarithmicMapping
-from aggr.histograms.reading import Packed
+from aggr.histograms.reading import PackedHistograms
 from aggr.quantile_parameters import percentile
 
 QUANTILES = (0.999, 0.0, 0.5, 0.25, 1.0)  # in no order
@@ -42,7 +42,7 @@ def random_values(seed, n=40):
 def test_keys_at_ranks_and_counts_up_to_a_key(seed):
     x, groups = random_values(seed)
     column = aggr.Hdr(digits=2, unit=0.1).reduce(pa.array(x), groups).field("buckets")
-    listed, packed = [spread(row) for row in rows_of(column)], Packed.from_arrow(column)
+    listed, packed = [spread(row) for row in rows_of(column)], PackedHistograms.from_arrow(column)
     sizes = np.array([len(row) for row in listed])
     assert packed.totals.tolist() == sizes.tolist()
     ranks = np.sort(np.random.default_rng(seed).integers(0, 300, (4, len(sizes))) % np.maximum(sizes, 1), axis=0)

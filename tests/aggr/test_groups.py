@@ -13,7 +13,7 @@ import aggr
 from aggr.exact.row_sums import sum_exactly
 from aggr.fields import ADD, GREATEST, LEAST, OR
 from aggr.groups.groups import Groups, group_by
-from aggr.groups.numbers import Numbers, row_of_extreme
+from aggr.groups.numbers import Numbers, find_extreme_rows
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.logarithmic_mapping import LogarithmicMapping
 
@@ -108,7 +108,7 @@ UNEQUAL = {
     "buckets": lambda: Buckets().merge(HISTOGRAMS, TWO),
     "keys": lambda: Buckets().count(FIVE, TWO),
     "numbers": lambda: Numbers(FIVE, TWO),
-    "row of the extreme": lambda: row_of_extreme(FIVE, TWO, True),
+    "row of the extreme": lambda: find_extreme_rows(FIVE, TWO, True),
     "keys of groups": lambda: group_by([pa.array(FIVE)], 2),
     "a function": lambda: aggr.Max().reduce(pa.array(FIVE), TWO),
     "states": lambda: aggr.Count().merge(aggr.Count().zero(5, pa.int64()), TWO),
@@ -140,7 +140,7 @@ def test_keys_further_apart_than_int64_holds(scale):
 @pytest.mark.parametrize("little", [0, 1 << 13], ids=["by loops", "by numpy"])
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_that_agree_in_every_key_are_a_group(seed, little, monkeypatch):
-    monkeypatch.setattr(sys.modules[group_by.__module__], "_LITTLE", little)
+    monkeypatch.setattr(sys.modules[group_by.__module__], "_MIN_COMPILED_ROWS", little)
     rng = random.Random(seed)
     rows = rng.choice([1, 2, 300])
     indices = rng.choice([pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64()])

@@ -22,7 +22,7 @@ from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import EVENT_TIME, Function, input_rule
 from aggr.groups.numbers import Numbers
 from aggr.state import PlainState, State
-from aggr.testing.edge_cases import edge_cases
+from aggr.testing.edge_cases import edge_cases, ordinary_values
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values
 
@@ -676,3 +676,10 @@ def test_there_are_the_laws_of_the_design():
         "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters",
         "state_parameters", "weights", "subtraction", "repeats", "slices", "copies",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [pa.decimal128(10, 2), pa.decimal128(5, 3), pa.int16(), pa.float64()], ids=str)
+def test_ordinary_numbers_have_small_magnitudes(dtype):
+    numbers = ordinary_values(dtype, 6, signed=True).to_pylist()
+    assert len(set(numbers)) == 6
+    assert sorted(math.floor(number) for number in numbers) == [-2, -1, 0, 1, 2, 3]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr import sql
-from aggr.sql.regular_expressions import MOST_STEPS, check_size, plain_texts
+from aggr.sql.regular_expressions import MAX_STEPS, check_size, plain_texts
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.metrics import Matcher
 
@@ -32,9 +32,9 @@ ROWS = pa.RecordBatch.from_pydict({"host": TEXTS})
 @pytest.mark.parametrize("regex", TOO_LARGE, ids=lambda regex: regex[:20])
 def test_a_large_expression_is_refused_at_once(regex):
     began = time.monotonic()
-    with pytest.raises(BadData, match=rf"at most {MOST_STEPS:,} are allowed: shorten it"):
+    with pytest.raises(BadData, match=rf"at most {MAX_STEPS:,} are allowed: shorten it"):
         Matcher("host", regex, regex=True, negated=False).matches(TEXTS)
-    with pytest.raises(ValueError, match=rf"at most {MOST_STEPS:,} are allowed: shorten it"):
+    with pytest.raises(ValueError, match=rf"at most {MAX_STEPS:,} are allowed: shorten it"):
         sql.rows_where(
             f"host RLIKE '{regex.replace(chr(92), chr(92) * 2)}'", pa.RecordBatch.from_pydict({"host": TEXTS})
         )

@@ -68,7 +68,7 @@ def test_functions_of_this_package_pass_the_checks_of_registering():
 @pytest.mark.parametrize("digits", range(1, 6))
 def test_the_last_index_of_hdr_is_that_of_the_greatest_whole_number(digits):
     layout = Layout(digits)
-    assert layout.last == layout.index(np.array([2**63 - 1]))[0]
+    assert layout.last_index == layout.index(np.array([2**63 - 1]))[0]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 @pytest.fixture(autouse=True)
 def many_small_calls(monkeypatch):
     """Reduce, spill and write a few rows at a time, so that every thread has work."""
-    for name in ("_FIRST_ROWS", "REDUCE_ROWS", "_MOST_ROWS"):
+    for name in ("_FIRST_ROWS", "REDUCE_ROWS", "_MAX_REDUCE_ROWS"):
         monkeypatch.setattr(partial_aggregation, name, 100)
     monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", 1)
     monkeypatch.setattr(spilled_states, "_BLOCK_BYTES", 4000)

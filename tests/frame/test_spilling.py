@@ -37,7 +37,7 @@ def small(monkeypatch):
     """Merge, write and read a few states at a time."""
     monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 100)
     monkeypatch.setattr(partial_aggregation, "REDUCE_ROWS", 100)
-    monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 100)
+    monkeypatch.setattr(partial_aggregation, "_MAX_REDUCE_ROWS", 100)
     monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", 1)
     monkeypatch.setattr(spilled_states, "_BLOCK_BYTES", 4000)
 

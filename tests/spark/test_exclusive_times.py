@@ -280,7 +280,7 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
 
     folder, all_rows = in_order
     monkeypatch.setattr(partial_aggregation, "REDUCE_ROWS", 1000)
-    monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 1000)
+    monkeypatch.setattr(partial_aggregation, "_MAX_REDUCE_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 1000)
     frame = FRAMES["seconds to an hour"]
     states = su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), frame)

@@ -110,12 +110,12 @@ def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
 
     import aggr.tables.partial_aggregation as module
 
-    before = module.REDUCE_ROWS, module._MOST_ROWS
-    module.REDUCE_ROWS = module._MOST_ROWS = 1000
+    before = module.REDUCE_ROWS, module._MAX_REDUCE_ROWS
+    module.REDUCE_ROWS = module._MAX_REDUCE_ROWS = 1000
     try:
         output = run([spread, *[dense] * 8, spread, spread])
     finally:
-        module.REDUCE_ROWS, module._MOST_ROWS = before
+        module.REDUCE_ROWS, module._MAX_REDUCE_ROWS = before
     # seven are taken to be like the first; the tenth is reduced, for the ninth had few groups; the last is looked at
     assert [(reduced, table.num_rows) for reduced, table in output] == [*[(False, 1000)] * 9, (True, 1001)]
 

@@ -289,7 +289,7 @@ def test_functions_of_states_refuse_other_columns_on_the_driver(spark, names):
     for start, ask in mistakes.items():
         with pytest.raises(AnalysisException) as caught:
             ask()
-        check_first(str(caught.value), start)
+        check_first_line(str(caught.value), start)
     counts = states.where(su.states.count("d") > 1).select(su.states.count("d"), su.states.quantile(states.d, 0.5))
     assert counts.columns == ["count(d)", "quantile(d)"]
     quoted = states.withColumnRenamed("d", "d.d").select(su.states.count("`d.d`"))
@@ -311,13 +311,13 @@ def test_the_error_of_a_task_begins_with_its_sentence(spark, names):
         behind = "pass type=" if way == "su.sql" else "Traceback"  # su.sql finds it on the driver
         with pytest.raises(Exception, match=behind) as caught:
             job().collect()
-        check_first(
+        check_first_line(
             str(caught.value),
             f"{calls[way]}: the column has the type string, but is read as double; pass type='string'",
         )
 
 
-def check_first(message: str, start: str) -> None:
+def check_first_line(message: str, start: str) -> None:
     assert message.startswith(start), message
     assert not any(word in message.splitlines()[0] for word in INTERNALS), message
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import checked_list, checked_mapping, checked_whole, is_unicode, shown
-from aggr.sql.inputs import may_read
+from aggr.sql.inputs import possible_columns
 from tiltframe.files.time_format import check_format
 from windows import check_timezone
 
@@ -185,9 +185,9 @@ class ReadOptions:
 
     def reads(self) -> tuple[str, ...]:
         """Return the names of the columns that the options ``time`` and ``where`` may read."""
-        of_time = () if self.time is None else may_read(self.time)
+        of_time = () if self.time is None else possible_columns(self.time)
         of_condition = () if self.where is None else sql.columns_of(self.where)
-        return (*of_time, *(name for text in of_condition for name in may_read(text)))
+        return (*of_time, *(name for text in of_condition for name in possible_columns(text)))
 
     def explicit_options(self) -> list[str]:
         """Return the names of the options that differ from their defaults, with underscores, and otherwise as on the

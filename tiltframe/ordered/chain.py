@@ -23,7 +23,7 @@ from aggr.arguments import checked_name, checked_type, shown
 from aggr.arrow.normalize import with_nulls
 from aggr.groups.groups import Groups
 from aggr.tables.by_key import finish_by
-from aggr.tables.keys import shown_keys
+from aggr.tables.keys import keys_as_text
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
@@ -142,7 +142,7 @@ class OrderedFrame(OrderedQuery):
                 raise ValueError(f"the name {name!r} is used twice among {LEVEL}, time, keys and measures; rename one")
 
     def __repr__(self) -> str:
-        by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
+        by = f" by {keys_as_text(self.order.keyed_by)}" if self.order.keys else ""
         results = {**self.measures, **self.expressions}
         measures = ", ".join(f"{name}={results[name]!r}" for name in self.results)
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"

@@ -13,10 +13,10 @@ import pyarrow as pa
 from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.function import EVENT_TIME
-from aggr.tables.by_key import check_rows, columns_read
+from aggr.tables.by_key import check_rows, columns_of_keys_and_measures
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read
-from aggr.tables.result_expressions import in_order, split_results, with_expressions
+from aggr.tables.result_expressions import order_expressions, split_results, with_expressions
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.names import LEVEL
 from tiltframe.ordered.sequence import Order, check_inputs
@@ -85,7 +85,7 @@ class OrderedQuery:
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names of the input columns that the query needs; see `tiltframe.TiltFrame.columns_in`."""
-        read = columns_read(self.keyed_by, self.columns, names)
+        read = columns_of_keys_and_measures(self.keyed_by, self.columns, names)
         return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
@@ -282,7 +282,7 @@ def check_measures(measures: Mapping[str, Measure | str], order: Order) -> tuple
             "at least one measure must be a function of aggr, such as aggr.sum('x'), from which the expressions are "
             f"computed; got {shown(expressions)}"
         )
-    names = in_order(expressions, measures, (LEVEL, order.time, *order.keys))
+    names = order_expressions(expressions, measures, (LEVEL, order.time, *order.keys))
     with_times = {name: _with_time(measure, order.time) for name, measure in stateful.items()}
     return with_times, {name: expressions[name] for name in names}
 

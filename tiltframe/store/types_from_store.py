@@ -95,6 +95,6 @@ def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: s
         states = frame.states_schema(schema)
     except (TypeError, ValueError):
         return False
-    read = [column.name for column in frame.states if name in column.read(schema.names)]
+    read = [column.name for column in frame.states if name in column.input_columns(schema.names)]
     keys = [key for key, text in frame.keyed_by.items() if name in key_columns({key: text}, schema.names)]
     return all(states.field(column).type == stored_schema.field(column).type for column in [*read, *keys])

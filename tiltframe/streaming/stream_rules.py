@@ -25,7 +25,7 @@ from aggr.duration import duration_text
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, keyed
 from aggr.tables.result_names import check_having_names
-from aggr.tables.state_plan import holder, plan
+from aggr.tables.state_plan import find_holder, plan
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
@@ -236,7 +236,7 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
     """
     if not more:
         return frame
-    serving = {name: holder(frame.states, measure) for name, measure in more.items()}
+    serving = {name: find_holder(frame.states, measure) for name, measure in more.items()}
     columns = [
         replace(column, serves=(*column.serves, *(name for name, by in serving.items() if by is column)))
         for column in frame.states

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole
-from aggr.testing.harness import LawBroken, holds, obey
+from aggr.testing.harness import LawBroken, check_laws, require
 from windows.ordered.contract import Carry, Condition, Input, OrderedWindow, Ranges, Rows
 from windows.ordered.ticks import Tick
 
@@ -44,24 +44,24 @@ def in_order(case: Case) -> None:
     """
     rows, ranges = case.rows, case.ranges
     same = np.diff(ranges.key) == 0
-    holds(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
-    holds(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
+    require(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
+    require(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
     for places in (ranges.first, ranges.last):
-        holds(bool((np.diff(places)[same] >= 0).all()), "the ranges of a key are not in ascending order")
+        require(bool((np.diff(places)[same] >= 0).all()), "the ranges of a key are not in ascending order")
     until = ranges.row - rows.heads[ranges.key] + 1
-    holds(bool((ranges.last <= until).all()), "a range contains rows after the row that triggers it")
+    require(bool((ranges.last <= until).all()), "a range contains rows after the row that triggers it")
 
 
 def any_split(case: Case) -> None:
     """The ranges and the last carry do not depend on how the rows are split into batches."""
     for cuts in case.cuts:
         parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
-        holds(
+        require(
             parts == _listed(case.ranges, case.rows),
             f"rows that are split into batches at {cuts} return different ranges",
         )
         same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
-        holds(same, f"rows that are split into batches at {cuts} return a different carry")
+        require(same, f"rows that are split into batches at {cuts} return a different carry")
 
 
 def agrees(case: Case) -> None:
@@ -73,7 +73,7 @@ def agrees(case: Case) -> None:
         inputs = {read: column[head : head + length] for read, column in case.rows.inputs.items()}
         outputs = case.oracle(case.rows.times[head : head + length], inputs)
         expected += [(key, first, last, row) for first, last, row in outputs]
-    holds(
+    require(
         _listed(case.ranges, case.rows) == expected,
         "the ranges differ from those of the oracle, the independent implementation",
     )
@@ -108,7 +108,7 @@ def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20,
         n = len(rows.times)
         cuts = (np.arange(n + 1), rng.integers(0, n + 1, 3), np.array([], np.int64))
         case = Case(window, rows, *window.ranges(rows, window.start(len(rows.heads))), cuts, oracle)
-        obey(str(window), LAWS, partial(replace, case))
+        check_laws(str(window), LAWS, partial(replace, case))
 
 
 def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
@@ -139,7 +139,7 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         ranges, after = window.ranges(batch, carry)
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         is_open_start = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        holds(
+        require(
             bool(is_open_start.all()),
             "a range begins before the batch, at a row that is not in open_starts of the carry",
         )

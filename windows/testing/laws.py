@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole
 from aggr.duration import DAY
-from aggr.testing.harness import LawBroken, holds, obey
+from aggr.testing.harness import LawBroken, check_laws, require
 from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_inside
 from windows.kinds.tumbling import window as tumbling
 from windows.read import read_window
@@ -64,11 +64,11 @@ class Case:
         """Merge intervals, and return key, start and end of each window, as an array of shape (windows, 3)."""
         keys, *bounds = intervals.T
         merged = self.window.merge(keys, *bounds)
-        holds(len(merged.ids) == len(keys), "merge does not return a window number for every interval")
-        holds(set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered consecutively")
+        require(len(merged.ids) == len(keys), "merge does not return a window number for every interval")
+        require(set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered consecutively")
         window_keys = np.zeros(len(merged.starts), np.int64)
         window_keys[merged.ids] = keys
-        holds(bool((window_keys[merged.ids] == keys).all()), "merge puts intervals of two keys into one window")
+        require(bool((window_keys[merged.ids] == keys).all()), "merge puts intervals of two keys into one window")
         return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
@@ -85,11 +85,11 @@ def contains(case: Case) -> None:
     times.
     """
     assigned = case.window.assign(case.times)
-    holds(len({len(column) for column in assigned}) == 1, "rows, starts and ends have different lengths")
-    holds(bool((np.diff(assigned.rows) >= 0).all()), "rows do not ascend")
-    holds(all(column.dtype == np.int64 for column in assigned), "rows, starts and ends must be int64")
+    require(len({len(column) for column in assigned}) == 1, "rows, starts and ends have different lengths")
+    require(bool((np.diff(assigned.rows) >= 0).all()), "rows do not ascend")
+    require(all(column.dtype == np.int64 for column in assigned), "rows, starts and ends must be int64")
     at = case.times[assigned.rows]
-    holds(bool(((assigned.starts <= at) & (at < assigned.ends)).all()), "a time lies outside one of its intervals")
+    require(bool(((assigned.starts <= at) & (at < assigned.ends)).all()), "a time lies outside one of its intervals")
 
 
 def by_time_alone(case: Case) -> None:
@@ -127,7 +127,7 @@ def _time_zone_of_process(name: str) -> Iterator[None]:
 def known_by_start(case: Case) -> None:
     """Windows of a key that begin at the same instant end at the same instant."""
     windows = case.merge(case.intervals())
-    holds(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
+    require(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
 
 
 def in_order(case: Case) -> None:
@@ -173,7 +173,7 @@ def panes(case: Case) -> None:
     """A time lies in exactly one pane, and in the same windows as the start of its pane."""
     pane = case.window.pane
     assigned = pane.assign(case.times)
-    holds(pane.max_overlap == 1, "a time lies in several panes")
+    require(pane.max_overlap == 1, "a time lies in several panes")
     if pane == case.window and case.window.is_merging:
         return
     assigned_times = case.times[assigned.rows]
@@ -190,12 +190,12 @@ def overlaps(case: Case) -> None:
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
     if window.max_overlap == 1:
-        holds(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
+        require(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
     if window.contiguous:
         window_starts, window_ends = windows[:, 1], windows[:, 2]
         _same(window.assign(window_ends).starts, window_ends)
         _same(window.assign(window_ends - 1).starts, window_starts)
-        holds(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
+        require(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
 
 
 def queries(case: Case) -> None:
@@ -210,9 +210,9 @@ def queries(case: Case) -> None:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
         return  # the kind of window does not define the starts of windows without rows
-    holds(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
+    require(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
     own = window.assign(case.times[:1]).starts
-    holds(
+    require(
         not len(own) or latest == int(own.max()),
         "starts does not return the start of the last window that contains a time",
     )
@@ -225,7 +225,7 @@ def nests(case: Case) -> None:
     year, once as the coarser and once as the finer level.
     """
     problem = _edge_in_other_years(case.window)
-    holds(problem is None, problem or "")
+    require(problem is None, problem or "")
 
 
 @lru_cache(maxsize=64)
@@ -257,11 +257,11 @@ def lengths(case: Case) -> None:
     assigned = case.window.assign(case.times)
     if case.window.is_merging or not len(assigned.starts):
         return
-    holds(length > 0, f"the length is {length}")
+    require(length > 0, f"the length is {length}")
     longest = int((assigned.ends - assigned.starts).max())
     repeated_hours = 0 if case.window.timezone is None else DAY // 8  # a window is longer if the clock goes back in it
     limit = 2 * length + repeated_hours
-    holds(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
+    require(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
     if not math.isfinite(length):
         return
     near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
@@ -270,21 +270,21 @@ def lengths(case: Case) -> None:
         edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
         typical = float(np.median(edges[1] - edges[0])) if edges.size else length
         alike = length <= 2 * typical and typical <= 2 * length
-        holds(alike, f"windows are {typical:.0f} µs long, and the length is {length:.0f} µs")
+        require(alike, f"windows are {typical:.0f} µs long, and the length is {length:.0f} µs")
 
 
 def untouched(case: Case) -> None:
     """`assign` and `merge` do not change their arguments, and return the same result again."""
     times = case.times.copy()
     first, second = case.window.assign(times), case.window.assign(times)
-    holds(np.array_equal(times, case.times), "the times changed while intervals were assigned")
+    require(np.array_equal(times, case.times), "the times changed while intervals were assigned")
     for column, repeated in zip(first, second, strict=True):
         _same(repeated, column)
     keys = case.keys[first.rows]
     intervals = [keys.copy(), first.starts.copy(), first.ends.copy()]
     case.window.merge(*intervals)
     for now, before in zip(intervals, (keys, first.starts, first.ends), strict=True):
-        holds(np.array_equal(now, before), "the intervals changed while they were merged")
+        require(np.array_equal(now, before), "the intervals changed while they were merged")
 
 
 def overlap(case: Case) -> None:
@@ -294,7 +294,7 @@ def overlap(case: Case) -> None:
     greatest = int(np.bincount(assigned.rows, minlength=1).max())
     # If the clock repeats an hour, more windows contain the times in this hour.
     allowed = window.max_overlap if window.timezone is None or window.max_overlap == 1 else 2 * window.max_overlap
-    holds(greatest <= allowed, f"a time lies in {greatest} windows, and max_overlap is {window.max_overlap}")
+    require(greatest <= allowed, f"a time lies in {greatest} windows, and max_overlap is {window.max_overlap}")
     numbered = window.numbered(case.times) if len(case.times) else None
     if numbered is None:
         return
@@ -307,9 +307,9 @@ def overlap(case: Case) -> None:
 def of_nothing(case: Case) -> None:
     """`assign` returns no intervals if no times are passed, and `merge` no windows if no intervals are passed."""
     empty = np.array([], np.int64)
-    holds(all(len(column) == 0 for column in case.window.assign(empty)), "assign returns intervals without times")
+    require(all(len(column) == 0 for column in case.window.assign(empty)), "assign returns intervals without times")
     merged: Merged = case.window.merge(empty, empty, empty)
-    holds(all(len(column) == 0 for column in merged), "merge returns windows without intervals")
+    require(all(len(column) == 0 for column in merged), "merge returns windows without intervals")
 
 
 def travels(case: Case) -> None:
@@ -317,18 +317,18 @@ def travels(case: Case) -> None:
     reads an equal window from the name of a registered kind.
     """
     window = case.window
-    holds(isinstance(window.name, str) and window.name != "", "windows have no name")
+    require(isinstance(window.name, str) and window.name != "", "windows have no name")
     for own in (window, *_changed_windows(window)):
         copies = [copy.deepcopy(own)]
         with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook cannot be pickled
             copies.append(pickle.loads(pickle.dumps(own)))
-        holds(
+        require(
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
         )
-        holds(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
+        require(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
         if kinds(TimeWindow, window.kind).get(window.kind) is type(window):
             again = read_window(own.name, own.timezone or "UTC")
-            holds(again == own, f"the name {own.name!r} of {own!r} is read as {again!r}")
+            require(again == own, f"the name {own.name!r} of {own!r} is read as {again!r}")
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
@@ -359,7 +359,7 @@ def agrees(case: Case) -> None:
         expected = sorted(
             (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(at)
         )
-        holds(got == expected, f"the time {at} lies in {expected}; got {got}")
+        require(got == expected, f"the time {at} lies in {expected}; got {got}")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
@@ -400,7 +400,7 @@ def check(
         rng = np.random.default_rng([seed, turn])
         keys = rng.integers(0, _KEYS, len(times))
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
-        obey(window.name, LAWS, partial(replace, case))
+        check_laws(window.name, LAWS, partial(replace, case))
     if source is None:
         _check_far_years(window, oracle, rounds, seed)
 
@@ -418,7 +418,7 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
         rng = np.random.default_rng([seed, year])
         keys = rng.integers(0, _KEYS, len(times))
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
-        obey(window.name, LAWS, partial(replace, case), f" (about the year {year})")
+        check_laws(window.name, LAWS, partial(replace, case), f" (about the year {year})")
 
 
 def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
 from aggr.duration import read_length
-from aggr.tables.result_expressions import results_in
-from aggr.tables.state_plan import holder
+from aggr.tables.result_expressions import results_read
+from aggr.tables.state_plan import find_holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
 from tiltframe.parameter_names import argument, parameter
@@ -277,7 +277,7 @@ def _measures(
             raise ValueError(
                 f"the frame has no measure {shown(name)}; {nearest(name, readable, _names_there(frame.results))}"
             )
-        for read, bases in results_in(str(reading), readable).items():
+        for read, bases in results_read(str(reading), readable).items():
             if not bases and sql.column_in(read, (LEVEL, START, END, *frame.keys)) is None:
                 raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, readable)}")
             to_read += bases
@@ -290,7 +290,7 @@ def _measures(
             to_read += _read_by_stored(base, measures, frame)
     columns = {}
     for name, measure in needed.items():
-        column = holder(frame.states, measure)
+        column = find_holder(frame.states, measure)
         if column is None:
             stored_measures = _list(repr(c.measure) for c in frame.states)
             raise ValueError(f"{name}: the store has no states of {measure!r}; it has states of {stored_measures}")
@@ -304,7 +304,7 @@ def _keys_read(name: str, frame: TiltFrame) -> set[str]:
     """
     if name not in frame.expressions:
         return set()
-    read = results_in(frame.expressions[name], frame.results)
+    read = results_read(frame.expressions[name], frame.results)
     inner = (_keys_read(base, frame) for bases in read.values() for base in bases)
     columns = (sql.column_in(column, frame.keys) for column, bases in read.items() if not bases)
     return {column for column in columns if column is not None}.union(*inner)
@@ -314,7 +314,7 @@ def _read_by_stored(name: str, measures: Mapping[str, Measure], frame: TiltFrame
     """Return the names of the results that ``name``, an expression of the frame, reads. Raise ``ValueError`` if the
     query redefines one of them.
     """
-    read = [base for bases in results_in(frame.expressions[name], frame.results).values() for base in bases]
+    read = [base for bases in results_read(frame.expressions[name], frame.results).values() for base in bases]
     for base in read:
         if base in measures and measures[base] != frame.measures.get(base):
             raise ValueError(

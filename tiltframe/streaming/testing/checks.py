@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
-from aggr.testing.harness import LawBroken, obey
+from aggr.testing.harness import LawBroken, check_laws
 from tiltframe.frame import TiltFrame
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
 from tiltframe.streaming.testing.emit_laws import EMIT_LAWS, EmitCase
@@ -74,7 +74,8 @@ def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, 
     for number, seed in enumerate(seeds):
         table = _draw(rows, number, seed)
         with _writes_refused(policy, seed):
-            obey(str(policy), EMIT_LAWS, partial(_emit_case, policy, own, table, seed), f" (seed {seed})")
+            new_case = partial(_emit_case, policy, own, table, seed=seed)
+            check_laws(str(policy), EMIT_LAWS, new_case, f" (seed {seed})")
 
 
 def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
@@ -84,7 +85,8 @@ def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, 
     for number, seed in enumerate(seeds):
         table = _draw(rows, number, seed)
         with _writes_refused(policy, seed):
-            obey(str(policy), LATE_LAWS, partial(_late_case, policy, own, table, seed), f" (seed {seed})")
+            new_case = partial(_late_case, policy, own, table, seed=seed)
+            check_laws(str(policy), LATE_LAWS, new_case, f" (seed {seed})")
 
 
 def _emit_case(policy: EmitPolicy, frame: TiltFrame, table: pa.Table, seed: int) -> EmitCase:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import aggr
 from aggr import Measure
 from aggr.arrow.bit_equality import same_bits
-from aggr.testing.harness import holds
+from aggr.testing.harness import require
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, START
 from tiltframe.results import finish
@@ -71,11 +71,11 @@ def declarations(case: EmitCase) -> None:
     measure, or the start or end of windows.
     """
     columns, measures = case.policy.columns, case.policy.measures(case.frame)
-    holds(all(isinstance(kind, pa.DataType) for kind in columns.values()), "columns must map names to Arrow types")
-    holds(all(isinstance(measure, Measure) for measure in measures.values()), "measures must map names to measures")
+    require(all(isinstance(kind, pa.DataType) for kind in columns.values()), "columns must map names to Arrow types")
+    require(all(isinstance(measure, Measure) for measure in measures.values()), "measures must map names to measures")
     repeated = {*case.frame.measures, *case.frame.keys, START, END} & set(columns)
-    holds(not repeated, f"the columns {sorted(repeated)} have the names of other columns")
-    holds(measures == case.policy.measures(case.frame), "a second call of measures returns different measures")
+    require(not repeated, f"the columns {sorted(repeated)} have the names of other columns")
+    require(measures == case.policy.measures(case.frame), "a second call of measures returns different measures")
 
 
 def masks(case: EmitCase) -> None:
@@ -85,7 +85,7 @@ def masks(case: EmitCase) -> None:
     for watermark, now in case.clocks():
         chosen["timed_out"] = case.policy.timed_out(windows, watermark, now)
         for name, mask in chosen.items():
-            holds(
+            require(
                 isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (len(windows),),
                 f"{name} must return an array of {len(windows)} bool; got {_described(mask)}",
             )
@@ -96,13 +96,15 @@ def columns(case: EmitCase) -> None:
     windows = case.windows()
     values = case.policy.values(windows)
     declared = dict(case.policy.columns)
-    holds(set(values) == set(declared), f"values must name the columns {sorted(declared)}; got {sorted(values)}")
+    require(set(values) == set(declared), f"values must name the columns {sorted(declared)}; got {sorted(values)}")
     for name, column in values.items():
-        holds(column.type == declared[name], f"the column {name} has type {column.type}, declared as {declared[name]}")
-        holds(len(column) == len(windows), f"the column {name} has {len(column)} values for {len(windows)} windows")
+        require(
+            column.type == declared[name], f"the column {name} has type {column.type}, declared as {declared[name]}"
+        )
+        require(len(column) == len(windows), f"the column {name} has {len(column)} values for {len(windows)} windows")
     reasons = case.policy.reasons(windows, _reasons(case, len(windows)))
-    holds(len(reasons) == len(windows), f"there are {len(reasons)} reasons for {len(windows)} windows")
-    holds(all(isinstance(reason, str) and reason for reason in reasons.tolist()), "reasons must be texts")
+    require(len(reasons) == len(windows), f"there are {len(reasons)} reasons for {len(windows)} windows")
+    require(all(isinstance(reason, str) and reason for reason in reasons.tolist()), "reasons must be texts")
 
 
 def order_of_calls(case: EmitCase) -> None:
@@ -124,7 +126,7 @@ def order_of_calls(case: EmitCase) -> None:
         case.policy.emit_open(other_windows)
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
-        holds(
+        require(
             [repr(questions[i]()) for i in order] == [first[i] for i in order],
             "a second call with the same arguments returns another result",
         )
@@ -143,29 +145,29 @@ def isolation(case: EmitCase) -> None:
         "reasons": (case.policy.reasons(subset, reasons[order]), case.policy.reasons(windows, reasons)),
     }
     for name, (of_subset, of_all) in pairs.items():
-        holds(of_subset.tolist() == of_all[order].tolist(), f"{name} depends on the other windows of the call")
+        require(of_subset.tolist() == of_all[order].tolist(), f"{name} depends on the other windows of the call")
     values, all_values = case.policy.values(subset), case.policy.values(windows)
     for name, column in values.items():
         alike = same_bits(column, all_values[name].take(pa.array(order)))
-        holds(alike, f"the column {name} depends on the other windows of the call")
+        require(alike, f"the column {name} depends on the other windows of the call")
 
 
 def clock(case: EmitCase) -> None:
     """The times that `time` and `last_checked` return are not later than their arguments."""
     for watermark, now in case.clocks():
         time = case.policy.time(watermark, now)
-        holds(time is None or isinstance(time, int), f"time must be a whole number or None; got {time!r}")
-        holds(
+        require(time is None or isinstance(time, int), f"time must be a whole number or None; got {time!r}")
+        require(
             time in (None, watermark, now),
             "time must return one of its arguments, the watermark or the arrival time, or None",
         )
         for before in (None, 0, 30 * _SECOND):
             due = case.policy.is_due(before, time)
-            holds(isinstance(due, bool | np.bool_), f"is_due must return a bool; got {due!r}")
+            require(isinstance(due, bool | np.bool_), f"is_due must return a bool; got {due!r}")
             for emitted in (False, True):
                 last = case.policy.last_checked(before, time, emitted)
                 known = [moment for moment in (before, time) if moment is not None]
-                holds(
+                require(
                     last is None or last <= max(known, default=0),
                     "last_checked returns a later time than it received",
                 )
@@ -189,7 +191,7 @@ def stream_is_rollup(case: EmitCase) -> None:
         emitted.append(windows.results(windows.close()))
         last = _results(pa.concat_tables(emitted), case.frame)
         for key, result in last.items():
-            holds(
+            require(
                 expected.get(key) == result,
                 f"the last emission of {key} is {result}, and should be {expected.get(key)}",
             )

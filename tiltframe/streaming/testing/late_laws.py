@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
-from aggr.testing.harness import holds
+from aggr.testing.harness import require
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.streaming.open_windows import OpenWindows
@@ -56,7 +56,7 @@ def is_a_value(case: LateCase) -> None:
     """
     check_value(case.policy, read_late)
     lateness = case.policy.lateness_micros
-    holds(
+    require(
         lateness is None or (isinstance(lateness, int) and lateness >= 0),
         f"lateness_micros must be None or a whole number of at least 0; got {lateness!r}",
     )
@@ -68,11 +68,13 @@ def arrivals(case: LateCase) -> None:
         for together in (False, True):
             times, dropped, now = case.arrive(case.times, newest, together)
             size = len(case.times)
-            holds(times.dtype == np.int64 and times.shape == (size,), f"times must be {size} int64; got {times.shape}")
-            holds(dropped.dtype == np.bool_ and dropped.shape == (size,), f"dropped must be {size} bool")
-            holds(now is None or isinstance(now, int), f"newest must be a whole number or None; got {now!r}")
+            require(
+                times.dtype == np.int64 and times.shape == (size,), f"times must be {size} int64; got {times.shape}"
+            )
+            require(dropped.dtype == np.bool_ and dropped.shape == (size,), f"dropped must be {size} bool")
+            require(now is None or isinstance(now, int), f"newest must be a whole number or None; got {now!r}")
             if newest is not None and now is not None:
-                holds(now >= newest, f"the start of the newest window decreases from {newest} to {now}")
+                require(now >= newest, f"the start of the newest window decreases from {newest} to {now}")
 
 
 def order_of_calls(case: LateCase) -> None:
@@ -84,7 +86,7 @@ def order_of_calls(case: LateCase) -> None:
     for place in case.rng.permutation(len(calls)).tolist() * 2:
         case.arrive(case.times + 3600 * _SECOND, None)
         again = _listed(case.arrive(case.times, *calls[place]))
-        holds(again == first[place], "a second call with the same events returns another arrival")
+        require(again == first[place], "a second call with the same events returns another arrival")
 
 
 def batches(case: LateCase) -> None:
@@ -97,7 +99,7 @@ def batches(case: LateCase) -> None:
         head = case.arrive(case.times[:cut], newest)
         tail = case.arrive(case.times[cut:], head.newest)
         parts = ([*head.times, *tail.times], [*head.dropped, *tail.dropped], tail.newest)
-        holds(_listed(undivided) == _listed(parts), "splitting a batch into two changes the result")
+        require(_listed(undivided) == _listed(parts), "splitting a batch into two changes the result")
 
 
 def together(case: LateCase) -> None:
@@ -106,7 +108,7 @@ def together(case: LateCase) -> None:
     for newest in case.newest():
         times, dropped, now = case.arrive(case.times, newest, True)
         turned = case.arrive(case.times[order], newest, True)
-        holds(
+        require(
             _listed((times[order], dropped[order], now)) == _listed(turned),
             "the order of events within a batch changes the result",
         )
@@ -122,14 +124,14 @@ def closing(case: LateCase) -> None:
     level = case.frame.levels[0]
     starts = np.unique(level.starts(case.times)).tolist()
     moments = [policy.closed_until(level, start) for start in starts]
-    holds(all(isinstance(moment, int) for moment in moments), "closed_until must return a whole number")
-    holds(moments == sorted(moments), "closed_until must not decrease for later windows")
-    holds(
+    require(all(isinstance(moment, int) for moment in moments), "closed_until must return a whole number")
+    require(moments == sorted(moments), "closed_until must not decrease for later windows")
+    require(
         all(moment <= start for moment, start in zip(moments, starts, strict=True)),
         "closed_until must not close the newest window",
     )
     newest = [policy.newest_at(level, moment) for moment in moments]
-    holds(newest in (starts, [None] * len(starts)), "newest_at is not the inverse of closed_until")
+    require(newest in (starts, [None] * len(starts)), "newest_at is not the inverse of closed_until")
 
 
 def no_row_is_lost(case: LateCase) -> None:
@@ -143,11 +145,11 @@ def no_row_is_lost(case: LateCase) -> None:
         late += windows.add_rows(part).num_rows
         _note(newest, windows.results(windows.advance(None, 0)), counted)
     _note(newest, windows.results(windows.close()), counted)
-    holds(
+    require(
         late == windows.progress.late_rows, "the number of late rows differs from the number of rows without a window"
     )
     total = sum(newest.values())
-    holds(total + late == len(case.rows), f"of {len(case.rows)} rows {total} are in windows, and {late} are late")
+    require(total + late == len(case.rows), f"of {len(case.rows)} rows {total} are in windows, and {late} are late")
 
 
 LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
