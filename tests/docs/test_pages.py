@@ -354,7 +354,7 @@ def test_figures_of_serving_are_those_of_the_results():
         f"load average {statistics.median(served['load_averages'][1:]):.0f} on two cores",
         f"memory was {begin:.0f} MB at the start",
         f"and {end:.0f} MB at the end",
-        f"is sent {first:.2f} s after the server's start, which keeps a core busy for {core:.2f} s",
+        f"is sent {first:.2f} s after the server's start. Until then, the server keeps a core busy for {core:.2f} s",
     ):
         assert label in " ".join(FIGURES.split()), label
 
