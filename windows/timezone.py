@@ -51,6 +51,8 @@ class Clock:
         window_offset : int
             In microseconds: windows begin when the clock shows ``window_offset`` plus a multiple of ``size``.
         """
+        if len(self.since) == 1:
+            return self
         moves = np.diff(self.offsets)
         ignored = (moves % size == 0) & (
             (moves < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
@@ -138,7 +140,7 @@ def check_years(low: int, high: int) -> None:
     the last instant, in microseconds UTC.
     """
     for at in (low, high):
-        if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
+        if not _BEGIN <= at < _END:
             raise ValueError(
                 f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}; "
                 "leave out such rows, or check the unit of the times"
@@ -152,6 +154,9 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
     years.
     """
     check_years(low, high)
+    fixed = _fixed_clock(name)
+    if fixed is not None:
+        return fixed
     first, last = _year(low - margin) - 1, _year(high + margin) + 1
     return _clock(name, max(first, dt.MINYEAR), min(last, dt.MAXYEAR))
 
@@ -162,12 +167,16 @@ def _year(at: int) -> int:
 
 
 @lru_cache(maxsize=64)
+def _fixed_clock(name: str) -> Clock | None:
+    """Return the clock of a time zone over all years if the zone is an offset or UTC, otherwise None."""
+    offset = fixed_offset(name)
+    return None if offset is None else Clock(np.array([_start_of_year(dt.MINYEAR)]), np.array([offset], np.int64))
+
+
+@lru_cache(maxsize=64)
 def _clock(name: str, first: int, last: int) -> Clock:
     """Return the clock of a time zone from the year ``first`` to the year ``last``, inclusively."""
     start = _start_of_year(first)
-    fixed = fixed_offset(name)
-    if fixed is not None:
-        return Clock(np.array([start]), np.array([fixed], np.int64))
     transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
     offset = _offset(zone_of(name), start)
     since, offsets = [start, *(at for at, _ in transitions)], [offset, *(to for _, to in transitions)]
@@ -243,3 +252,5 @@ def _micros(moment: dt.datetime) -> int:
 # the first and the last instant whose local time is within the range of datetime in every zone
 _EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
 _LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))
+# the years in which event times may lie, as instants: ``[_BEGIN, _END)``
+_BEGIN, _END = _start_of_year(_FIRST_YEAR), _start_of_year(_LAST_YEAR + 1)

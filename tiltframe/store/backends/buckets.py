@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from tiltframe.instants import instants_of
 from windows import TimeWindow, Tumbling, window
 
+# the possible buckets
+_SIZES = tuple(window(size) for size in ("1h", "1d", "1mo", "1y"))
 _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 
@@ -26,8 +28,7 @@ def bucket_of(level: TimeWindow) -> Tumbling:
     """
     # With 300 windows, files are neither tiny nor huge. A file has, for example, 360 windows of 10s (an hour), or 365
     # windows of 1d (a year).
-    sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
-    return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
+    return next((size for size in _SIZES if size.length >= 300 * level.length), _SIZES[-1])
 
 
 def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str_]:
