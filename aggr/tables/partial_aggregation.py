@@ -107,7 +107,7 @@ def adaptive_states(
         return True, table.num_rows, states
 
     with Workers(jobs if count_groups is None else 1) as workers:
-        for is_reduced, rows, table in workers.map(states_or_rows, _prefetch(_gather_batches(batches, wanted_rows))):
+        for is_reduced, rows, table in workers.map(states_or_rows, _prefetch(batches, wanted_rows)):
             if not is_reduced:
                 yield False, table
                 continue
@@ -145,17 +145,27 @@ def _merge_partials(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Tab
     return merge(pa.concat_tables(partials)) if len(partials) > 1 else partials[0]
 
 
-def _prefetch(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables. A thread computes the next table while the consumer processes the current table.
+def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iterator[pa.Table]:
+    """Yield the tables of `_gather_batches`. While the consumer processes a table, a thread computes the next one. If
+    all rows fit into the first table, no thread is started.
 
     A consumer that stops early does not wait for the source. The thread ends after the table that it is computing, and
     does not prevent the process from exiting.
     """
+    tables = _gather_batches(batches, wanted_rows)
+    first = next(tables, None)
+    if first is None:
+        return
+    if first.num_rows < wanted_rows[0]:  # only the last table may be as short as this
+        yield first
+        return
     requests: SimpleQueue[bool] = SimpleQueue()
     results: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
     threading.Thread(target=_fetch, args=(tables, requests, results), name="tiltframe-ahead", daemon=True).start()
     requests.put(True)
     try:
+        yield first
+        del first  # so that its memory is free while the next table is processed
         while (table := results.get()) is not None:
             if isinstance(table, BaseException):
                 raise table

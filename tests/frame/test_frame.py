@@ -6,6 +6,7 @@ import datetime as dt
 import importlib
 import math
 import pickle
+import threading
 from collections import defaultdict
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -384,6 +385,24 @@ def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
     assert 1 <= len(fetched) <= 3
     with pytest.raises(OSError, match="the disk is gone"):
         list(partial_states(batches(4), frame))
+
+
+def test_rows_that_fit_into_one_table_are_fetched_without_a_thread(monkeypatch):
+    started = []
+
+    class Counted(threading.Thread):
+        def start(self):
+            started.append(self.name)
+            super().start()
+
+    monkeypatch.setattr("aggr.tables.partial_aggregation.threading.Thread", Counted)
+    monkeypatch.setattr("aggr.tables.partial_aggregation.REDUCE_ROWS", 10)
+    frame = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()})
+    for rows, threads in ((0, 0), (1, 0), (9, 0), (10, 1), (35, 1)):
+        started.clear()
+        (states,) = partial_states([pa.RecordBatch.from_pydict({"ts": pa.array([0] * rows, pa.int64())})], frame)
+        assert finish(labelled(states, frame, frame.levels[0]), frame).column("n").to_pylist() == [rows] * (rows > 0)
+        assert len(started) == threads, rows
 
 
 def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
