@@ -173,20 +173,24 @@ class HdrState(BucketState):
 
     def check_consistency(self, states: pa.StructArray) -> None:
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
-        for name, end in (("min", "low"), ("max", "high")):
+        for name, key_field in (("min", "low"), ("max", "high")):
             extremes = field_of_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
-            empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
+            is_empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
             index = self.layout.index(np.maximum(extremes, 0))
-            if (empty != (counts == 0)).any() or (extremes < 0).any() or (index != buckets.field(end).to_numpy()).any():
+            if (
+                (is_empty != (counts == 0)).any()
+                or (extremes < 0).any()
+                or (index != buckets.field(key_field).to_numpy()).any()
+            ):
                 raise DamagedState(f"its {name} and its buckets contradict each other")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         if self.bad_values != SKIP:
             return self._reduce_fields(values)
-        values, refused = without_refused(values, self._refused(values))
+        values, refused = without_refused(values, self._find_refused(values))
         return {**self._reduce_fields(values), REFUSED: refused}
 
-    def _refused(self, values: Values) -> Flags:
+    def _find_refused(self, values: Values) -> Flags:
         """Return a mask of the values that cannot be counted in units, shape (len(values),). NaN is not in the mask."""
         if not pa.types.is_floating(values.array.type):
             units, is_fraction = multiples_of(values.array, self._exact_unit)
@@ -261,9 +265,9 @@ class HdrState(BucketState):
 
         A group without values, whose minimum and maximum are null, has the indices 1 and 0.
         """
-        empty = minima.is_null().to_numpy(zero_copy_only=False)
+        is_empty = minima.is_null().to_numpy(zero_copy_only=False)
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
-        return np.where(empty, 1, low), np.where(empty, 0, high)
+        return np.where(is_empty, 1, low), np.where(is_empty, 0, high)
 
     def _round_to_units(self, extremes: pa.Array) -> pa.Array:
         """Round floats to whole units, as int64.
@@ -425,7 +429,7 @@ class Hdr(Function):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         buckets = self.own_state.histogram.packed(states, "buckets")
         counts = buckets.totals
-        present = counts > 0
+        has_values = counts > 0
         order = np.argsort(self.quantiles, kind="stable")
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
         keys, mean, variance = buckets.keys_and_moments(low, self.layout.half_magnitude)
@@ -433,7 +437,7 @@ class Hdr(Function):
         variance, mean = variance * unit * unit, mean * unit
 
         def values_of_keys(q: float, key: Whole) -> pa.Array:
-            return self.own_state.values_of(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
+            return self.own_state.values_of(self.layout.highest(key) if q else self.layout.lowest(key), ~has_values)
 
         quantiles = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
         dtype = pa.int64() if self.unit is None else pa.float64()
@@ -441,17 +445,17 @@ class Hdr(Function):
             keys, dtype = buckets.keys_at(high), pa.float64()
             above = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
             pairs = zip(quantiles, above, position, strict=True)
-            quantiles = [_between(values, upper_values, shares[i], ~present) for values, upper_values, i in pairs]
+            quantiles = [_between(values, upper_values, shares[i], ~has_values) for values, upper_values, i in pairs]
         children = {
             "count": pa.array(counts),
             "min": self.own_state.values_of(*_extreme(states, "min")),
             "max": self.own_state.values_of(*_extreme(states, "max")),
-            "mean": pa.array(mean, mask=~present),
-            "stdev": pa.array(np.sqrt(variance), mask=~present),
-            "var": pa.array(variance, mask=~present),
+            "mean": pa.array(mean, mask=~has_values),
+            "stdev": pa.array(np.sqrt(variance), mask=~has_values),
+            "var": pa.array(variance, mask=~has_values),
             "quantiles": quantile_struct(self.quantiles, quantiles, dtype),
         }
-        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~has_values))
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         return True

@@ -163,20 +163,20 @@ class SignedSketch(Function):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         parts = SketchCounts.from_states(states, self.own_state.side)
         counts = parts.counts
-        present = counts > 0
+        has_values = counts > 0
         sums = read_scaled(states.field("sum"))
         special = ((parts.high > 0) * POSITIVE + (parts.low > 0) * NEGATIVE).astype(np.int8)
         means = with_special(sums.over_integers(np.maximum(counts, 1)), special)
         children = {
             "count": pa.array(counts),
-            "sum": pa.array(with_special(sums.over_integers(), special), mask=~present),
+            "sum": pa.array(with_special(sums.over_integers(), special), mask=~has_values),
             "min": states.field("min"),
             "max": states.field("max"),
-            "mean": pa.array(means, mask=~present),
+            "mean": pa.array(means, mask=~has_values),
             **self._further_fields(states),
             "quantiles": quantile_struct(self.quantiles, self._quantiles(states, parts), pa.float64()),
         }
-        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~has_values))
 
     def _quantiles(self, states: pa.StructArray, parts: SketchCounts) -> list[pa.Array]:
         """Return one column per quantile, in the order of ``self.quantiles``. ``method`` selects the ranks to read."""
@@ -186,8 +186,8 @@ class SignedSketch(Function):
         values = self._at_ranks(states, parts, low)
         if interpolates(self.method):
             values = interpolate(values, self._at_ranks(states, parts, high), shares)
-        position, empty = np.argsort(order), counts == 0
-        return [pa.array(values[position[i]], mask=empty) for i in range(len(order))]
+        position, is_empty = np.argsort(order), counts == 0
+        return [pa.array(values[position[i]], mask=is_empty) for i in range(len(order))]
 
     def _at_ranks(self, states: pa.StructArray, parts: SketchCounts, ranks: Whole) -> Floats:
         """Return the values at ``ranks``, shape (ranks, states). The ranks of a state must ascend."""

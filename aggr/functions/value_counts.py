@@ -220,8 +220,8 @@ class ExactQuantiles(Counted):
             values = pa.array(as_floats(values))
 
         def values_at(ranks: Whole) -> pa.Array:
-            before = sum_by_group((count_ends <= ranks[owners.ids]).astype(np.int64), owners)
-            return values.take(pa.array(starts + before, mask=totals == 0))
+            lower_counts = sum_by_group((count_ends <= ranks[owners.ids]).astype(np.int64), owners)
+            return values.take(pa.array(starts + lower_counts, mask=totals == 0))
 
         results = []
         for q in self.quantiles:

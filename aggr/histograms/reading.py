@@ -74,8 +74,8 @@ class PackedHistograms(NamedTuple):
         their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0, total)`` is undefined,
         and must be masked by the caller. Raise `DamagedState` for the same reasons as `check_histograms`.
         """
-        keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
-        self._refuse_unless(sound)
+        keys, is_undamaged = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
+        self._raise_unless_undamaged(is_undamaged)
         return keys
 
     def check(self) -> None:
@@ -95,15 +95,15 @@ class PackedHistograms(NamedTuple):
         The keys must be indices of HdrHistogram's counts array. As in HdrHistogram, the mean and the variance are
         computed from the middles of the buckets. ``half`` is the binary logarithm of half the number of sub-buckets.
         """
-        max_buckets = int(np.diff(self.places).max(initial=0))
-        keys, means, variances, sound = _keys_and_moments(
-            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, max_buckets
+        max_bytes = int(np.diff(self.places).max(initial=0))
+        keys, means, variances, is_undamaged = _keys_and_moments(
+            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, max_bytes
         )
-        self._refuse_unless(sound)
+        self._raise_unless_undamaged(is_undamaged)
         return keys, means, variances
 
-    def _refuse_unless(self, sound: bool) -> None:
-        if not sound:
+    def _raise_unless_undamaged(self, is_undamaged: bool) -> None:
+        if not is_undamaged:
             raise DamagedState(f"its field {self.name!r} {DAMAGED}")
 
 
@@ -119,17 +119,18 @@ def _keys_and_moments(
     lowest_key: Int,
     highest_key: Int,
     half: Int,
-    max_buckets: Int,
+    max_bytes: Int,
 ) -> tuple[Whole, Floats, Floats, bool]:
     """Return the results of `PackedHistograms.keys_and_moments`, and whether all histograms are undamaged.
 
-    ``max_buckets`` is the maximum number of bytes of the encoded counts of a histogram. The other parameters are the
-    fields of `PackedHistograms`, and the parameters of `PackedHistograms.keys_and_moments`.
+    ``max_bytes`` is the maximum number of bytes of the encoded counts of a histogram. ``max_keys``, ``lowest_key`` and
+    ``highest_key`` are `PackedHistograms.bounds`. The other parameters are fields of `PackedHistograms`, and parameters
+    of `PackedHistograms.keys_and_moments`.
     """
     rank_count, n = ranks.shape
     keys, means, variances = np.zeros((rank_count, n), np.int64), np.zeros(n), np.zeros(n)
-    bucket_keys, bucket_counts = np.empty(max_buckets + 1, np.int64), np.empty(max_buckets + 1, np.int64)
-    bucket_middles = np.empty(max_buckets + 1)
+    bucket_keys, bucket_counts = np.empty(max_bytes + 1, np.int64), np.empty(max_bytes + 1, np.int64)
+    bucket_middles = np.empty(max_bytes + 1)
     for row in range(n):
         at, end, total = places[row], places[row + 1], totals[row]
         if not are_possible_bounds(

@@ -138,6 +138,7 @@ def _read_sketches(column: pa.BinaryArray, rows: Ids) -> Sketches:
         sizes < _LONG,
         "not a compact Theta sketch, because it has fewer than 8 bytes; call compact() on it, and serialize it",
     )
+    # The first six bytes. Only version 4 uses the numbers of bits of a hash, and of bytes of the count.
     preamble_longs, version, family, bit_counts, count_bytes, flags = (
         _read_numbers(data, starts + at, 1) for at in range(6)
     )

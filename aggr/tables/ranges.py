@@ -135,19 +135,19 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
         scanned = scan(function, states, _segments_by_start(first, last, len(states)))
         if len(nonempty_ranges) == len(first):
             return scanned if _is_one_range_per_run(last, len(states)) else scanned.take(pa.array(last - 1))
-        left_parts = scanned.take(pa.array(last[nonempty_ranges] - 1))
-        return function.merge(mark_as_checked(left_parts), Groups.of(nonempty_ranges, len(first))).states
-    boundaries = _boundaries(first, last)
+        range_states = scanned.take(pa.array(last[nonempty_ranges] - 1))
+        return function.merge(mark_as_checked(range_states), Groups.of(nonempty_ranges, len(first))).states
+    boundaries = _choose_boundaries(first, last)
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
-    backwards = _backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
-    forwards = _forwards(function, states, segments, int(boundaries[0]))
-    range_boundaries = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
-    left_ranges, right_ranges = (
-        np.flatnonzero(first < np.minimum(range_boundaries, last)),
-        np.flatnonzero(last > range_boundaries),
-    )
-    left_parts = backwards.take(pa.array(first[left_ranges] - first.min()))
-    right_parts = forwards.take(pa.array(last[right_ranges] - 1 - boundaries[0]))
+    backward_scan = _scan_backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
+    forward_scan = _scan_forwards(function, states, segments, int(boundaries[0]))
+    # Each range is divided at the first boundary after its start. The ranges with a part before it, or after it, are
+    # ``left_ranges`` and ``right_ranges``.
+    dividing_boundaries = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
+    left_ranges = np.flatnonzero(first < np.minimum(dividing_boundaries, last))
+    right_ranges = np.flatnonzero(last > dividing_boundaries)
+    left_parts = backward_scan.take(pa.array(first[left_ranges] - first.min()))
+    right_parts = forward_scan.take(pa.array(last[right_ranges] - 1 - boundaries[0]))
     parts = mark_as_checked(pa.concat_arrays([left_parts, right_parts]))
     return function.merge(parts, Groups.of(np.concatenate([left_ranges, right_ranges]), len(first))).states
 
@@ -173,7 +173,7 @@ def _is_one_range_per_run(last: Places, n: int) -> bool:
 
 
 @compiled
-def _boundaries(first: Places, last: Places) -> Places:
+def _choose_boundaries(first: Places, last: Places) -> Places:
     """Return boundaries between runs, ascending. A boundary is the number of the run that follows it.
 
     Each range that is not empty contains or touches at least one boundary. At most one boundary lies inside a range.
@@ -187,14 +187,16 @@ def _boundaries(first: Places, last: Places) -> Places:
     return boundaries[:count].copy()
 
 
-def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
+def _scan_forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
     """Return the states from the index ``begin`` on. Each is merged with all states between ``begin`` and its own index
     that are in its segment.
     """
     return scan(function, states.slice(begin), segments[begin:])
 
 
-def _backwards(function: Function, states: pa.StructArray, segments: Places, begin: int, end: int) -> pa.StructArray:
+def _scan_backwards(
+    function: Function, states: pa.StructArray, segments: Places, begin: int, end: int
+) -> pa.StructArray:
     """Return the states in ``[begin, end)``. Each is merged with all states between its own index and ``end`` that are
     in its segment.
     """
