@@ -53,7 +53,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
     import difflib  # imported here because only misspelt names need it
 
     candidates = list(candidates)
-    equal_except_case = [other for other in candidates if other.casefold() == name.casefold()]
+    equal_except_case = [candidate for candidate in candidates if candidate.casefold() == name.casefold()]
     similar = equal_except_case or difflib.get_close_matches(name[:100], candidates, n=1)
     return f"did you mean {similar[0]!r}?" if similar else otherwise or f"there are {listed(candidates)}"
 

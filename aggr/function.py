@@ -214,11 +214,11 @@ class Function(ABC):
         """
         if len(self.inputs) == 1:
             return values.present
-        needed = [values.array, *(values.array.field(name) for name in self.inputs)]
-        if not any(column.null_count for column in needed):
+        columns = [values.array, *(values.array.field(name) for name in self.inputs)]
+        if not any(column.null_count for column in columns):
             return values
-        valid = reduce(pc.and_, (column.is_valid() for column in needed))
-        return values.filter(valid.to_numpy(zero_copy_only=False))
+        is_valid = reduce(pc.and_, (column.is_valid() for column in columns))
+        return values.filter(is_valid.to_numpy(zero_copy_only=False))
 
     # The methods that every function inherits.
 
@@ -442,14 +442,14 @@ class Function(ABC):
         readable = column.drop_null() if column.null_count else column
         if not is_checked:
             check_states(self.own_state, readable, self, is_named, is_complete=False)
-        beyond = self.own_state.beyond_limit(readable)
-        if beyond is not None:
-            readable = readable.filter(pa.array(~beyond))
+        is_beyond_limit = self.own_state.beyond_limit(readable)
+        if is_beyond_limit is not None:
+            readable = readable.filter(pa.array(~is_beyond_limit))
         try:
             if neighbours is None:
                 results = self.finish_states(readable)
             else:
-                is_readable = _readable(column, beyond).to_numpy(zero_copy_only=False)
+                is_readable = _readable(column, is_beyond_limit).to_numpy(zero_copy_only=False)
                 results = self.finish_with_neighbours(readable, neighbours.filter(is_readable))
         except DamagedState as damage:
             raise damaged_state(self.name, damage) from None
@@ -458,7 +458,7 @@ class Function(ABC):
                 f"{self.name}: finish_states returned {_describe_results(results)}; it must return an Arrow array "
                 f"with a result for each of the {len(readable)} states"
             )
-        return results if len(readable) == len(column) else with_nulls(results, _readable(column, beyond))
+        return results if len(readable) == len(column) else with_nulls(results, _readable(column, is_beyond_limit))
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
@@ -543,15 +543,15 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
     return rule.compared() if role in ("by", EVENT_TIME) else rule
 
 
-def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
-    """Return a mask of the states that have a result: states that are not null and not marked in ``beyond``.
+def _readable(states: pa.Array, is_beyond_limit: Flags | None) -> pa.Array:
+    """Return a mask of the states that have a result: states that are not null and not marked in ``is_beyond_limit``.
 
-    ``beyond`` has one flag for each state that is not null. None marks no states.
+    ``is_beyond_limit`` has one flag for each state that is not null. None marks no states.
     """
-    if beyond is None:
+    if is_beyond_limit is None:
         return states.is_valid()
     flags = states.is_valid().to_numpy(zero_copy_only=False).copy()
-    flags[flags] = ~beyond
+    flags[flags] = ~is_beyond_limit
     return pa.array(flags)
 
 

@@ -66,8 +66,8 @@ class InputTypes:
     def check(self, function: str, dtype: pa.DataType) -> None:
         """Raise ``TypeError`` for a type that the rule does not allow; the message names the allowed types."""
         if not self.allows(dtype):
-            cast = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
-            raise unsupported_input(function, dtype, self.words, cast)
+            hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
+            raise unsupported_input(function, dtype, self.words, hint)
 
 
 def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:

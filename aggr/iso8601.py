@@ -113,5 +113,5 @@ def cast_extended(times: pa.Array) -> pa.Array:
     """Return the times of texts in extended form that have a time of day and an offset, in microseconds; other texts
     become null.
     """
-    valid = pc.if_else(pc.match_substring_regex(times, _EXTENDED), times, pa.scalar(None, pa.string()))
-    return valid.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    valid_times = pc.if_else(pc.match_substring_regex(times, _EXTENDED), times, pa.scalar(None, pa.string()))
+    return valid_times.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))

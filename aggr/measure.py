@@ -157,8 +157,8 @@ class Measure:
         """
         function = self.function
         texts = zip((self.column, *self.others), function.inputs, strict=True)
-        used = [(text, input_rule(function, name).use) for text, name in texts if text is not None]
-        return [*used, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
+        uses = [(text, input_rule(function, name).use) for text, name in texts if text is not None]
+        return [*uses, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
         """Return the type of the input that is passed to the function.

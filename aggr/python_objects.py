@@ -80,8 +80,8 @@ def _to_object(value: Any, dtype: pa.DataType) -> Any:
     micros, nanoseconds = divmod(value, 1000)
     if is_a.is_duration(dtype):
         return duration_text(value, digits=9) if nanoseconds else dt.timedelta(microseconds=micros)
-    coarser = pa.timestamp("us", dtype.tz) if is_a.is_timestamp(dtype) else pa.time64("us")
-    time = pa.scalar(micros, coarser).as_py()
+    microsecond_type = pa.timestamp("us", dtype.tz) if is_a.is_timestamp(dtype) else pa.time64("us")
+    time = pa.scalar(micros, microsecond_type).as_py()
     if not nanoseconds:
         return time
     clock, fraction, offset = time.isoformat(timespec="microseconds").partition(f".{time.microsecond:06}")

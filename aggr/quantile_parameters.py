@@ -75,6 +75,6 @@ def cap_ranks(ranks: Floats, counts: Whole) -> Whole:
     >>> cap_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])
     """
-    last = np.maximum(counts - 1, 0)
-    is_too_large = ranks >= last
-    return np.where(is_too_large, last, np.where(is_too_large, 0.0, ranks).astype(np.int64))
+    last_ranks = np.maximum(counts - 1, 0)
+    is_too_large = ranks >= last_ranks
+    return np.where(is_too_large, last_ranks, np.where(is_too_large, 0.0, ranks).astype(np.int64))

@@ -182,8 +182,8 @@ class State(ABC):
         -------
         ExcludedCounts
         """
-        beyond = self.beyond_limit(states)
-        return ExcludedCounts(None if beyond is None else beyond.astype(np.int64), None)
+        is_beyond_limit = self.beyond_limit(states)
+        return ExcludedCounts(None if is_beyond_limit is None else is_beyond_limit.astype(np.int64), None)
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Raise `DamagedState` if fields of a state contradict each other. Each field was checked before.
@@ -415,15 +415,15 @@ class State(ABC):
             )
         remaining_counts = self.row_counts(minuends) - self.row_counts(subtrahends)
         refuse_where(remaining_counts < 0, ROWS_NOT_IN_STATE)
-        nonempty = np.flatnonzero(remaining_counts)
-        empty = np.flatnonzero(remaining_counts == 0)
-        _check_equal(minuends.take(pa.array(empty)), subtrahends.take(pa.array(empty)), empty)
+        nonempty_rows = np.flatnonzero(remaining_counts)
+        empty_rows = np.flatnonzero(remaining_counts == 0)
+        _check_equal(minuends.take(pa.array(empty_rows)), subtrahends.take(pa.array(empty_rows)), empty_rows)
         differences = self._subtract_fields(
-            minuends.take(pa.array(nonempty)), subtrahends.take(pa.array(nonempty)), nonempty
+            minuends.take(pa.array(nonempty_rows)), subtrahends.take(pa.array(nonempty_rows)), nonempty_rows
         )
         zero = self.merge(minuends.slice(0, 0), Groups.of([], 1), reading=reading)
         positions = np.full(len(remaining_counts), len(differences))
-        positions[nonempty] = np.arange(len(differences))
+        positions[nonempty_rows] = np.arange(len(differences))
         return pa.concat_arrays([differences, zero]).take(pa.array(positions))
 
     def row_counts(self, states: pa.StructArray) -> Whole:

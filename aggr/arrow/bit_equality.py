@@ -33,8 +33,8 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
     """
     if not isinstance(a, pa.Array) or not isinstance(b, pa.Array) or a.type != b.type or _has_dictionary(a.type):
         return False
-    first, second = (pa.record_batch([column], names=["column"]).serialize() for column in (a, b))
-    is_equal: bool = first.equals(second)
+    message, other_message = (pa.record_batch([column], names=["column"]).serialize() for column in (a, b))
+    is_equal: bool = message.equals(other_message)
     return is_equal
 
 

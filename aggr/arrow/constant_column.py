@@ -32,8 +32,8 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     width = versions.whole_bytes(column.type)
     if width is None:
         return False
-    first = column.offset * width
-    content = column.buffers()[1][first : first + len(column) * width]
+    start = column.offset * width
+    content = column.buffers()[1][start : start + len(column) * width]
     return _is_repeated_pattern(
         content, scalar_column.buffers()[1][scalar_column.offset * width : (scalar_column.offset + 1) * width]
     )
@@ -43,14 +43,14 @@ def _is_repeated_text(column: pa.Array, text: pa.Buffer) -> bool:
     """Return whether each text in a column consists of the bytes ``text``. Return False if ``text`` is empty."""
     _, offsets, texts = column.buffers()
     rows, width, first_offset_byte = len(column), text.size, 4 * column.offset
-    first = int.from_bytes(offsets[first_offset_byte : first_offset_byte + 4], sys.byteorder, signed=True)
-    last = first + rows * width
-    if not width or first < 0 or last > min(texts.size, _MAX_OFFSET):
+    start = int.from_bytes(offsets[first_offset_byte : first_offset_byte + 4], sys.byteorder, signed=True)
+    end = start + rows * width
+    if not width or start < 0 or end > min(texts.size, _MAX_OFFSET):
         return False
-    expected_offsets = pa.py_buffer(np.arange(first, last + 1, width, dtype=np.int32))
+    expected_offsets = pa.py_buffer(np.arange(start, end + 1, width, dtype=np.int32))
     return bool(
         offsets[first_offset_byte : first_offset_byte + 4 * (rows + 1)] == expected_offsets
-    ) and _is_repeated_pattern(texts[first:last], text)
+    ) and _is_repeated_pattern(texts[start:end], text)
 
 
 def _is_repeated_pattern(content: pa.Buffer, pattern: pa.Buffer) -> bool:

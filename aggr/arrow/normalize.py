@@ -28,8 +28,8 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         # The dictionary's values are converted first, because Arrow cannot decode a dictionary whose values are string
         # views. Polars passes strings as string views.
-        plain = normalize(values.dictionary)
-        return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
+        decoded = normalize(values.dictionary)
+        return normalize(pa.DictionaryArray.from_arrays(values.indices, decoded).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
         return normalize(pc.run_end_decode(values))
     dtype = normalized_type(values.type)

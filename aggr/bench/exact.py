@@ -85,12 +85,12 @@ def repeated_values_of(measure: Measure, table: pa.Table) -> pa.Array | None:
     """Return the values of a measure's inputs for one group of rows, without nulls. A row with weight w occurs w times.
     Return None if there are then more than `_MAX_VALUES` values.
     """
-    present = _values_without_nulls(measure, table)
-    if present.weights is None:
-        return present.array
-    if float(present.weights.sum(dtype=np.float64)) > _MAX_VALUES:
+    values = _values_without_nulls(measure, table)
+    if values.weights is None:
+        return values.array
+    if float(values.weights.sum(dtype=np.float64)) > _MAX_VALUES:
         return None
-    return present.array.take(pa.array(np.repeat(np.arange(len(present.array)), present.weights)))
+    return values.array.take(pa.array(np.repeat(np.arange(len(values.array)), values.weights)))
 
 
 def _values_without_nulls(measure: Measure, table: pa.Table) -> Values:

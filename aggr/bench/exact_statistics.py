@@ -41,16 +41,16 @@ def _moment(values: Sequence[Decimal], power: int) -> Decimal:
 
 
 def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
-    centred, count = _deviations(values), len(values)
-    skewness = _moment(centred, 3) / _moment(centred, 2) ** Decimal("1.5")
+    deviations, count = _deviations(values), len(values)
+    skewness = _moment(deviations, 3) / _moment(deviations, 2) ** Decimal("1.5")
     if not getattr(function, "sample", False):
         return skewness
     return skewness * Decimal(count * (count - 1)).sqrt() / (count - 2)
 
 
 def _kurtosis(function: Function, values: Sequence[Decimal]) -> Decimal:
-    centred, count = _deviations(values), len(values)
-    excess = _moment(centred, 4) / _moment(centred, 2) ** 2 - 3
+    deviations, count = _deviations(values), len(values)
+    excess = _moment(deviations, 4) / _moment(deviations, 2) ** 2 - 3
     if not getattr(function, "sample", False):
         return excess
     return Decimal(count - 1) / ((count - 2) * (count - 3)) * ((count + 1) * excess + 6)

@@ -77,8 +77,8 @@ def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label
     package. The lines of other packages are dashed.
     """
     for index, name in enumerate(dict.fromkeys(name for name, *_ in points)):
-        line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)
-        is_peer = any(peer for other, *_, peer in points if other == name)
+        line = sorted((groups, figure) for line_name, groups, figure, _ in points if line_name == name)
+        is_peer = any(peer for line_name, *_, peer in points if line_name == name)
         color = _COLORS[index % len(_COLORS)]
         axes.plot(*zip(*line, strict=True), "--" if is_peer else "-", marker="o", color=color, label=name)
     axes.set(xscale="log", yscale="log", xlabel="groups", ylabel=label)

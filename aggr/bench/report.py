@@ -196,12 +196,12 @@ class Report:
             The timings of this report, each with the ratio of the new time to the earlier one.
         """
         before = {_key(timing): timing.ns for timing in earlier.timings}
-        changed = []
+        changes = []
         for timing in self.timings:
-            ns = before.get(_key(timing))
-            if ns and abs(timing.ns / ns - 1) >= threshold:
-                changed.append((timing, timing.ns / ns))
-        return changed
+            earlier_ns = before.get(_key(timing))
+            if earlier_ns and abs(timing.ns / earlier_ns - 1) >= threshold:
+                changes.append((timing, timing.ns / earlier_ns))
+        return changes
 
 
 def _key(timing: Timing) -> tuple[Any, ...]:

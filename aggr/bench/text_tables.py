@@ -95,9 +95,9 @@ def _error_table(report: Report) -> str:
     lines = [["measure", "by", "distribution", "part", "worst relative", "mean relative", "worst rank"]]
     for error in report.errors:
         rank = "" if error.worst_rank is None else f"{error.worst_rank:.2%}"
-        first = error.measure if error.by == OURS else ""
+        measure_name = error.measure if error.by == OURS else ""
         figures = [_relative_error(error.worst_relative), _relative_error(error.mean_relative), rank]
-        lines.append([first, error.by, error.distribution, error.part, *figures])
+        lines.append([measure_name, error.by, error.distribution, error.part, *figures])
     return _table("relative errors of the value, and errors of the rank, compared with the exact result", lines)
 
 

@@ -52,13 +52,13 @@ def waiting_for_compiler() -> Iterator[None]:
         return
     timer = threading.Timer(max(_NOTICE_AFTER_SECONDS - _notice.waited_seconds, 0.0), _call_once)
     timer.daemon = True
-    begun = time.monotonic()
+    start = time.monotonic()
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        _notice.waited_seconds += time.monotonic() - begun
+        _notice.waited_seconds += time.monotonic() - start
 
 
 def _call_once() -> None:

@@ -21,8 +21,8 @@ class Bits(Field):
     operation: np.ufunc
 
     def reduce(self, values: Values) -> pa.Array:
-        wide = values.array if values.array.type == pa.uint64() else values.array.cast(pa.int64())
-        return self.merge(wide, values.groups)
+        integers = values.array if values.array.type == pa.uint64() else values.array.cast(pa.int64())
+        return self.merge(integers, values.groups)
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         groups, numbers = groups.filter(column.is_valid().to_numpy(zero_copy_only=False)), column.drop_null().to_numpy()

@@ -78,9 +78,9 @@ class Candlestick(WeightedAvg):
     own_state = PRICES
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        present = states.field("count").to_numpy() > 0
+        has_rows = states.field("count").to_numpy() > 0
         volumes, special = self.sums(states)["weights"], states.field("weight_special").to_numpy()
         columns = point_columns(states, open="earliest", high="highest", low="lowest", close="latest")
-        columns["volume"] = float_results(volumes.limbs, special, present, volumes.scale)
+        columns["volume"] = float_results(volumes.limbs, special, has_rows, volumes.scale)
         columns["vwap"] = super().finish_states(states)
-        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=pa.array(~present))
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=pa.array(~has_rows))

@@ -213,6 +213,6 @@ class Resets(SeriesFunction):
     guarantee = "exact, ordered by event time, never by arrival"
 
     def read(self, series: Series) -> pa.Array:
-        _, until = series.ranges_inside
-        resets = count_falls(series, series.offsets[:-1], until)
+        _, end = series.ranges_inside
+        resets = count_falls(series, series.offsets[:-1], end)
         return pa.array(resets, mask=series.lengths == 0)

@@ -264,18 +264,19 @@ class DecayedSum(Function):
         return DecayedState(self.half_life)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        present = states.field("newest").is_valid().to_numpy(zero_copy_only=False)
+        has_rows = states.field("newest").is_valid().to_numpy(zero_copy_only=False)
         results = np.zeros(len(states))
-        results[present] = self._read(states.filter(pa.array(present)))
-        return pa.array(results, mask=~present)
+        results[has_rows] = self._read(states.filter(pa.array(has_rows)))
+        return pa.array(results, mask=~has_rows)
 
     def _read(self, states: pa.StructArray) -> Floats:
         """Return one result per state, shape (n,). Each state must have at least one row."""
         newest = microseconds(states.field("newest"))
         if self._result_time is not None and len(newest) and newest.max() > self._result_time:
-            late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
+            newest_time = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
             raise ValueError(
-                f"as_of={self.as_of!r} is before the time of the newest row, {late}; pass that time or a later one"
+                f"as_of={self.as_of!r} is before the time of the newest row, {newest_time}; "
+                "pass that time or a later one"
             )
         spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
         times = newest if self._result_time is None else np.full(len(newest), self._result_time)

@@ -50,8 +50,8 @@ class Scale(Field):
     def check(self, column: pa.Array) -> None:
         scales = field_of_type(column, pa.int8()).to_numpy()
         if len(scales) and not COARSEST <= scales.min() <= scales.max() <= self.finest:
-            wrong = scales[(scales < COARSEST) | (scales > self.finest)][0]
-            raise DamagedState(f"is {wrong}, and a scale must be from {COARSEST} to {self.finest}")
+            invalid_scale = scales[(scales < COARSEST) | (scales > self.finest)][0]
+            raise DamagedState(f"is {invalid_scale}, and a scale must be from {COARSEST} to {self.finest}")
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ class Candidates(Field):
 
     def _least_hashes(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         """Return the lists that `keep_candidates` describes, computed from all rows that are passed."""
-        keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
-        least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
+        value_groups, first_rows = group_by([pa.array(groups.ids), values], len(values))
+        least_hashes, owners = extreme_by_group(hashes, value_groups, False), Groups(groups.ids[first_rows], groups.n)
         # `group_by` returns the values of a group in ascending order. The sort is stable, so that values with equal
         # hashes remain in this order.
         by_hash = np.lexsort((least_hashes, owners.ids))
@@ -154,11 +154,11 @@ class FrequentState(State):
         groups = Groups(np.repeat(values.groups.ids[rows], _LINES), values.groups.n)
         cells = self.cell_indices(hash64(column))[rows].ravel()
         if values.weights is None:
-            counted = self.cells.count(cells, groups)
+            cell_counts = self.cells.count(cells, groups)
         else:
-            counted = self.cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
+            cell_counts = self.cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
         candidates = self.candidates.keep_candidates(column, hash64(column, times), values.groups)
-        return {"count": pa.array(values.counts), "cells": counted, "candidates": candidates}
+        return {"count": pa.array(values.counts), "cells": cell_counts, "candidates": candidates}
 
     def cell_indices(self, hashes: Whole) -> Whole:
         """Return the index of the cell of each value in each line, shape (values, lines)."""

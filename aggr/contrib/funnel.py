@@ -91,14 +91,14 @@ def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, withi
     that reached this step, or of the latest such attempt.
     """
     n = len(offsets) - 1
-    reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
+    step_counts, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
     for group in range(n):
         for i in range(offsets[group], offsets[group + 1]):
             step = steps[i]
             if step == 0:
                 starts[0] = times[i]
-                reached[group] = max(reached[group], 1)
-            elif 0 < step <= reached[group] and times[i] - starts[step - 1] <= within:
+                step_counts[group] = max(step_counts[group], 1)
+            elif 0 < step <= step_counts[group] and times[i] - starts[step - 1] <= within:
                 starts[step] = starts[step - 1]
-                reached[group] = max(reached[group], step + 1)
-    return reached
+                step_counts[group] = max(step_counts[group], step + 1)
+    return step_counts

@@ -90,16 +90,16 @@ class MapState(State):
         keys = values.array
         if any(True for measure in self.of.values() for _ in _input_texts(measure)):
             keys = pc.struct_field(values.array, "key")
-        keyed = self.map.group(keys, values.groups)
-        rows = values if keyed.rows is None else values.filter(keyed.rows)
-        rows = Values(rows.array, keyed.groups, rows.weights)
+        grouped_keys = self.map.group(keys, values.groups)
+        rows = values if grouped_keys.rows is None else values.filter(grouped_keys.rows)
+        rows = Values(rows.array, grouped_keys.groups, rows.weights)
         shared_values: dict[object, Values] = {}
         states = []
         for measure in self.of.values():
             if measure.reads not in shared_values:
                 shared_values[measure.reads] = _values_of(measure, rows)
             states.append(measure.function.reduce(shared_values[measure.reads]))
-        return {"map": self.map.pack(keyed, states)}
+        return {"map": self.map.pack(grouped_keys, states)}
 
 
 @dataclass(frozen=True)

@@ -104,16 +104,16 @@ def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> 
     ``times`` and ``values`` have the points of all groups. The points of a group have the indices ``offsets[group]`` to
     ``offsets[group + 1] - 1``.
     """
-    rows, used = np.empty(len(times), np.int64), 0
+    rows, row_count = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):
         begin, size = offsets[group], offsets[group + 1] - offsets[group]
         if size <= n:
             for i in range(size):
-                rows[used + i] = begin + i
-            used += size
+                rows[row_count + i] = begin + i
+            row_count += size
             continue
         bucket_size, selected = (size - 2) / (n - 2), begin
-        rows[used] = begin
+        rows[row_count] = begin
         for bucket in range(n - 2):
             low = begin + int(bucket * bucket_size) + 1
             middle = begin + int((bucket + 1) * bucket_size) + 1
@@ -129,7 +129,7 @@ def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> 
                 if area > largest:
                     largest, largest_point = area, i
             selected = largest_point
-            rows[used + bucket + 1] = selected
-        rows[used + n - 1] = begin + size - 1
-        used += n
-    return rows[:used].copy()
+            rows[row_count + bucket + 1] = selected
+        rows[row_count + n - 1] = begin + size - 1
+        row_count += n
+    return rows[:row_count].copy()

@@ -57,8 +57,8 @@ class TermsState(State):
         flags = np.select([is_plain, x == 0, x > 0], [0, _ZERO, POSITIVE], NAN).astype(np.int8)
         special = np.zeros(groups.n, np.int8)
         np.bitwise_or.at(special, groups.ids[~is_plain], flags[~is_plain])
-        halves, powers = np.frexp(np.where(is_plain, x, 1.0))
-        parts, shifts = self.terms(2 * halves, powers.astype(np.int64) - 1)
+        fractions, exponents = np.frexp(np.where(is_plain, x, 1.0))
+        parts, shifts = self.terms(2 * fractions, exponents.astype(np.int64) - 1)
         terms = [Numbers(np.where(is_plain, part, 0.0), groups) for part in parts]
         weights = values.weight_parts or [Numbers(np.ones(len(x)), groups)]
         return {

@@ -56,10 +56,10 @@ class Skewness(_Shape):
     def result(self, s: Sums) -> Floats:
         n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
         third = n * n * s["cubes"] - n * x * s["squares"] * 3 + x * x * x * 2
-        top, bottom = third * third, square * square * square
+        numerator, denominator = third * third, square * square * square
         if self.sample:
-            top, bottom = top * n * (s.n - 1), bottom * (s.n - 2) * (s.n - 2)
-        return third.signs() * top.over(bottom, root=True)
+            numerator, denominator = numerator * n * (s.n - 1), denominator * (s.n - 2) * (s.n - 2)
+        return third.signs() * numerator.over(denominator, root=True)
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Kurtosis(_Shape):
     def result(self, s: Sums) -> Floats:
         n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
         fourth = n * n * (n * s["fourths"] - x * s["cubes"] * 4) + x * x * (n * s["squares"] * 2 - x * x) * 3
-        top, bottom = fourth - square * square * 3, square * square
+        numerator, denominator = fourth - square * square * 3, square * square
         if self.sample:
-            top = (top * (s.n + 1) + bottom * 6) * (s.n - 1)
-            bottom = bottom * (s.n - 2) * (s.n - 3)
-        return top.over(bottom)
+            numerator = (numerator * (s.n + 1) + denominator * 6) * (s.n - 1)
+            denominator = denominator * (s.n - 2) * (s.n - 3)
+        return numerator.over(denominator)

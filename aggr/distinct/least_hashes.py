@@ -77,8 +77,8 @@ class Sketches:
     @property
     def are_empty(self) -> Flags:
         """A mask of the sketches of groups without values, shape (n,): without hashes, and with the largest theta."""
-        empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
-        return empty
+        is_empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
+        return is_empty
 
     @property
     def shares(self) -> Floats:

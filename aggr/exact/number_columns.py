@@ -121,9 +121,9 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 
     Raise ``OverflowError`` for a sum beyond int64.
     """
-    low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
-    if not (fits | ~present).all():
-        total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+    low, _, is_in_range = as_integers(limbs, _INT64.min, _INT64.max)
+    if not (is_in_range | ~present).all():
+        total = whole_number(limbs, int(np.flatnonzero(~is_in_range & present)[0]))
         raise OverflowError(
             f"the sum {total} does not fit into int64; compute it with dtype='decimal' or dtype='float64'"
         )
@@ -138,9 +138,9 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
     """
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     largest = 10**wider.precision - 1
-    low, high, fits = as_integers(limbs, -largest, largest)
-    if not (fits | ~present).all():
-        unscaled_total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+    low, high, is_in_range = as_integers(limbs, -largest, largest)
+    if not (is_in_range | ~present).all():
+        unscaled_total = whole_number(limbs, int(np.flatnonzero(~is_in_range & present)[0]))
         total = Decimal(unscaled_total).scaleb(-dtype.scale, Context(prec=80))
         more = "" if wider.precision == 38 else "dtype='decimal' or "
         raise OverflowError(f"the sum {total} does not fit into {wider}; compute it with {more}dtype='float64'")

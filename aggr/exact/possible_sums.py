@@ -85,13 +85,15 @@ def _are_possible(
         if has_squares and size:
             if square_size == 0:
                 return False
-            sum_, sum_level = _leading_digits(digits, places[i], places[i + 1])
+            leading_sum, sum_level = _leading_digits(digits, places[i], places[i + 1])
             square, square_level = _leading_digits(square_digits, square_places[i], square_places[i + 1])
             level_difference = 2 * (exponents[i] + sum_level) - square_exponents[i] - square_level
-            smallest_product = sum_ * sum_ * _SCALES[max(min(level_difference, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
-            # ``sum_`` and ``square`` are only the two highest digits of the exact sums, so each has a relative error of
-            # at most 2^-32. The square of ``sum_`` has twice this error. The tolerance 2^-30 is larger than all of
-            # these errors together.
+            smallest_product = (
+                leading_sum * leading_sum * _SCALES[max(min(level_difference, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
+            )
+            # ``leading_sum`` and ``square`` are only the two highest digits of the exact sums, so each has a relative
+            # error of at most 2^-32. The square of ``leading_sum`` has twice this error. The tolerance 2^-30 is larger
+            # than all of these errors together.
             if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True

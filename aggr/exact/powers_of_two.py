@@ -89,11 +89,11 @@ def _logarithm(numbers: Floats) -> Whole:
     approximation = np.rint(np.log2(numbers) * 2.0**PLACES)
     high, low = _power(approximation, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
-    tops = (approximation + np.rint(correction)).astype(np.int64)
+    units = (approximation + np.rint(correction)).astype(np.int64)
     for i in np.flatnonzero(np.abs(correction - np.rint(correction)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
         exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
-        tops[i] = int(_EXACTLY.multiply(exact, Decimal(1 << PLACES)).to_integral_value())
-    return tops
+        units[i] = int(_EXACTLY.multiply(exact, Decimal(1 << PLACES)).to_integral_value())
+    return units
 
 
 def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
@@ -133,5 +133,5 @@ def _tables() -> tuple[Floats, Floats, Floats, Floats]:
 
 def _double_doubles(numbers: list[Decimal]) -> tuple[Floats, Floats]:
     high = [float(number) for number in numbers]
-    low = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
+    low = [float(_EXACTLY.subtract(number, Decimal(rounded))) for number, rounded in zip(numbers, high, strict=True)]
     return np.array(high), np.array(low)

@@ -257,13 +257,13 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
     """
     low, high = _lower_128_bits(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
-        near = np.ldexp(*leading_digits(limbs)[::2])
-    # The relative error of ``near`` is at most 2^-88. A number therefore fits if ``near`` lies within 99.9 % of both
-    # bounds. All other numbers are compared exactly.
-    fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)
-    for i in np.flatnonzero(~fits).tolist():
-        fits[i] = low_bound <= whole_number(limbs, i) <= high_bound
-    return low, high, fits
+        approximations = np.ldexp(*leading_digits(limbs)[::2])
+    # The relative error of an approximation is at most 2^-88. A number is therefore in the range if its approximation
+    # lies within 99.9 % of both bounds. All other numbers are compared exactly.
+    is_in_range = (approximations > low_bound * 0.999) & (approximations < high_bound * 0.999)
+    for i in np.flatnonzero(~is_in_range).tolist():
+        is_in_range[i] = low_bound <= whole_number(limbs, i) <= high_bound
+    return low, high, is_in_range
 
 
 @compiled

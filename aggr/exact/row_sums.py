@@ -126,8 +126,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     scaled = [np.ldexp(array, -exponents) for array in arrays]
     squares: list[Floats] = []
     for i, part in enumerate(scaled):
-        for j, other in enumerate(scaled[i:], i):
-            squares += two_product(part, other if i == j else 2.0 * other)
+        for j, other_part in enumerate(scaled[i:], i):
+            squares += two_product(part, other_part if i == j else 2.0 * other_part)
     left, right = ([Numbers(a, groups) for a in factors] for factors in (squares, scaled if degree == 3 else squares))
     return sum_products(left, right, degree * exponents)
 

@@ -32,9 +32,9 @@ _HALF = SPAN // 2
 _MAX_PLACES = 76
 
 
-def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructArray:
+def with_places(sums: pa.StructArray, places: int, has_rows: Flags) -> pa.StructArray:
     """Return exact sums of unscaled integers as sums in units of ``10^-places``. Only their field ``exponent`` changes.
-    Groups that are False in ``present`` have no rows, and their sums stay 0 without decimal places.
+    Groups that are False in ``has_rows`` have no rows, and their sums stay 0 without decimal places.
 
     >>> from aggr.exact.superaccumulator import EXACT_TYPE
     >>> with_places(pa.array([{"exponent": 0, "limbs": [30]}], EXACT_TYPE), 2, np.array([True])).to_pylist()
@@ -42,7 +42,7 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
     """
     if places == 0:
         return sums
-    exponents = sums.field("exponent").to_numpy() + np.where(present, SPAN * places, 0).astype(np.int16)
+    exponents = sums.field("exponent").to_numpy() + np.where(has_rows, SPAN * places, 0).astype(np.int16)
     return _with_exponents(sums, exponents)
 
 

@@ -65,8 +65,8 @@ def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
         is_accepted = pc.and_(is_accepted, pc.less(column, pa.scalar(limit, column.type)))
     if not pa.types.is_integer(column.type):
         # A type such as decimal(2, 2) has no digits before the point, so it cannot represent the result of floor.
-        wide = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
-        is_accepted = pc.and_(is_accepted, pc.equal(pc.floor(wide), wide))
+        widened = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
+        is_accepted = pc.and_(is_accepted, pc.equal(pc.floor(widened), widened))
     is_accepted = pc.fill_null(is_accepted, True)
     weights = pc.if_else(is_accepted, column, pa.scalar(None, column.type)).cast(pa.int64())
     return pc.fill_null(weights, 0).to_numpy(), ~is_accepted.to_numpy(zero_copy_only=False)

@@ -41,10 +41,10 @@ class NumPy(Peer):
         if name == "count":
             return lambda: np.bincount(ids, minlength=group_count)
         values = rows.column(column).cast(pa.float64()).to_numpy()
-        present = np.bincount(ids, minlength=group_count) > 0
-        if present.all():
+        has_rows = np.bincount(ids, minlength=group_count) > 0
+        if has_rows.all():
             return lambda: np.bincount(ids, values, minlength=group_count)
-        return lambda: np.bincount(ids, values, minlength=group_count)[present]
+        return lambda: np.bincount(ids, values, minlength=group_count)[has_rows]
 
     def results(self, answer: Any) -> Sequence[Any]:
         """Return the results, which are already ordered by group."""
