@@ -186,7 +186,7 @@ class SQLite(one_file()):
             return self._held(db)
 
     @contextlib.contextmanager
-    def changed(self):
+    def locked_store(self):
         with contextlib.closing(self._open()) as db:
             db.execute("BEGIN IMMEDIATE")
             state = self._held(db)

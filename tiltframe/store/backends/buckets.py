@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tiltframe.instants import instants_of
 from windows import TimeWindow, Tumbling, window
 
-# the possible buckets
+# the possible sizes of buckets, ascending
 _SIZES = tuple(window(size) for size in ("1h", "1d", "1mo", "1y"))
 _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
