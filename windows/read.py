@@ -50,10 +50,10 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
-    makers: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
-    example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
+    constructors: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
+    example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(constructors)}; {_ORDERED}"
     fixed = {"timezone": timezone}
-    return evaluate_call(makers, text, "a window", example, fixed_arguments=fixed, allows_bare_name=True)
+    return evaluate_call(constructors, text, "a window", example, fixed_arguments=fixed, allows_bare_name=True)
 
 
 def text_of(window: TimeWindow) -> str:

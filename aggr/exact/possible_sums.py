@@ -93,7 +93,7 @@ def _are_possible(
             )
             # ``leading_sum`` and ``square`` are only the two highest digits of the exact sums, so each has a relative
             # error of at most 2^-32. The square of ``leading_sum`` has twice this error. The tolerance 2^-30 is larger
-            # than the sum of these errors.
+            # than the sum of the errors.
             if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True

@@ -39,7 +39,7 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 
 @compiled
-def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
+def biased_exponent_range(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
     ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. The results
@@ -278,4 +278,4 @@ class Numbers:
         Unlike `exponents`, the results are biased exponents, as stored in the bits of a double. A subnormal double
         counts as a double with the biased exponent 1. Both results are 1 for a group without nonzero doubles.
         """
-        return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)
+        return biased_exponent_range(self.sorted_by_group.view(np.int64), self.groups.offsets)

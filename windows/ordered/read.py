@@ -47,8 +47,8 @@ def read_ordered(text: str) -> OrderedWindow:
     "session('30m', max='8h', start='speed > 50')"
     """
     call = read_call(text)
-    makers: Mapping[str, Callable[..., OrderedWindow]] = kinds(OrderedWindow, call.name if call else "")
-    return evaluate_call(makers, text, "an ordered window", _EXAMPLE, parse_inner_call=read_tick)
+    constructors: Mapping[str, Callable[..., OrderedWindow]] = kinds(OrderedWindow, call.name if call else "")
+    return evaluate_call(constructors, text, "an ordered window", _EXAMPLE, parse_inner_call=read_tick)
 
 
 def read_tick(text: str) -> Tick:
