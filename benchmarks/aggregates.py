@@ -115,9 +115,9 @@ def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
     seconds = []
     for _ in range(rounds + 1):
         new_session = spark.newSession()
-        began = time.perf_counter()
+        start = time.perf_counter()
         su.register(new_session)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return seconds
 
 

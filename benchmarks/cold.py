@@ -45,14 +45,14 @@ def run_process(names: str | None, cache: str) -> tuple[float, float, float]:
     ``names`` is None. Compiled code is stored in the folder ``cache``. Return three numbers of seconds: for the import,
     for the rollup with its results, and for the complete process.
     """
-    begun = os.times().elapsed
+    start = os.times().elapsed
     script = SCRIPT.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     command = [sys.executable, "-c", script]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    imported, answered = map(float, output.split())
-    return imported, answered, os.times().elapsed - begun
+    import_seconds, rollup_seconds = map(float, output.split())
+    return import_seconds, rollup_seconds, os.times().elapsed - start
 
 
 def main(rounds: int) -> None:
@@ -74,10 +74,10 @@ def measure(rounds: int) -> None:
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as cache:
                 cold.append(run_process(names, cache)[2])
-                imported, answered, total = run_process(names, cache)
+                import_seconds, rollup_seconds, total = run_process(names, cache)
             warm.append(total)
-            imports.append(imported)
-            rollups.append(answered)
+            imports.append(import_seconds)
+            rollups.append(rollup_seconds)
         cold_median, warm_median = statistics.median(cold), statistics.median(warm)
         limit = f", at most {COLD_LIMITS[case]}" if case in COLD_LIMITS else ""
         print(

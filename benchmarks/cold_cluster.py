@@ -56,8 +56,10 @@ def run_cluster(home: Path, package: Path) -> list[float]:
     """
     import pyspark
 
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TILTFRAME_"))}
-    environment = inherited | {
+    other_variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TILTFRAME_"))
+    }
+    environment = other_variables | {
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "PYTHONPATH": str(package),
@@ -83,9 +85,9 @@ def create_folders(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
     ``is_read_only`` is true, neither of them can store compiled code.
     """
     package, home = folder / "package", folder / "home"
-    ignored = shutil.ignore_patterns("__pycache__", "results")
+    ignore = shutil.ignore_patterns("__pycache__", "results")
     for name in ("aggr", "windows", "tiltframe", "spark_udaf", "benchmarks"):
-        shutil.copytree(ROOT / name, package / name, ignore=ignored)
+        shutil.copytree(ROOT / name, package / name, ignore=ignore)
     for directory in (folder / "work", folder / "tmp"):
         directory.mkdir()
     if is_read_only:

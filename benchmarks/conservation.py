@@ -52,18 +52,18 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *arguments: 
     def timed_messages() -> Iterator[pa.RecordBatch]:
         nonlocal message_seconds
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             batch = next(messages, None)
-            message_seconds += time.perf_counter() - begun
+            message_seconds += time.perf_counter() - start
             if batch is None:
                 return
             yield batch
 
     total_seconds, batches = 0.0, conservation.with_receipts(timed_messages(), *arguments)
     while True:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         batch = next(batches, None)
-        total_seconds += time.perf_counter() - begun
+        total_seconds += time.perf_counter() - start
         if batch is None:
             return write_seconds(folder, total_seconds - message_seconds)
         yield batch
@@ -77,9 +77,9 @@ class TimedPartitionCheck(conservation.PartitionCheck):
     folder = ""
 
     def check(self, messages: Sequence[conservation.Message]) -> None:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         super().check(messages)
-        write_seconds(self.folder, time.perf_counter() - begun)
+        write_seconds(self.folder, time.perf_counter() - start)
 
 
 def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
@@ -89,9 +89,9 @@ def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
         for name, job in jobs.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             job()
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start
             notes = list(folder.iterdir())
             share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
             assert notes, name  # otherwise, the tasks did not use the timed functions

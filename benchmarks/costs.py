@@ -90,8 +90,8 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
         for case in cases:
             ns, unit = cost_of(costs, what, who, case), cost_of(costs, base.what, base.who, case)
             cells += ["", ""] if ns is None else [f"{ns:,.1f}", f"{ns / unit:,.2f}" if unit else ""]
-        ours = (what, who) == (base.what, base.who)
-        table.add_row(what, who, *cells, style="bold" if ours else "")
+        is_base = (what, who) == (base.what, base.who)
+        table.add_row(what, who, *cells, style="bold" if is_base else "")
     show(table)
 
 

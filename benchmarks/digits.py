@@ -65,8 +65,8 @@ def table_of(rows: Sequence[Pair]) -> pa.Table:
 
 def exact_results(rows: Sequence[Pair]) -> Results:
     """Return the exact statistics of each pair, rounded once."""
-    two: Results = {name: [exact_pair_statistic(name, y, x) for _, y, x in rows] for name in OF_TWO}
-    return two | {name: [exact_statistic(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
+    statistics_of_pairs: Results = {name: [exact_pair_statistic(name, y, x) for _, y, x in rows] for name in OF_TWO}
+    return statistics_of_pairs | {name: [exact_statistic(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
 
 
 def results_of_tiltframe(rows: Sequence[Pair]) -> Results:

@@ -148,14 +148,14 @@ def check(spark: SparkSession, folder: str) -> None:
     if states_of_hour[0] != states_of_hour[1]:
         raise AssertionError("the rollups of the DataFrame and of the files have different states")
     first_window = f"window_start = timestamp_micros({START})"
-    finished = su.finish(on_files, chain).where(f"level = '10m' AND {first_window}").toArrow().sort_by(order)
+    library_results = su.finish(on_files, chain).where(f"level = '10m' AND {first_window}").toArrow().sort_by(order)
     exact_aggregates = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
-    expected = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact_aggregates)
-    expected = expected.where(first_window.replace("window_start", "at")).toArrow()
-    expected = expected.sort_by([("at", "ascending"), ("host", "ascending")])
-    for name, column in zip(("count", "min", "max", "sum"), expected.columns[2:6], strict=True):
-        np.testing.assert_allclose(finished[name].to_numpy(), column.to_numpy(), rtol=1e-12)
-    for row, values in zip(finished["dds"].to_pylist(), expected.columns[6].to_pylist(), strict=True):
+    spark_results = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact_aggregates)
+    spark_results = spark_results.where(first_window.replace("window_start", "at")).toArrow()
+    spark_results = spark_results.sort_by([("at", "ascending"), ("host", "ascending")])
+    for name, column in zip(("count", "min", "max", "sum"), spark_results.columns[2:6], strict=True):
+        np.testing.assert_allclose(library_results[name].to_numpy(), column.to_numpy(), rtol=1e-12)
+    for row, values in zip(library_results["dds"].to_pylist(), spark_results.columns[6].to_pylist(), strict=True):
         true_quantiles = [values[int(q * (len(values) - 1))] for q in QUANTILES]
         np.testing.assert_allclose(list(row["quantiles"].values()), true_quantiles, rtol=0.0101)
 

@@ -154,15 +154,15 @@ def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
 def command(rounds: int, out: Path | None) -> None:
     """Measure on one core how long each function takes to reduce rows, merge states and compute results."""
     one_core()
-    reduced = reduce_costs(rounds)
-    show_kernels(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", reduced)
-    merged = merge_costs(max(3, rounds // 2))
-    show_kernels(f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", merged)
-    finished = finish_costs(max(3, rounds // 2))
+    reduce_kernels = reduce_costs(rounds)
+    show_kernels(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", reduce_kernels)
+    merge_kernels = merge_costs(max(3, rounds // 2))
+    show_kernels(f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", merge_kernels)
+    finish_kernels = finish_costs(max(3, rounds // 2))
     title = f"Finish: {FINISHED:,} states of {ROWS_A_STATE} rows, four quantiles, hdr of 3 digits"
-    show_kernels(title, "ns a state", finished)
+    show_kernels(title, "ns a state", finish_kernels)
     if out is not None:
-        parts = {"reduce": reduced, "merge": merged, "finish": finished}
+        parts = {"reduce": reduce_kernels, "merge": merge_kernels, "finish": finish_kernels}
         figures = {name: [asdict(kernel) for kernel in kernels] for name, kernels in parts.items()}
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
 

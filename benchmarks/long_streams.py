@@ -51,31 +51,31 @@ def check_bits(n: int, seed: int) -> bool:
     frame, rng, parts = _frame(), np.random.default_rng(seed), []
     windows = OpenWindows(frame)
     store = FrameStore(Path(tempfile.mkdtemp()) / "store", frame)
-    closed = ClosedWindows(store, "rows", late="true_window")
+    store_windows = ClosedWindows(store, "rows", late="true_window")
     emitted, batches, restarts, commits, start = [], 0, 0, 0, time.process_time()
     for rows, newest in _batches(rng, n):
         parts.append(rows)
         batches += 1
-        if windows.add_rows(rows).num_rows or closed.add_rows(rows).num_rows:
+        if windows.add_rows(rows).num_rows or store_windows.add_rows(rows).num_rows:
             click.echo(f"batch {batches} has late rows, which were dropped; all rows must be counted  FAIL")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
         # This watermark has a shorter delay, so that some rows are late. The policy ``true_window`` adds late rows to
         # the windows of their event times.
-        closed.advance(newest - (LAG // 4) * 1_000_000)
+        store_windows.advance(newest - (LAG // 4) * 1_000_000)
         if rng.random() < 0.1:
             restarts += 1
             windows = OpenWindows.from_ipc(windows.to_ipc())
         if rng.random() < 0.1:
-            saved, commits = closed.to_ipc(), commits + 1
+            saved, commits = store_windows.to_ipc(), commits + 1
             if rng.random() < 0.5:
-                closed.commit()
+                store_windows.commit()
             # continue from the saved state, as after a process was killed before or after its commit
-            closed = ClosedWindows.from_ipc(saved, store, late="true_window")
-            closed.commit()
+            store_windows = ClosedWindows.from_ipc(saved, store, late="true_window")
+            store_windows.commit()
     emitted.append(windows.advance(2**61))
-    closed.close()
-    closed.commit()
+    store_windows.close()
+    store_windows.commit()
     cpu_seconds = time.process_time() - start
     batch_result, all_emitted = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
     click.echo(
@@ -107,19 +107,19 @@ def check_memory(minutes: float, seed: int) -> bool:
 
     frame, rng = _frame(), np.random.default_rng(seed)
     windows = OpenWindows(frame, late="drop(1m)")
-    closed = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
+    store_windows = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
     start, last_report, samples, rows_so_far, last_commit = time.monotonic(), 0.0, [], 0, time.monotonic()
     click.echo("minute      rows   RSS MB   open MB   saved state KB   open windows")
     for rows, newest in _batches(rng, None):
         rows_so_far += len(rows)
-        for stream in (windows, closed):
+        for stream in (windows, store_windows):
             stream.add_rows(rows)
             stream.advance(newest - LAG * 1_000_000)
         if time.monotonic() - last_commit > 1:
-            closed.commit()
+            store_windows.commit()
             last_commit = time.monotonic()
         if time.monotonic() - start >= last_report:
-            progress, state = windows.progress, max(len(windows.to_ipc()), len(closed.to_ipc()))
+            progress, state = windows.progress, max(len(windows.to_ipc()), len(store_windows.to_ipc()))
             memory = _resident_bytes()
             samples.append((memory, state))
             click.echo(
@@ -153,14 +153,14 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
     import numpy as np
     import pyarrow as pa
 
-    done, newest = 0, 0
+    row_count, newest = 0, 0
     names = np.array([f"k{k}" for k in range(KEYS)])
-    while n is None or done < n:
+    while n is None or row_count < n:
         size = int(np.exp(rng.uniform(0, np.log(100_000))))
-        size = size if n is None else min(size, n - done)
-        at = (done + np.arange(size)) * (1_000_000 // A_SECOND)
+        size = size if n is None else min(size, n - row_count)
+        at = (row_count + np.arange(size)) * (1_000_000 // A_SECOND)
         times = at - (rng.exponential(LAG / 10, size).clip(0, LAG) * 1_000_000).astype(np.int64)
-        newest, done = max(newest, int(times.max())), done + size
+        newest, row_count = max(newest, int(times.max())), row_count + size
         columns = {
             "ts": pa.array(times + 10**15).cast(pa.timestamp("us", "UTC")),
             "key": pa.array(names[rng.integers(0, KEYS, size)]),

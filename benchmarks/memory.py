@@ -33,9 +33,9 @@ def write_day(folder: Path, day: int) -> None:
     """Write a Parquet file with the requests of a day, minute by minute."""
     rng = np.random.default_rng(day)
     n = HOSTS * MINUTES
-    at = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + rng.integers(0, 60_000, n) + day * DAY
+    times = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + rng.integers(0, 60_000, n) + day * DAY
     rows = {
-        "ts": pa.array(at + 1_700_006_400_000, pa.timestamp("ms", "UTC")),
+        "ts": pa.array(times + 1_700_006_400_000, pa.timestamp("ms", "UTC")),
         "host": pa.array([f"host-{i:03}" for i in range(HOSTS)] * MINUTES),
         "bytes": rng.integers(100, 100_000, n),
         "ms": np.round(rng.lognormal(3, 1, n), 3),

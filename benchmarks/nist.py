@@ -39,8 +39,8 @@ def columns(text: str, count: int) -> list[list[str]]:
     """Return the ``count`` columns of a table as lists of numbers, which are still text. ``text`` has the numbers of
     the table, row by row.
     """
-    words = text.split()
-    return [words[at::count] for at in range(count)]
+    cells = text.split()
+    return [cells[index::count] for index in range(count)]
 
 
 def powers_of_x() -> list[list[str]]:

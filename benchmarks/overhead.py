@@ -63,17 +63,17 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) ->
     ``harness`` is the overhead per run in seconds. The difference of both calls is the median of the differences of
     calls that follow each other, because the speed of the machine varies.
     """
-    direct, timed = direct_and_timed(measure, groups)
-    direct(), timed()  # The first calls compile loops. They are not measured.
+    direct_call, bench_call = direct_and_timed(measure, groups)
+    direct_call(), bench_call()  # The first calls compile loops. They are not measured.
     pairs = []
     for number in range(rounds):
         if number % 2:
-            timed_seconds, direct_seconds = cpu_seconds(timed), cpu_seconds(direct)
+            timed_seconds, direct_seconds = cpu_seconds(bench_call), cpu_seconds(direct_call)
         else:
-            direct_seconds, timed_seconds = cpu_seconds(direct), cpu_seconds(timed)
+            direct_seconds, timed_seconds = cpu_seconds(direct_call), cpu_seconds(bench_call)
         pairs.append((direct_seconds, timed_seconds))
-    added = median(timed_seconds - direct_seconds for direct_seconds, timed_seconds in pairs)
-    return max(0.0, added + harness) / median(direct_seconds for direct_seconds, _ in pairs)
+    added_seconds = median(timed_seconds - direct_seconds for direct_seconds, timed_seconds in pairs)
+    return max(0.0, added_seconds + harness) / median(direct_seconds for direct_seconds, _ in pairs)
 
 
 @click.command()

@@ -13,7 +13,7 @@ from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
 
 def limited_figures(
-    reduce_costs: Sequence[Cost], merge_costs: Sequence[Cost], stored: Sequence[Bytes], file_costs: Sequence[Cost]
+    reduce_costs: Sequence[Cost], merge_costs: Sequence[Cost], state_sizes: Sequence[Bytes], file_costs: Sequence[Cost]
 ) -> list[LimitedFigure]:
     """Return the figures of `benchmarks.peers` that have limits: ratios of the costs of reducing rows and of reading
     files, the costs of merging states, and ratios of the bytes of states.
@@ -30,7 +30,7 @@ def limited_figures(
         for cost in merge_costs
         if cost.who == OURS and cost.what.startswith("dds") and SCATTERED not in cost.what
     ]
-    bytes_of = {(size.what, size.rows): size.bytes for size in stored}
+    bytes_of = {(size.what, size.rows): size.bytes for size in state_sizes}
     for (what, rows), protobuf in bytes_of.items():
         if what == "ddsketch":
             limits.append(LimitedFigure(f"dds bytes / protobuf, {rows:,} rows", 1.2, bytes_of["dds", rows] / protobuf))

@@ -56,8 +56,8 @@ def draw_bytes(figures: Any) -> Figure:
     """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Only numbers of rows
     for which all sketches were measured are drawn.
     """
-    stored = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
-    size = {(_label(line), line["rows"]): line["bytes"] for line in stored}
+    lognormal_lines = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
+    size = {(_label(line), line["rows"]): line["bytes"] for line in lognormal_lines}
     labels = list({label for label, _ in size})
     all_counts = sorted({count for _, count in size}, reverse=True)
     counts = [count for count in all_counts if all((label, count) in size for label in labels)]

@@ -107,8 +107,8 @@ def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
     results.
     """
     cases = {1: ONE_GROUP, rows // ROWS_A_GROUP: MANY}
-    reduced = [Cost(c.what, reduce_of(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
-    return reduced + costs_of(report, "answers", cases)
+    reduce_costs = [Cost(c.what, reduce_of(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
+    return reduce_costs + costs_of(report, "answers", cases)
 
 
 def merge_costs(groups: int, rounds: int) -> list[Cost]:

@@ -67,7 +67,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
     show_costs(f"Quantiles; {size}", sketch_costs, Cost("dds", REDUCE, "", 0.0))
     merge_costs = peer_reports.merge_costs(extent.merged, extent.rounds)
     show_costs(f"Merge into {extent.merged:,} states", merge_costs, merge_costs[0])
-    accuracies, stored = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)
+    accuracies, state_sizes = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)
     file_costs = files.files(extent.file_rows, extent.rounds)
     if file_costs:
         show_costs(
@@ -75,7 +75,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
             file_costs,
             Cost(files.EIGHT, "DuckDB", "", 0.0),
         )
-    lines = peer_limits.limited_figures(sketch_costs, merge_costs, stored, file_costs)
+    lines = peer_limits.limited_figures(sketch_costs, merge_costs, state_sizes, file_costs)
     if extent == QUICK:
         lines = musthold.without_verdicts(lines)
     musthold.show_limits(lines)
@@ -87,7 +87,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
             "quantiles": sketch_costs,
             "merge": merge_costs,
             "accuracy": accuracies,
-            "bytes": stored,
+            "bytes": state_sizes,
             "parquet": file_costs,
         }
         write(out, {**about, "extent": asdict(extent), "seconds": round(seconds, 1)}, parts, lines)

@@ -74,10 +74,10 @@ PICTURES = (
 
 def write_pictures(results: Path) -> list[Path]:
     """Draw the plots whose files of figures exist, write them to the folder ``results``, and return their paths."""
-    drawn = [picture for picture in PICTURES if (results / picture.figures).exists()]
-    for picture in drawn:
+    available_pictures = [picture for picture in PICTURES if (results / picture.figures).exists()]
+    for picture in available_pictures:
         (results / picture.name).write_text(picture.svg(results))
-    return [results / picture.name for picture in drawn]
+    return [results / picture.name for picture in available_pictures]
 
 
 @click.command()

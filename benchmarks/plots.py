@@ -61,11 +61,11 @@ def bar_chart(
     inches = 1.2 + len(labels) * max(0.2 * len(cases), 0.24)
     figure = Figure(figsize=(9, inches), layout="constrained")
     axes = figure.subplots()
-    for number, (own, other) in enumerate(shades[: len(cases)]):
-        values = {at: value for at, label in enumerate(labels) if (value := rows[label][number]) is not None}
+    for number, (own_colour, other_colour) in enumerate(shades[: len(cases)]):
+        values = {row: value for row, label in enumerate(labels) if (value := rows[label][number]) is not None}
         shift = (number - (len(cases) - 1) / 2) * height
-        colours = [own if is_ours(labels[at]) else other for at in values]
-        bars = axes.barh([at + shift for at in values], list(values.values()), height=0.95 * height, color=colours)
+        colours = [own_colour if is_ours(labels[row]) else other_colour for row in values]
+        bars = axes.barh([row + shift for row in values], list(values.values()), height=0.95 * height, color=colours)
         axes.bar_label(bars, [form.format(value) for value in values.values()], padding=3, fontsize=8, color=INK)
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
@@ -76,6 +76,8 @@ def bar_chart(
     axes.set(xscale=scale, xlabel=xlabel)
     axes.grid(axis="x", color=GRID)
     if len(cases) > 1:
-        patches = [Patch(color=other, label=case) for case, (_, other) in zip(cases, shades, strict=False)]
+        patches = [
+            Patch(color=other_colour, label=case) for case, (_, other_colour) in zip(cases, shades, strict=False)
+        ]
         figure.legend(handles=patches, loc="outside upper right", ncols=len(cases), fontsize=9)
     return figure

@@ -248,19 +248,19 @@ def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
     """
     rows = 0
     for panel in panels:
-        (first, expected), *other_results = (
+        (first_label, expected), *other_results = (
             (label, _comparable(system.ask(panel), panel)) for label, system in systems.items()
         )
         for label, results in other_results:
-            _compare(results, expected, f"{first} and {label}: {panel}")
+            _compare(results, expected, f"{first_label} and {label}: {panel}")
         rows += expected.num_rows
     return rows
 
 
 def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
     """Return results with the columns t (microseconds), host and the measures as doubles, sorted by host and t."""
-    renamed = {"window_start": "t", **{f"r_{name}": name for name in panel.measures}}
-    table = table.rename_columns([renamed.get(name, name) for name in table.column_names])
+    new_names = {"window_start": "t", **{f"r_{name}": name for name in panel.measures}}
+    table = table.rename_columns([new_names.get(name, name) for name in table.column_names])
     starts = table["t"]
     if pa.types.is_unsigned_integer(starts.type):  # the DateTime of ClickHouse, in seconds
         starts = starts.cast(pa.int64()).cast(pa.timestamp("s", "UTC"))

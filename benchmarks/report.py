@@ -328,9 +328,9 @@ def mutants(figures: Any) -> Lines:
     the numbers of mutants that the tests detect, and their share before and after new tests were added.
     """
     files = figures["files"].values()
-    places = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
+    count = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
     yield "A mutant is a copy of the code that is changed at one place. A test kills a mutant if the test fails on it."
-    yield f"{places} places in {len(files)} files were chosen at random with the seed {figures['seed']}. The tests of"
+    yield f"{count} places in {len(files)} files were chosen at random with the seed {figures['seed']}. The tests of"
     yield "the changed file were run as by `make test` and, if all of them passed, as by `make test-all`. Each mutant"
     yield "that survived was examined. Either a new test now kills it, or no test can, because its results are the same"
     yield "(equivalent) or only its speed differs; the file of figures has the reasons. Scores count only mutants that"

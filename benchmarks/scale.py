@@ -88,7 +88,7 @@ def measure_processes() -> Iterator[dict[str, float]]:
     descendants that run Python.
     """
     peaks, has_ended, cpu_seconds = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
-    before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
+    seconds_before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
 
     def take_sample() -> None:
         workers = _descendants(os.getpid())
@@ -107,7 +107,7 @@ def measure_processes() -> Iterator[dict[str, float]]:
     thread.join()
     take_sample()
     peaks["core_seconds"] = sum(
-        max(seconds - before.get(process, 0.0), 0.0) for process, seconds in cpu_seconds.items()
+        max(seconds - seconds_before.get(process, 0.0), 0.0) for process, seconds in cpu_seconds.items()
     )
 
 
@@ -178,12 +178,12 @@ def roll_up(master: str, folder: Path, files: Path, days: int, rounds: int, fram
     paths = [str(files / f"hour-{hour:05}.parquet") for hour in range(24 * days)]
     for number in range(rounds):
         store = FrameStore(str(folder / f"store-{days}-{number}"), frame)
-        begun = time.perf_counter()
-        with measure_processes() as used:
+        start = time.perf_counter()
+        with measure_processes() as process_costs:
             for day in range(days):
                 scan = su.scan_parquet(spark, paths[24 * day : 24 * day + 24])
                 su.rollup_into(scan, store, "scale", day)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
     spark.stop()
     (log,) = (path for path in logs.rglob("*") if path.is_file())
     stages = costs_of_stages(json.loads(line) for line in log.read_text().splitlines())
@@ -191,7 +191,7 @@ def roll_up(master: str, folder: Path, files: Path, days: int, rounds: int, fram
     return {
         "seconds": seconds,
         "shuffle_bytes": sum(stage["bytes"]["shuffle written"] for stage in stages),
-        **used,
+        **process_costs,
         "states": {level.level: level.rows for level in levels},
         "bytes": {level.level: level.bytes for level in levels},
         "files": sum(level.parts for level in levels),

@@ -137,7 +137,7 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )
-    before, start = resident_bytes(), time.process_time()
+    bytes_before, start = resident_bytes(), time.process_time()
     size = 100_000
     for number in range(keys // size):
         ids = np.arange(number * size, (number + 1) * size)
@@ -151,7 +151,7 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
         "keys": keys,
         "seconds_to_add": seconds_to_add,
         "seconds_to_expire": time.process_time() - start,
-        "bytes_per_key": (with_keys - before) / keys,
+        "bytes_per_key": (with_keys - bytes_before) / keys,
         "keys_left": windows.progress.keys,
     }
     assert emitted == keys, f"{emitted:,} of {keys:,} keys expired, and all of them must"

@@ -49,13 +49,13 @@ class StreamRuns:
         """
         options = [*_STREAM.split(), "--store", str(self.store), "--state", str(self.folder / "state")]
         options += ["--drain"] if kill_after is None else []
-        start, before = time.perf_counter(), self._commits()
+        start, commits_before = time.perf_counter(), self._commits()
         with subprocess.Popen(
             [sys.executable, "-m", "tiltframe.cli", "stream", str(self.input_folder), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as process:
-            while (commits := self._commits()) == before and process.poll() is None:
+            while (commits := self._commits()) == commits_before and process.poll() is None:
                 assert time.perf_counter() - start < _MAX_SECONDS, "the stream does not commit"
                 time.sleep(0.005)
             self.seconds_to_commit.append(time.perf_counter() - start)

@@ -61,9 +61,9 @@ def serve_jobs(engine: str, folder: str) -> None:
     with session() if engine == JVM else sail_session() as spark:
         actions = jobs(spark, folder)
         for line in sys.stdin:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             rows = actions[line.strip()]()
-            print(f"{ANSWERS}{rows} {time.perf_counter() - begun}", flush=True)
+            print(f"{ANSWERS}{rows} {time.perf_counter() - start}", flush=True)
 
 
 @contextmanager

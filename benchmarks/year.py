@@ -64,9 +64,9 @@ def record_seconds(seconds: dict[str, float], name: str) -> Iterator[None]:
 def shift_days(table: pa.Table, days: int) -> pa.Table:
     """Return the table with ``days`` days added to all of its times."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
-        at, column = table.column_names.index(name), table.column(name)
-        shifted = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
-        table = table.set_column(at, table.field(name), pa.array(shifted).cast(column.type))
+        index, column = table.column_names.index(name), table.column(name)
+        shifted_times = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
+        table = table.set_column(index, table.field(name), pa.array(shifted_times).cast(column.type))
     return table
 
 
@@ -113,7 +113,7 @@ def sql_of_query(table: str, arguments: dict[str, Any], groups: str, day: int | 
     """
     conditions = [arguments["where"]] if "where" in arguments else []
     if day is not None:
-        low, high = (time.strftime("%Y-%m-%d", time.gmtime(BEGIN + at * DAY)) for at in (day, day + 1))
+        low, high = (time.strftime("%Y-%m-%d", time.gmtime(BEGIN + index * DAY)) for index in (day, day + 1))
         conditions.append(f"ts >= TIMESTAMP '{low}' AND ts < TIMESTAMP '{high}'")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     group = f" GROUP BY {groups}" if groups else ""
@@ -193,8 +193,8 @@ def maintain_store(folder: Path, days: int) -> dict[str, float]:
     with record_seconds(seconds, f"compact, {len(late_days)} days that have late rows"):
         store.compact()
     with record_seconds(seconds, "check"):
-        checked = store.verify()
-    assert checked.ok, checked.problems
+        verification = store.verify()
+    assert verification.ok, verification.problems
     return seconds
 
 

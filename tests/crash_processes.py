@@ -126,20 +126,20 @@ def backfill(path: str, acknowledge, source: str) -> None:
 
 def stream(path: str, acknowledge, file: str) -> None:
     """Stream batches into a store, and save the state of the stream in a file. Every other batch closes windows."""
-    store, saved = FrameStore(path, FRAME), Path(file)
-    data = saved.read_bytes() if saved.exists() else None
-    closed = ClosedWindows(store, "s", compact_every=7)
+    store, state_file = FrameStore(path, FRAME), Path(file)
+    data = state_file.read_bytes() if state_file.exists() else None
+    closed_windows = ClosedWindows(store, "s", compact_every=7)
     if data:
-        closed = ClosedWindows.from_ipc(data, store, "s", compact_every=7)
-        closed.commit()
+        closed_windows = ClosedWindows.from_ipc(data, store, "s", compact_every=7)
+        closed_windows.commit()
     number = read_extension(data)[0]["notes"]["batches"] if data else 0
     while True:
-        closed.add_rows(rows("s", number))
+        closed_windows.add_rows(rows("s", number))
         number += 1
         if number % 2:
-            closed.advance((BEGIN + number * 20_000) * 1000)
-        save(saved, closed.to_ipc({"batches": number}))
-        closed.commit()
+            closed_windows.advance((BEGIN + number * 20_000) * 1000)
+        save(state_file, closed_windows.to_ipc({"batches": number}))
+        closed_windows.commit()
         acknowledge(number)
 
 
@@ -148,10 +148,10 @@ def watch(path: str, acknowledge, folder: str) -> None:
     cli_watch.callback(path, None, Path(folder) / "seen.json", "1s", False)
 
 
-def copy(path: str, acknowledge, to: str) -> None:
+def copy(path: str, acknowledge, target: str) -> None:
     store, copying._SECONDS = FrameStore(path), 0.0  # with 0 seconds, it records its progress after each group
     while True:
-        acknowledge(store.copy_to(to))
+        acknowledge(store.copy_to(target))
 
 
 GENERATIONS = 3
@@ -224,7 +224,7 @@ def read_evolving(path: str, acknowledge) -> None:
 def main() -> None:
     rollup(rows("warm", 0), FRAME)
     for line in sys.stdin:
-        work, path, log, *more = json.loads(line)
+        work, path, log, *arguments = json.loads(line)
         if work == "wait":
             _, status = os.waitpid(int(path), 0)
             print(status, flush=True)
@@ -233,7 +233,7 @@ def main() -> None:
         if not child:
             try:
                 file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                globals()[work](path, lambda number, file=file: os.write(file, f"{number}\n".encode()), *more)
+                globals()[work](path, lambda number, file=file: os.write(file, f"{number}\n".encode()), *arguments)
             except BaseException as error:
                 Path(f"{log}.failed").write_text(f"{work}: {type(error).__name__}: {error}")
                 os._exit(1)
@@ -251,14 +251,14 @@ class CrashProcesses:
         command = [sys.executable, "-c", script]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def _request(self, *words) -> int:
-        self.process.stdin.write(json.dumps(words) + "\n")
+    def _request(self, *request) -> int:
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
-    def start(self, work: str, path: str, *more: str) -> int:
+    def start(self, work: str, path: str, *arguments: str) -> int:
         log = str(self.folder / f"{work}.{len(self.log)}")
-        child = self._request(work, path, log, *more)
+        child = self._request(work, path, log, *arguments)
         self.log[child] = log
         return child
 

@@ -337,7 +337,7 @@ def rollup_digests(spark: Any, file: str, partitions: Iterable[int]) -> Iterator
 
 def main(kind: str, file: str, *arguments: str) -> None:
     """Print one line of digests for each number of partitions, and one for each of the other comparisons."""
-    partitions = [int(word) for word in arguments if word.isdigit()]
+    partitions = [int(argument) for argument in arguments if argument.isdigit()]
     with session(kind) as spark:
         if partitions:
             for digests_of_rollup in rollup_digests(spark, file, partitions):

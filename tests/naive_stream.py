@@ -370,8 +370,10 @@ class NaiveStream:
         if self.buffer is None or number == 0:
             return True
         is_tumbling = self.levels[number - 1].size == self.levels[number - 1].hop
-        timed = [
+        timed_out_windows = [
             w for w in self.windows_by_level[number - 1] if is_tumbling and w.key == window.key and w.end <= w.timed_out
         ]
         below = [bounds for at in window.times for bounds in self.levels[number - 1].windows(at)]
-        return any(self._has_ended(end, number - 1) or any(w.start == start for w in timed) for start, end in below)
+        return any(
+            self._has_ended(end, number - 1) or any(w.start == start for w in timed_out_windows) for start, end in below
+        )

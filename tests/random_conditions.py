@@ -331,16 +331,16 @@ class Conditions:
         pattern = "".join(self.rng.choice(pieces) for _ in range(self.rng.randint(0, 4)))
         forms = [f"{value} {negated}LIKE {self.quoted(pattern)}"] * 3
         forms += [f"{value} {negated}ILIKE {self.quoted(pattern)}"]
-        escaped = "".join(
+        escaped_pattern = "".join(
             self.rng.choice(["!%", "!_", "!!", "%", "_", "a", "c"]) for _ in range(self.rng.randint(1, 4))
         )
-        forms += [f"{value} {negated}LIKE '{escaped}' ESCAPE '!'"]
+        forms += [f"{value} {negated}LIKE '{escaped_pattern}' ESCAPE '!'"]
         regex = self.rng.choice(
             ["^a", "c$", "a.c", "[a-c]+", "^.{2}$", "a|b", "(ab)*c", "^$", "[0-9]", "^[^a]", "(?i)a"]
         )
         forms += [f"{'NOT ' if negated else ''}s RLIKE '{regex}'"]
-        fixed = self.rng.choice([*map(self.quoted, ["a", "ab", "c", "", "日", "'"]), "NULL"])
-        forms += [f"{negated}{function}({value}, {fixed})" for function in ("contains", "startswith", "endswith")]
+        literal = self.rng.choice([*map(self.quoted, ["a", "ab", "c", "", "日", "'"]), "NULL"])
+        forms += [f"{negated}{function}({value}, {literal})" for function in ("contains", "startswith", "endswith")]
         return self.rng.choice(forms)
 
     def time(self, depth: int = 2) -> str:

@@ -66,16 +66,16 @@ def function_cases() -> dict[str, tuple[aggr.Measure, pa.Array]]:
 
 def _column_digests(table: pa.Table, keys: list[str]) -> dict[str, str]:
     """Return the digest of each column except the keys. Rows are sorted by the keys."""
-    ordered = table.sort_by([(key, "ascending") for key in keys])
-    return {name: digest(ordered[name]) for name in ordered.column_names if name not in keys}
+    sorted_table = table.sort_by([(key, "ascending") for key in keys])
+    return {name: digest(sorted_table[name]) for name in sorted_table.column_names if name not in keys}
 
 
 def _value_digests(table: pa.Table, keys: list[str], names: list[str]) -> dict[str, str]:
     """Return digests of the values of columns in Python's notation, because Spark and Arrow have different types for
     some results.
     """
-    ordered = table.sort_by([(key, "ascending") for key in keys])
-    texts = {name: repr(ordered[name].to_pylist()) for name in names}
+    sorted_table = table.sort_by([(key, "ascending") for key in keys])
+    texts = {name: repr(sorted_table[name].to_pylist()) for name in names}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 

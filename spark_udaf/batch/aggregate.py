@@ -202,7 +202,7 @@ def plan_results(states: TwoPhasePlan, measures: Mapping[str, Measure]) -> TwoPh
     def results_of_merged(merged: pa.Table) -> pa.Table:
         return results(mark_as_checked(merged), measures)
 
-    return states.then(results_of_merged, pa.schema([*keys, *fields]))
+    return states.with_results(results_of_merged, pa.schema([*keys, *fields]))
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -484,7 +484,7 @@ def finish(
         return results_table if counts is None else counts.append(results_table, table)
 
     if existing_plan is not None:
-        results_df = existing_plan.then(finish_table, schema).run()
+        results_df = existing_plan.with_results(finish_table, schema).run()
         return results_df if counts is None else counts.observe(results_df, excluded)
 
     def finish_partition(batches: Batches, _: int) -> Batches:

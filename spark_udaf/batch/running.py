@@ -281,8 +281,8 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
 
     def read(batches: Batches) -> Batches:
         for batch in batches:
-            at = pa.array(event_times(batch.column(time), time)).cast(INSTANT)
-            yield pa.RecordBatch.from_arrays([*batch.columns, at], schema=schema)
+            instants = pa.array(event_times(batch.column(time), time)).cast(INSTANT)
+            yield pa.RecordBatch.from_arrays([*batch.columns, instants], schema=schema)
 
     return rows.mapInArrow(TaskFunction(read), spark_schema(schema))
 

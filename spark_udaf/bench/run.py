@@ -490,8 +490,8 @@ class _MeasureStep:
         if way.startswith("su.rollup"):
             df = df.where(F.col("level") == grouping.finest.name)
         table = collect_arrow(df.select(*names, RESULT))
-        ordered = table.sort_by([(name, "ascending") for name in names]) if names else table
-        return ordered.column(RESULT).combine_chunks()
+        sorted_table = table.sort_by([(name, "ascending") for name in names]) if names else table
+        return sorted_table.column(RESULT).combine_chunks()
 
 
 def _largest(sizes: Iterator[int | None]) -> int | None:

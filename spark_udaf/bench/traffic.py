@@ -85,12 +85,12 @@ def _job_group(scheduler: Any | None, group: str) -> Iterator[None]:
     if scheduler is None:
         yield
         return
-    before = {name: scheduler.getLocalProperty(name) for name in _GROUP_PROPERTIES}
+    previous_properties = {name: scheduler.getLocalProperty(name) for name in _GROUP_PROPERTIES}
     scheduler.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_properties.items():
             scheduler.setLocalProperty(name, value)
 
 

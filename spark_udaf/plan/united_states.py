@@ -37,13 +37,13 @@ def check_unions(states: DataFrame | ParquetScan) -> None:
 
 def _unions(plan: Any) -> Iterator[Any]:
     """Yield the unions of a logical plan of Spark."""
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
+    unvisited = [plan]
+    while unvisited:
+        node = unvisited.pop()
         if node.nodeName() == "Union":
             yield node
         children = node.children()
-        waiting += [children.apply(at) for at in range(children.size())]
+        unvisited += [children.apply(index) for index in range(children.size())]
 
 
 def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
@@ -51,7 +51,7 @@ def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
     sides of the union. A side whose metadata have no description is skipped.
     """
     children = union.children()
-    sides = [json.loads(children.apply(at).schema().json())["fields"] for at in range(children.size())]
+    sides = [json.loads(children.apply(index).schema().json())["fields"] for index in range(children.size())]
     for columns in zip(*sides, strict=True):
         metadata = (column.get("metadata", {}).get(KEY.decode()) for column in columns)
         yield columns[0]["name"], {description for description in metadata if description is not None}

@@ -57,9 +57,9 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
             "(path '…', per '…'), or su.read"
         )
-    unknown = [name for name in options if name not in OPTIONS and not name.startswith(STORAGE)]
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]!r}; the options are {', '.join(OPTIONS)} and {STORAGE}…")
+    unknown_options = [name for name in options if name not in OPTIONS and not name.startswith(STORAGE)]
+    if unknown_options:
+        raise ValueError(f"unknown option {unknown_options[0]!r}; the options are {', '.join(OPTIONS)} and {STORAGE}…")
     if "path" not in options:
         raise ValueError(
             "the path of the store is missing; pass load(uri), or the option path. Spark's catalog does not keep the "
@@ -82,9 +82,11 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             "separately"
         )
     if states:
-        unsupported = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
-        if unsupported:
-            raise ValueError(f"states=true returns the states of the levels of the store; leave out {unsupported[0]}")
+        unsupported_options = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
+        if unsupported_options:
+            raise ValueError(
+                f"states=true returns the states of the levels of the store; leave out {unsupported_options[0]}"
+            )
         store.frame.level(query.sizes[0])
     should_warn(options)
     rows = _parse_count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))

@@ -35,9 +35,12 @@ def parse_select(query: str) -> exp.Select:
         ) from None
     if not isinstance(select, exp.Select):
         refuse("the query", "is not a single SELECT")
-    unsupported = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
-    if unsupported or select.args.get("kind"):
-        refuse(f"the clause {unsupported[0].strip('_') if unsupported else select.args['kind']}", "is not supported")
+    unsupported_clauses = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
+    if unsupported_clauses or select.args.get("kind"):
+        refuse(
+            f"the clause {unsupported_clauses[0].strip('_') if unsupported_clauses else select.args['kind']}",
+            "is not supported",
+        )
     if any(subquery is not select for subquery in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not supported")
     group = select.args.get("group")

@@ -229,12 +229,12 @@ class ShardJob(Job):
         self._check_states(windows.frame)
         return self._with_types(windows)
 
-    def _check_states(self, saved: TiltFrame) -> None:
-        """Raise ``ValueError`` unless ``saved`` has the same columns of states as the frame of the job.
+    def _check_states(self, saved_frame: TiltFrame) -> None:
+        """Raise ``ValueError`` unless ``saved_frame`` has the same columns of states as the frame of the job.
 
-        ``saved`` is the frame of the saved windows. The states of new rows are merged into the saved states.
+        ``saved_frame`` is the frame of the saved windows. The states of new rows are merged into the saved states.
         """
-        columns, job_columns = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
+        columns, job_columns = ({c.name: c.measure for c in frame.states} for frame in (saved_frame, self.frame))
         for name in [*columns, *job_columns]:
             if columns.get(name) != job_columns.get(name):
                 raise ValueError(
@@ -268,8 +268,10 @@ class ShardJob(Job):
                 target.append(read_message(message.message, schema))
         table = pa.Table.from_batches(states, self.states_schema)
         if rows:
-            reduced = reduce_rows(pa.Table.from_batches(rows, self.row_schema).combine_chunks(), self.partial_frame)
-            table = pa.concat_tables([table, as_schema(reduced, self.states_schema)])
+            states_of_rows = reduce_rows(
+                pa.Table.from_batches(rows, self.row_schema).combine_chunks(), self.partial_frame
+            )
+            table = pa.concat_tables([table, as_schema(states_of_rows, self.states_schema)])
         if not table.num_rows and newest_start is None:
             return None
         dropped = windows.add(table, newest_start)

@@ -153,10 +153,12 @@ class _BatchWriter:
         self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
         own_id = query_id(spark, self.checkpoint)
         writer = writer_of(self.stream, own_id)
-        last = self.store.last_commit(writer)
-        if (-1 if last is None else last) < number - 1:
-            raise StoreError(_missing_batches(self, writer, number, last))
-        ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last is None else None
+        last_number = self.store.last_commit(writer)
+        if (-1 if last_number is None else last_number) < number - 1:
+            raise StoreError(_missing_batches(self, writer, number, last_number))
+        ids = (
+            {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last_number is None else None
+        )
         rollup_batch_into(
             rows,
             self.store,
@@ -170,12 +172,12 @@ class _BatchWriter:
             compact_or_warn(self.store)  # This also compacts open windows, because most parts belong to them.
 
 
-def _missing_batches(batch_writer: _BatchWriter, writer: str, number: int, last: int | None) -> str:
-    committed = f"only the batches up to {last}" if last is not None else "no batches"
+def _missing_batches(batch_writer: _BatchWriter, writer: str, number: int, last_number: int | None) -> str:
+    committed_batches = f"only the batches up to {last_number}" if last_number is not None else "no batches"
     return (
         f"the checkpoint {batch_writer.checkpoint} records that the batches before {number} are done, but the store "
-        f"{batch_writer.store.display_uri} has {committed} of the writer {writer!r}; rows would be missing. Use the "
-        "store and the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
+        f"{batch_writer.store.display_uri} has {committed_batches} of the writer {writer!r}; rows would be missing. "
+        "Use the store and the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
     )
 
 

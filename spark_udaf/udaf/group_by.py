@@ -218,9 +218,9 @@ class Grouped:
         if self.excluded is not None:
             answers = finish(states.run(), measures_read, excluded=self.excluded)
         elif self.totals is None:
-            planned = plan_results(states, measures_read)
-            answers = planned.run()
-            if planned.result.names == [*(key.name for key in keys), *calls]:
+            results_plan = plan_results(states, measures_read)
+            answers = results_plan.run()
+            if results_plan.result.names == [*(key.name for key in keys), *calls]:
                 return answers
         else:
             parts = [key.parts for key in keys]
@@ -255,13 +255,13 @@ class Grouped:
         right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*spark_keys, *built_in_columns)
         pairs = zip(map(quoted_column, join_keys), map(quoted_column, spark_keys), strict=True)
         key_conditions = [key.eqNullSafe(other) for key, other in pairs]
-        joined = (
+        joined_results = (
             left.join(right, functools.reduce(operator.and_, key_conditions))
             if key_conditions
             else left.crossJoin(right)
         )
         final_names = {**dict(zip(join_keys, keys, strict=False)), **result_columns, **built_in_columns}
-        return joined.select(*(quoted_column(column).alias(name) for column, name in final_names.items()))
+        return joined_results.select(*(quoted_column(column).alias(name) for column, name in final_names.items()))
 
     def _calls_by_name(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
         """Return the calls by name. Spark's own aggregates have the names that Spark gives them."""
@@ -314,10 +314,10 @@ class Pivoted:
         *keys, pivot = answers.columns[: len(self.groups.keys)]
         results = [F.first(quoted_column(name)).alias(name) for name in answers.columns[len(self.groups.keys) :]]
         escaped = pivot.replace("`", "``")
-        pivoted = answers.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*results)
+        pivot_results = answers.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*results)
         if having is None:
-            return pivoted
-        return pivoted.where(F.expr(having) if isinstance(having, str) else having)
+            return pivot_results
+        return pivot_results.where(F.expr(having) if isinstance(having, str) else having)
 
 
 def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = None) -> Grouped:
@@ -378,7 +378,7 @@ class _EvaluatedColumns:
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
         self._df = self._input_rows = df
-        self._evaluated: dict[str, Expression] = {}
+        self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
         names_in_conditions = {
@@ -417,7 +417,7 @@ class _EvaluatedColumns:
 
     def _key(self, field: StructField, key: Expression) -> _Key:
         if not isinstance(field.dataType, StructType):
-            if isinstance(key, str) and key in self._evaluated:  # a key that is passed twice becomes two columns
+            if isinstance(key, str) and key in self._columns_by_name:  # a key that is passed twice becomes two columns
                 key = quoted_column(key)
             return _Key(field.name, (self._add(field.name, key),))
         column = quoted_column(key) if isinstance(key, str) else key
@@ -433,7 +433,7 @@ class _EvaluatedColumns:
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
             for name in self._condition_columns.intersection(_names_in_condition(call)):
-                self._evaluated[name] = name
+                self._columns_by_name[name] = name
             return replace(call, column=column, others=tuple(further_columns), weight=weight)
         columns = [self._input(column) for column in call.columns]
         condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
@@ -449,14 +449,15 @@ class _EvaluatedColumns:
         """Raise Spark's error for inputs that aggregate functions must not have: generators, windows and random
         numbers. The error is raised when Spark analyzes a query with these inputs. The query does not run.
         """
-        inputs = [self._evaluated[name] for name in self._inputs]
+        inputs = [self._columns_by_name[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
         if counts:
             _ = _spark_group_by(self._input_rows, keys, *counts).schema
 
     def rows(self) -> DataFrame:
         columns = [
-            quoted(name) if isinstance(column, str) else column.alias(name) for name, column in self._evaluated.items()
+            quoted(name) if isinstance(column, str) else column.alias(name)
+            for name, column in self._columns_by_name.items()
         ]
         return self._df.select(*columns or [F.lit(1).alias("nothing")])
 
@@ -477,12 +478,15 @@ class _EvaluatedColumns:
         taken. A column of the DataFrame is added only once.
         """
         if isinstance(column, str):
-            if isinstance(self._evaluated.get(column), str) or _unused_name(column, self._evaluated) == column:
-                self._evaluated[column] = column
+            if (
+                isinstance(self._columns_by_name.get(column), str)
+                or _unused_name(column, self._columns_by_name) == column
+            ):
+                self._columns_by_name[column] = column
                 return column
             column = quoted_column(column)
-        name = _unused_name(name, (*self._evaluated, *self._condition_columns))
-        self._evaluated[name] = column
+        name = _unused_name(name, (*self._columns_by_name, *self._condition_columns))
+        self._columns_by_name[name] = column
         return name
 
     def _unused_name(self, name: str) -> str:

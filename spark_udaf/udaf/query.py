@@ -104,11 +104,11 @@ def sql(
     functions, families_by_function = _functions(registered_functions(), registered_families())
     query, arguments = name_arguments(str(second), args)
     check_calls(first, query, arguments, functions=functions, families=families_by_function)
-    text, called = with_lists(query, functions, max_list_values(first))
-    called_families = [families_by_function[name] for name in called if name in families_by_function]
+    text, called_functions = with_lists(query, functions, max_list_values(first))
+    called_families = [families_by_function[name] for name in called_functions if name in families_by_function]
     for family in {id(family): family for family in called_families}.values():
         for name, udf in family.udfs().items():
-            if name in called:
+            if name in called_functions:
                 first.udf.register(name, sql_udf(udf))
     try:
         answer = first.sql(text, arguments)
@@ -117,7 +117,7 @@ def sql(
         if f"aggr_{name}" not in families_by_function:
             raise
         raise ValueError(f"{name} is not a function of Spark; in SQL, this library's is called aggr_{name}") from None
-    library_functions = called.intersection(families_by_function)
+    library_functions = called_functions.intersection(families_by_function)
     if library_functions and answer.isStreaming:
         raise ValueError(
             f"the query calls {min(library_functions)} over a stream, whose groups never end; use su.stream(df, frame) "

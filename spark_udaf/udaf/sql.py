@@ -54,7 +54,7 @@ _TYPES = ("bigint", "string", "timestamp")
 _MISPLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
 # The families that `register` has registered in any session, by name. All sessions share this dict, because a name
 # stands for the same family in each of them.
-_registered: dict[str, Family] = {}
+_registered_families: dict[str, Family] = {}
 
 
 def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) -> list[str]:
@@ -111,7 +111,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     explain_errors(_sentence_of_placement)
     register_functions(spark, list(udfs.values()))
     register_source(spark)
-    _registered.update((family.name, family) for family in families)
+    _registered_families.update((family.name, family) for family in families)
     return sorted(udfs)
 
 
@@ -124,7 +124,7 @@ def _sentence_of_placement(text: str) -> str | None:
 
 def registered_families() -> tuple[Family, ...]:
     """Return the families that `register` has registered in this process, in any session."""
-    return tuple(_registered.values())
+    return tuple(_registered_families.values())
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _FamilyFunction(SqlFunction):
     family: Family | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _function_of, (installed_version(), _pickled(self.family), self.name)
+        return _function_of, (installed_version(), _pickle_of(self.family), self.name)
 
 
 @cache
@@ -192,7 +192,7 @@ def _udfs_of(family: Family) -> dict[str, SqlFunction]:
 
 
 @cache
-def _pickled(family: Family) -> bytes:
+def _pickle_of(family: Family) -> bytes:
     return pickle_for_tasks(family)
 
 

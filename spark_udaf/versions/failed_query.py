@@ -56,9 +56,9 @@ def failed_dataframe() -> DataFrame | None:
 
 def plan_text(df: DataFrame) -> str:
     """Return the physical plan of a DataFrame as text."""
-    with redirect_stdout(io.StringIO()) as printed:
+    with redirect_stdout(io.StringIO()) as output:
         df.explain()
-    return printed.getvalue()
+    return output.getvalue()
 
 
 def largest_group(df: DataFrame, marker: str, seconds: float) -> LargestGroup | None:
@@ -132,13 +132,13 @@ def _count_largest_group(df: DataFrame, marker: str, is_late: threading.Event) -
             child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, with_clause.cteDefs())
         java_class = getattr(jvm, df._jdf.getClass().getName())
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
-        key_columns = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
+        key_columns = [F.expr(key).alias(f"key {index}") for index, key in enumerate(keys)]
         values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
         counts = rows.groupBy(*key_columns).agg(values.alias("values")).orderBy(F.desc("values")).limit(1)
         if is_late.is_set():
             return None
-        (first,) = counts.collect()
-        return LargestGroup(_key_text(keys, first), first["values"])
+        (row,) = counts.collect()
+        return LargestGroup(_key_text(keys, row), row["values"])
     return None
 
 
@@ -157,4 +157,4 @@ def _nodes(tree: Any, name: str) -> Iterator[Any]:
 
 def _sequence(values: Any) -> list[Any]:
     """Return the elements of a Scala sequence."""
-    return [values.apply(place) for place in range(values.size())]
+    return [values.apply(index) for index in range(values.size())]

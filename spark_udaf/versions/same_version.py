@@ -77,6 +77,6 @@ def _load(driver_version: str | None, pickle_bytes: bytes) -> Any:
 
 def _load_object(driver_version: str | None, pickle_bytes: bytes) -> Any:
     loaded_class, attributes = _load(driver_version, pickle_bytes)
-    loaded = loaded_class.__new__(loaded_class)
-    loaded.__dict__.update(attributes)
-    return loaded
+    instance = loaded_class.__new__(loaded_class)
+    instance.__dict__.update(attributes)
+    return instance
