@@ -47,7 +47,7 @@ def main(rows: int, out: Path | None) -> None:
 def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
     """Run the job `RUNS` times in a new Spark session, and return the events in Spark's event log as dicts."""
     import spark_udaf as su
-    from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
+    from benchmarks.jobs import LEVELS, frame, run_and_discard, write_rows
     from spark_udaf.plan.session import local_session
 
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
         spark = local_session("account", settings)
         for _ in range(RUNS):
             scan = su.scan_parquet(spark, str(files))
-            throw_away(su.finish(su.rollup(scan, frame(LEVELS, shape)), frame(LEVELS, shape)))
+            run_and_discard(su.finish(su.rollup(scan, frame(LEVELS, shape)), frame(LEVELS, shape)))
         spark.stop()
         (log,) = (path for path in logs.rglob("*") if path.is_file())
         return [json.loads(line) for line in log.read_text().splitlines()]

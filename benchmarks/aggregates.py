@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 import aggr
 import spark_udaf as su
 from aggr.bench.timing import circumstances
-from benchmarks.jobs import session, throw_away
+from benchmarks.jobs import run_and_discard, session
 from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.quantiles import QUANTILES
-from benchmarks.spark import PACKAGES, measure, show
+from benchmarks.spark import PACKAGES, show_seconds, time_jobs
 from spark_udaf import functions as A
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
     quantiles = ", ".join(map(str, QUANTILES))
     query = "SELECT k, {} FROM bench_rows GROUP BY k"
     return {
-        "one group: percentile_approx": lambda: throw_away(df.agg(F.percentile_approx("x", QUANTILES))),
-        "one group: A.dds": lambda: throw_away(df.agg(A.dds("x", QUANTILES))),
-        "one group: A.dds, groups='large'": lambda: throw_away(df.agg(A.dds("x", QUANTILES, groups="large"))),
-        "one group: su.group_by of dds": lambda: throw_away(su.group_by(df).agg(aggr.dds("x", QUANTILES))),
-        "SQL: percentile_approx": lambda: throw_away(
+        "one group: percentile_approx": lambda: run_and_discard(df.agg(F.percentile_approx("x", QUANTILES))),
+        "one group: A.dds": lambda: run_and_discard(df.agg(A.dds("x", QUANTILES))),
+        "one group: A.dds, groups='large'": lambda: run_and_discard(df.agg(A.dds("x", QUANTILES, groups="large"))),
+        "one group: su.group_by of dds": lambda: run_and_discard(su.group_by(df).agg(aggr.dds("x", QUANTILES))),
+        "SQL: percentile_approx": lambda: run_and_discard(
             spark.sql(query.format(f"percentile_approx(x, array({quantiles}))"))
         ),
-        "SQL: aggr_dds": lambda: throw_away(su.sql(spark, query.format(f"aggr_dds(x, array({quantiles}))"))),
-        "SQL: avg": lambda: throw_away(spark.sql(query.format("avg(x)"))),
-        "SQL: aggr_avg": lambda: throw_away(su.sql(spark, query.format("aggr_avg(x)"))),
-        "count … variance": lambda: throw_away(df.groupBy("host").agg(*built_in)),
-        "su.group_by of count … variance": lambda: throw_away(su.group_by(df, "host").agg(*library_measures)),
-        "su.group_by of dds": lambda: throw_away(su.group_by(df, "host").agg(aggr.dds("x", QUANTILES))),
-        "two stages of Python that compute nothing": lambda: throw_away(two_empty_stages(df.select("host", "x"))),
+        "SQL: aggr_dds": lambda: run_and_discard(su.sql(spark, query.format(f"aggr_dds(x, array({quantiles}))"))),
+        "SQL: avg": lambda: run_and_discard(spark.sql(query.format("avg(x)"))),
+        "SQL: aggr_avg": lambda: run_and_discard(su.sql(spark, query.format("aggr_avg(x)"))),
+        "count … variance": lambda: run_and_discard(df.groupBy("host").agg(*built_in)),
+        "su.group_by of count … variance": lambda: run_and_discard(su.group_by(df, "host").agg(*library_measures)),
+        "su.group_by of dds": lambda: run_and_discard(su.group_by(df, "host").agg(aggr.dds("x", QUANTILES))),
+        "two stages of Python that compute nothing": lambda: run_and_discard(two_empty_stages(df.select("host", "x"))),
     }
 
 
@@ -128,10 +128,10 @@ def main(rounds: int, out: Path | None) -> None:
     """Measure all jobs, print the figures, and write them to ``out`` if it is passed."""
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         first, *later = registration_seconds(spark, rounds)
-        times = measure(jobs(spark, f"{folder}/rows"), rounds)
+        times = time_jobs(jobs(spark, f"{folder}/rows"), rounds)
     medians = {name: median(seconds) for name, seconds in times.items()}
     registration = {"su.register, first": first, "su.register, later": median(later)}
-    show(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
+    show_seconds(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
     for name, seconds in registration.items():
         click.echo(f"{name}: {seconds:.2f} s")
     lines = [

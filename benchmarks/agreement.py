@@ -28,7 +28,7 @@ import click
 from aggr.bench import circumstances, one_core
 from aggr.bench.report import OURS
 from benchmarks import kernels, peer_reports
-from benchmarks.costs import REDUCE, heading, show
+from benchmarks.costs import REDUCE, create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 
 ROOT = Path(__file__).parent.parent
@@ -135,12 +135,12 @@ def main(repeats: int, out: Path | None) -> None:
             new.append(run_bench())
     stored, by_old, by_bench = stored_ratios(), medians(old), medians(new)
     common = [name for name in by_old if name in by_bench]
-    table = heading(
+    table = create_table(
         "Ratios to a reference of the same run", ["", f"results of {REVISION}", "old harness", "aggr.bench"]
     )
     for name in common:
         table.add_row(name, *(f"{ratios[name]:,.2f}" for ratios in (stored, by_old, by_bench)))
-    show(table)
+    print_table(table)
     quotients = {name: by_bench[name] / by_old[name] for name in common}
     lines = [LimitedFigure(f"aggr.bench / old harness, {name}", NOISE, max(q, 1 / q)) for name, q in quotients.items()]
     show_limits(lines)

@@ -33,7 +33,7 @@ CASES = ("empty cache", "read-only", "compiled")
 JOB = """
 import sys, time
 import aggr, spark_udaf as su
-from benchmarks.jobs import LEVELS, frame, throw_away
+from benchmarks.jobs import LEVELS, frame, run_and_discard
 from benchmarks.shapes import TEXTS
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
@@ -41,10 +41,10 @@ builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 df = spark.sql("SELECT timestamp_millis(1714521600000 + id * 10) AS ts, 'host-' || id % 10 AS host, "
                "CAST(exp(id % 997 / 200D) AS double) AS latency_ms FROM range(0, 1000000, 1, 4)")
-throw_away(df.mapInArrow(lambda batches: batches, df.schema))      # starts the workers
+run_and_discard(df.mapInArrow(lambda batches: batches, df.schema))      # starts the workers
 for _ in range(3):
     begin = time.perf_counter()
-    throw_away(su.finish(su.rollup(df, frame(LEVELS, TEXTS)), frame(LEVELS, TEXTS)))
+    run_and_discard(su.finish(su.rollup(df, frame(LEVELS, TEXTS)), frame(LEVELS, TEXTS)))
     print("took", time.perf_counter() - begin, flush=True)
 spark.stop()
 """

@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 import benchmarks.conservation as this_module
 from aggr.bench.timing import circumstances
 from benchmarks import growth
-from benchmarks.jobs import LEVELS, frame, many_keys, session, throw_away, write_rows
+from benchmarks.jobs import LEVELS, frame, many_keys, run_and_discard, session, write_rows
 from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.shapes import TEXTS
 from spark_udaf.plan import conservation, two_phase
@@ -140,7 +140,7 @@ def roll_up(scan: Any) -> None:
     import spark_udaf as su
 
     chain = frame(LEVELS, TEXTS)
-    throw_away(su.finish(su.rollup(scan, chain), chain))
+    run_and_discard(su.finish(su.rollup(scan, chain), chain))
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from rich.table import Table
 from aggr.bench.report import OURS, Report
 
 
-def reduce_of(library: str) -> str:
+def reduce_label(library: str) -> str:
     """Return the name of a cost: that of reducing rows to states or sketches with a library, without the computation of
     results.
     """
     return f"{library}, reduce"
 
 
-REDUCE = reduce_of(OURS)
+REDUCE = reduce_label(OURS)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     that of the operation and library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
-    table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])
+    table = create_table(title, ["", "by", *(column for case in cases for column in (case, "×"))])
     for what, who in dict.fromkeys((cost.what, cost.who) for cost in costs):
         cells = []
         for case in cases:
@@ -92,7 +92,7 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
             cells += ["", ""] if ns is None else [f"{ns:,.1f}", f"{ns / unit:,.2f}" if unit else ""]
         is_base = (what, who) == (base.what, base.who)
         table.add_row(what, who, *cells, style="bold" if is_base else "")
-    show(table)
+    print_table(table)
 
 
 def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
@@ -100,7 +100,7 @@ def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
     library ``base``.
     """
     whos = list(dict.fromkeys(cost.who for cost in costs))
-    table = heading(title, ["", *whos])
+    table = create_table(title, ["", *whos])
     for what, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
         unit = cost_of(costs, what, base, case)
         cells = []
@@ -109,10 +109,10 @@ def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
             ratio = "" if who == base or ns is None or not unit else f"  {ns / unit:4.2f} ×"
             cells.append("" if ns is None else f"{ns:,.1f}{ratio}")
         table.add_row(what, *cells)
-    show(table)
+    print_table(table)
 
 
-def heading(title: str, columns: Sequence[str]) -> Table:
+def create_table(title: str, columns: Sequence[str]) -> Table:
     """Return an empty table with a title and columns. The columns that are unnamed or named ``by`` are aligned left,
     for text, and all others right, for numbers.
     """
@@ -122,7 +122,7 @@ def heading(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def show(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Print a table. If the output is not a terminal, the table is 150 characters wide."""
     console = Console()
     (console if console.is_terminal else Console(width=150)).print(table)

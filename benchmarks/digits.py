@@ -24,7 +24,7 @@ import aggr
 from aggr import Groups
 from aggr.bench.timing import circumstances
 from benchmarks.by_fractions import exact_pair_statistic, exact_statistic
-from benchmarks.costs import heading, show
+from benchmarks.costs import create_table, print_table
 from benchmarks.nist import SETS
 
 OF_TWO = ("covar", "corr", "slope", "intercept", "r2")
@@ -152,12 +152,12 @@ def fewest_correct_digits(rows: Sequence[Pair], results: Results, exact: Results
 
 def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
     """Print one line per data set and function, and one column per engine."""
-    table = heading("Correct digits of the worst pair of columns", ["", "", *by_engine])
+    table = create_table("Correct digits of the worst pair of columns", ["", "", *by_engine])
     for name in next(iter(by_engine.values())):
         for function in SQL:
             cells: Sequence[object] = [by_engine[engine][name][function] for engine in by_engine]
             table.add_row(name, function, *("" if cell is None else str(cell) for cell in cells))
-    show(table)
+    print_table(table)
 
 
 @click.command()

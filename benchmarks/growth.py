@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 import aggr
 import spark_udaf as su
-from benchmarks.costs import heading
-from benchmarks.costs import show as print_table
-from benchmarks.jobs import throw_away
+from benchmarks.costs import create_table, print_table
+from benchmarks.jobs import run_and_discard
 from spark_udaf.bench.traffic import largest_worker, reset_worker_peaks
 
 if TYPE_CHECKING:
@@ -52,13 +51,13 @@ class SizeCost:
     worker_bytes: int
 
 
-def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
+def measure_sizes(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
     """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
     sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.rows_of_groups, groups) for groups in extent.groups]
-    return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
+    return [measure_size(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
-def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> SizeCost:
+def measure_size(spark: SparkSession, folder: Path, rows: int, groups: int) -> SizeCost:
     """Run the job for one size twice. Return the seconds of the faster run, and the peak memory of a worker in both
     runs.
     """
@@ -67,14 +66,14 @@ def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> SizeCo
     times = []
     for _ in range(2):
         begin = time.perf_counter()
-        throw_away(su.aggregate(scan, ["k"], MEASURES))
+        run_and_discard(su.aggregate(scan, ["k"], MEASURES))
         times.append(time.perf_counter() - begin)
     return SizeCost(rows, groups, min(times), largest_worker(spark) or 0)
 
 
-def show(grown: Sequence[SizeCost]) -> None:
+def show_sizes(grown: Sequence[SizeCost]) -> None:
     """Print one line per size."""
-    table = heading(
+    table = create_table(
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )
     for cost in grown:

@@ -82,7 +82,7 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
         def run() -> None:
             previous_setting = spark.conf.get(BATCH_BYTES, None)
             spark.conf.set(BATCH_BYTES, bytes_)
-            throw_away(df.mapInArrow(_count, "n long"))
+            run_and_discard(df.mapInArrow(_count, "n long"))
             spark.conf.unset(BATCH_BYTES) if previous_setting is None else spark.conf.set(BATCH_BYTES, previous_setting)
 
         return run
@@ -90,25 +90,25 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
     def rollup_job(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
         def run() -> None:
             for levels in chains:
-                throw_away(su.rollup(source, frame(levels, data)))
+                run_and_discard(su.rollup(source, frame(levels, data)))
 
         return run
 
     def results_job(source: DataFrame | ParquetScan) -> Callable[[], None]:
-        return lambda: throw_away(su.finish(su.rollup(source, frame(LEVELS, data)), frame(LEVELS, data)))
+        return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, data)), frame(LEVELS, data)))
 
     on_dataframe, on_files = "rollup of a DataFrame", "rollup of files"
     single_levels = [[level] for level in LEVELS]
     return {
-        "percentile_approx": lambda: throw_away(groups.agg(F.percentile_approx(X, QUANTILES))),
-        "kll_sketch_agg_double": lambda: throw_away(groups.agg(F.kll_sketch_agg_double(X))),
-        "count … variance": lambda: throw_away(groups.agg(*builtin)),
+        "percentile_approx": lambda: run_and_discard(groups.agg(F.percentile_approx(X, QUANTILES))),
+        "kll_sketch_agg_double": lambda: run_and_discard(groups.agg(F.kll_sketch_agg_double(X))),
+        "count … variance": lambda: run_and_discard(groups.agg(*builtin)),
         "mapInArrow that counts": count_job(str(2**31 - 1)),
         "mapInArrow that counts, Spark's own settings": count_job("64m"),
-        "pandas UDAF of a mean, a tenth of the rows": lambda: throw_away(groups_of_host.agg(_mean(X))),
-        "Arrow UDAF that counts": lambda: throw_away(groups.agg(_size(X))),
-        "A.dds": lambda: throw_away(groups.agg(A.dds(X, QUANTILES))),
-        "su.group_by of dds": lambda: throw_away(su.group_by(df, *finest).agg(aggr.dds(X, QUANTILES))),
+        "pandas UDAF of a mean, a tenth of the rows": lambda: run_and_discard(groups_of_host.agg(_mean(X))),
+        "Arrow UDAF that counts": lambda: run_and_discard(groups.agg(_size(X))),
+        "A.dds": lambda: run_and_discard(groups.agg(A.dds(X, QUANTILES))),
+        "su.group_by of dds": lambda: run_and_discard(su.group_by(df, *finest).agg(aggr.dds(X, QUANTILES))),
         f"{on_dataframe}, to answers": results_job(df),
         f"{on_files}, to answers": results_job(scan),
         on_dataframe: rollup_job(df, LEVELS),
@@ -125,14 +125,18 @@ def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], N
     scan, df = su.scan_parquet(spark, files), spark.read.parquet(*files)
     measures = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
     return {
-        "many keys: files to answers": lambda: throw_away(su.finish(su.aggregate(scan, ["k"], measures), measures)),
-        "many keys: su.group_by": lambda: throw_away(su.group_by(df, "k").agg(*measures.values())),
-        "many keys: percentile_approx": lambda: throw_away(df.groupBy("k").agg(F.percentile_approx("x", QUANTILES))),
-        "many keys: count and sum": lambda: throw_away(df.groupBy("k").agg(F.count("x"), F.sum("x"))),
+        "many keys: files to answers": lambda: run_and_discard(
+            su.finish(su.aggregate(scan, ["k"], measures), measures)
+        ),
+        "many keys: su.group_by": lambda: run_and_discard(su.group_by(df, "k").agg(*measures.values())),
+        "many keys: percentile_approx": lambda: run_and_discard(
+            df.groupBy("k").agg(F.percentile_approx("x", QUANTILES))
+        ),
+        "many keys: count and sum": lambda: run_and_discard(df.groupBy("k").agg(F.count("x"), F.sum("x"))),
     }
 
 
-def throw_away(df: DataFrame) -> None:
+def run_and_discard(df: DataFrame) -> None:
     """Compute all columns of a DataFrame, and discard the rows."""
     df.write.format("noop").mode("overwrite").save()
 

@@ -25,7 +25,7 @@ import aggr
 from aggr.bench import Report, bench, circumstances, one_core
 from aggr.bench.costs import PARTS
 from aggr.bench.report import OURS
-from benchmarks.costs import heading, show
+from benchmarks.costs import create_table, print_table
 from benchmarks.quantiles import QUANTILES
 
 ROWS, GROUPS = 1_000_000, 1_800
@@ -139,13 +139,13 @@ def finish_costs(rounds: int) -> list[Kernel]:
 
 def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
     """Print figures as a table."""
-    table = heading(title, ["", unit, "numpy's sum", "ratio", "may cost"])
+    table = create_table(title, ["", unit, "numpy's sum", "ratio", "may cost"])
     for kernel in kernels:
         limit = "" if kernel.may_cost is None else f"{kernel.may_cost:,}"
         ratio = f"{kernel.ns / kernel.numpy_ns:,.1f} ×"
         cells = [kernel.what, f"{kernel.ns:,.1f}", f"{kernel.numpy_ns:,.1f}", ratio, limit]
         table.add_row(*cells)
-    show(table)
+    print_table(table)
 
 
 @click.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.costs import heading, show
+from benchmarks.costs import create_table, print_table
 
 Figure = float | None
 
@@ -40,10 +40,10 @@ def without_verdicts(lines: Sequence[LimitedFigure]) -> list[LimitedFigure]:
 
 def show_limits(limits: Sequence[LimitedFigure]) -> None:
     """Print one line per limit."""
-    table = heading("Must hold", ["", "at most", "is", ""])
+    table = create_table("Must hold", ["", "at most", "is", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
     for line in limits:
         got = "" if line.got is None else f"{line.got:,.3f}"
         verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
         table.add_row(line.what, f"{line.most:,.3f}", got, verdict)
-    show(table)
+    print_table(table)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggr.bench.report import OURS
 from benchmarks import files
-from benchmarks.costs import REDUCE, Cost, cost_of, reduce_of
+from benchmarks.costs import REDUCE, Cost, cost_of, reduce_label
 from benchmarks.musthold import Figure, LimitedFigure
 from benchmarks.peer_reports import MANY, SCATTERED, Bytes
 from benchmarks.shapes import INTEGER_KEYS, TEXTS
@@ -20,7 +20,7 @@ def limited_figures(
     """
     dds_cost = cost_of(reduce_costs, "dds", REDUCE, MANY)
     duckdb_quantile_cost = cost_of(reduce_costs, "approx_quantile", "duckdb", MANY)
-    ddsketch_cost = cost_of(reduce_costs, "ddsketch", reduce_of("ddsketch"), MANY)
+    ddsketch_cost = cost_of(reduce_costs, "ddsketch", reduce_label("ddsketch"), MANY)
     limits = [
         LimitedFigure("dds reduce / DuckDB approx_quantile, many groups", 0.5, _ratio(dds_cost, duckdb_quantile_cost)),
         LimitedFigure("dds reduce / ddsketch.add, many groups", 1 / 50, _ratio(dds_cost, ddsketch_cost)),

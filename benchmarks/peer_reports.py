@@ -14,7 +14,7 @@ from aggr.bench.costs import PARTS
 from aggr.bench.peers import counterparts, installed
 from aggr.bench.report import OURS
 from aggr.measure import Measure
-from benchmarks.costs import Cost, costs_of, label, reduce_of
+from benchmarks.costs import Cost, costs_of, label, reduce_label
 from benchmarks.quantiles import EXTREME_QUANTILES, QUANTILES
 
 ROWS_A_GROUP = 555
@@ -103,11 +103,11 @@ def _report(measure: Measure, peers: Sequence[str], rows: int, rounds: int) -> R
 
 
 def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
-    """Return the costs of reducing rows, whose libraries have the names of `reduce_of`, and those from rows to
+    """Return the costs of reducing rows, whose libraries have the names of `reduce_label`, and those from rows to
     results.
     """
     cases = {1: ONE_GROUP, rows // ROWS_A_GROUP: MANY}
-    reduce_costs = [Cost(c.what, reduce_of(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
+    reduce_costs = [Cost(c.what, reduce_label(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
     return reduce_costs + costs_of(report, "answers", cases)
 
 

@@ -31,8 +31,7 @@ import pyarrow.parquet as pq
 
 from aggr.bench.timing import alternate, circumstances
 from aggr.workers import available_cores
-from benchmarks.costs import heading
-from benchmarks.costs import show as print_table
+from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.storing import (
     BEGIN,
@@ -183,7 +182,7 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
         LimitedFigure(f"{name}: tiltframe / the faster one", 0.5, _ratio(seconds_by_system), is_judged=extent == FULL)
         for name, seconds_by_system in seconds.items()
     ]
-    table = heading(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
+    table = create_table(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
     for name, seconds_by_system in seconds.items():
         cells = [f"{1000 * seconds_by_system[label]:,.1f}" if label in seconds_by_system else "" for label in systems]
         table.add_row(name, f"{rows[name]:,}", *cells)

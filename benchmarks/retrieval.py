@@ -25,8 +25,7 @@ from rich.progress import track
 
 import aggr
 from aggr.bench.timing import circumstances, one_round
-from benchmarks.costs import heading
-from benchmarks.costs import show as print_table
+from benchmarks.costs import create_table, print_table
 from benchmarks.jobs import session
 from benchmarks.musthold import LimitedFigure, show_limits
 from benchmarks.narrowing import month_of_hours, share_of_a_key
@@ -85,7 +84,7 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
         ),
         LimitedFigure("bytes read for one key of 100 / for all, a month", 1 / 5, share),
     ]
-    table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
+    table = create_table(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
     for name, median in medians.items():
         table.add_row(name, f"{median * 1000:,.1f}")
     print_table(table)

@@ -37,8 +37,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.bench.timing import circumstances
-from benchmarks.costs import heading
-from benchmarks.costs import show as print_table
+from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
@@ -330,7 +329,7 @@ def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[Limi
         name: {"cold": cold[name], "p50": float(np.quantile(seconds, 0.5)), "p99": float(np.quantile(seconds, 0.99))}
         for name, seconds in times.items()
     }
-    table = heading(
+    table = create_table(
         f"{CLIENTS} clients, {len(all_seconds):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"]
     )
     for name, panel_figures in figures_of_panels.items():

@@ -80,23 +80,23 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]
                 check(spark, str(rows))
             all_jobs = jobs(spark, str(rows), data)
             selected_jobs = {name: job for name, job in all_jobs.items() if name in ANSWERS} if answers else all_jobs
-            times[data.name] = measure(selected_jobs, extent.rounds)
-            show(medians_of(times)[data.name], extent.rows, data.name)
+            times[data.name] = time_jobs(selected_jobs, extent.rounds)
+            show_seconds(medians_of(times)[data.name], extent.rows, data.name)
             unordered_files = Path(folder) / "in no order" / str(data.digits)
             write_rows(unordered_files, extent.rows, extent.groups, data, in_order=False)
             all_jobs = jobs(spark, f"{folder}/in no order/{data.digits}", data)
-            times[unordered_name(data)] = measure({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
-            show(medians_of(times)[unordered_name(data)], extent.rows, unordered_name(data))
+            times[unordered_name(data)] = time_jobs({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
+            show_seconds(medians_of(times)[unordered_name(data)], extent.rows, unordered_name(data))
         jobs_of_many_keys = many_keys(spark, growth.files(Path(folder), *extent.keys))
-        times["many keys"] = measure(jobs_of_many_keys, extent.rounds)
+        times["many keys"] = time_jobs(jobs_of_many_keys, extent.rounds)
         medians = medians_of(times)
-        show(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
-        size_costs = [] if answers else growth.grow(spark, Path(folder), extent.growth)
+        show_seconds(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
+        size_costs = [] if answers else growth.measure_sizes(spark, Path(folder), extent.growth)
     lines = limited_figures(medians, size_costs)
     if extent == QUICK:
         lines = without_verdicts(lines)
     if size_costs:
-        growth.show(size_costs)
+        growth.show_sizes(size_costs)
     show_limits(lines)
     if out is not None:
         limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
@@ -121,7 +121,7 @@ def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[s
     return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
-def measure(jobs_by_name: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def time_jobs(jobs_by_name: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Run all jobs once per round, and return the seconds of each run, by job. One more round comes first, and is not
     counted.
     """
@@ -199,14 +199,13 @@ def _states(seconds: Mapping[str, float], size_costs: Sequence[growth.SizeCost])
     ]
 
 
-def show(medians: Mapping[str, float], rows: int, description: str) -> None:
+def show_seconds(medians: Mapping[str, float], rows: int, description: str) -> None:
     """Print the seconds of each job, its nanoseconds per row and core, and its ratio to one of Spark's own jobs."""
-    from benchmarks.costs import heading
-    from benchmarks.costs import show as print_table
+    from benchmarks.costs import create_table, print_table
 
     base = next(name for name in medians if name.endswith(("percentile_approx", "count … variance")))
     heads = ["job", "s", "ns a row and core", f"× of {base}"]
-    table = heading(f"Spark, {rows:,} rows, {description}, two cores", heads)
+    table = create_table(f"Spark, {rows:,} rows, {description}, two cores", heads)
     for name, seconds in sorted(medians.items(), key=lambda pair: pair[1]):
         table.add_row(name, f"{seconds:.2f}", f"{seconds * 2 / rows * 1e9:,.0f}", f"{seconds / medians[base]:.2f}")
     print_table(table)

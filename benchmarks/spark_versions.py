@@ -22,7 +22,7 @@ from aggr.bench.timing import circumstances
 from benchmarks.jobs import jobs, session, write_rows
 from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from benchmarks.scale import measure_processes
-from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, measure, medians_of, show
+from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, medians_of, show_seconds, time_jobs
 
 FILES, PERCENTILES, SIMPLE = "rollup of files, to answers", "percentile_approx", "count … variance"
 LIMIT = 0.2
@@ -45,7 +45,7 @@ def measure_versions(extent: Extent) -> tuple[Times, Times]:
                 name: with_cpu_time(all_jobs[name], cpu_seconds.setdefault(name, []))
                 for name in (PERCENTILES, SIMPLE, FILES)
             }
-            clock[data.name] = measure(timed_jobs, extent.rounds)
+            clock[data.name] = time_jobs(timed_jobs, extent.rounds)
             processors[data.name] = {name: seconds[1:] for name, seconds in cpu_seconds.items()}
     return clock, processors
 
@@ -73,7 +73,7 @@ def main(quick: bool, out: Path | None) -> None:
     medians = {kind: medians_of(times) for kind, times in times_by_kind.items()}
     for kind, shapes in medians.items():
         for name, seconds in shapes.items():
-            show(seconds, extent.rows, f"{name}, {kind}")
+            show_seconds(seconds, extent.rows, f"{name}, {kind}")
     lines = [
         LimitedFigure(f"{FILES} / {PERCENTILES}, {name}, {kind}", LIMIT, seconds[FILES] / seconds[PERCENTILES])
         for kind, shapes in medians.items()

@@ -34,8 +34,7 @@ import pyarrow.parquet as pq
 
 from aggr.bench.timing import circumstances
 from aggr.workers import available_cores
-from benchmarks.costs import heading
-from benchmarks.costs import show as print_table
+from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore
 
@@ -153,7 +152,7 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
     ]
     if extent != FULL:
         lines = [LimitedFigure(line.what, line.most, line.got, is_judged=False) for line in lines]
-    table = heading(f"{extent.rows:,} rows of {extent.keys:,} keys", ["", "s", "core s", "peak GB"])
+    table = create_table(f"{extent.rows:,} rows of {extent.keys:,} keys", ["", "s", "core s", "peak GB"])
     for name, runs_of_system in runs.items():
         core_seconds = statistics.median(run.core_seconds for run in runs_of_system)
         peak_bytes = max(run.peak_bytes for run in runs_of_system)

@@ -45,10 +45,10 @@ MEASURES = {  # measures by any keys, without a frame and without event times
     "best": aggr.top_k("word", by="i", k=3),
 }
 BY_HOST = {"s": aggr.sum("i"), "d": aggr.dds("price", [0.5]), "n": aggr.count("word")}
-LISTS = """
+SU_SQL_QUERY = """
     SELECT host, aggr_sum_bigint(i) AS s, aggr_dds(price, array(0.5D)).quantiles['0.5'] AS d, aggr_count(word) AS n
     FROM rows GROUP BY host"""
-GROUPS = """
+SPARK_SQL_QUERY = """
     SELECT host, aggr_sum_bigint(array_compact(array(i))) AS s, aggr_count(word) AS n,
            aggr_dds_quantile(aggr_dds_state(array_compact(array(price))), 0.5D) AS d
     FROM rows GROUP BY host"""
@@ -133,8 +133,8 @@ def digests_of_engine(spark: Any, folder: Path, kind: str = "classic") -> dict[s
         "rollup": engines.digests(collect_arrow(states), collect_arrow(su.finish(states, engines.FRAME))),
         "functions": _column_digests(by_k.select(["k", *measures]), ["k"]),
         "group_by": _value_digests(collect_arrow(su.group_by(df, *KEYS).agg(**MEASURES)), KEYS, list(MEASURES)),
-        "su.sql": _value_digests(collect_arrow(su.sql(spark, LISTS)), ["host"], list(BY_HOST)),
-        "spark.sql": _value_digests(collect_arrow(spark.sql(GROUPS)), ["host"], list(BY_HOST)),
+        "su.sql": _value_digests(collect_arrow(su.sql(spark, SU_SQL_QUERY)), ["host"], list(BY_HOST)),
+        "spark.sql": _value_digests(collect_arrow(spark.sql(SPARK_SQL_QUERY)), ["host"], list(BY_HOST)),
         "store": engines.digests_of_store(store),
     }
     if kind != "sail":  # Sail does not read stores

@@ -47,7 +47,7 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
     >>> (_spark_hash(numbers) % 4).tolist()
     [0, 1, 2, 3, 0, 1, 2, 3]
     """
-    places = np.arange(shards) % partitions
+    partition_of_shard = np.arange(shards) % partitions
     numbers_per_partition = -(-shards // partitions)
     candidate_count = 4 * shards
     while True:
@@ -57,7 +57,9 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
         candidate_count *= 2
     order = np.argsort(candidate_partitions, kind="stable")
     first_positions = np.searchsorted(candidate_partitions[order], np.arange(partitions))
-    numbers: NDArray[np.int32] = order[first_positions[places] + np.arange(shards) // partitions].astype(np.int32)
+    numbers: NDArray[np.int32] = order[first_positions[partition_of_shard] + np.arange(shards) // partitions].astype(
+        np.int32
+    )
     return numbers
 
 
@@ -118,12 +120,12 @@ def _text_words(column: pa.Array) -> Words:
     _, offsets, data = column.buffers()
     if not len(column) or data is None:
         return np.zeros(len(column), np.uint64)
-    places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    coefficients = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
-    places = places - places[0]
+    byte_offsets = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    coefficients = np.frombuffer(data, np.uint8)[byte_offsets[0] : byte_offsets[-1]].astype(np.uint64) + np.uint64(1)
+    byte_offsets = byte_offsets - byte_offsets[0]
     running = np.append(np.uint64(0), np.cumsum(coefficients * _powers(_BASE, len(coefficients)), dtype=np.uint64))
     shift = _powers(_INVERSE, len(coefficients) + 1)
-    words: Words = (running[places[1:]] - running[places[:-1]]) * shift[places[:-1]]
+    words: Words = (running[byte_offsets[1:]] - running[byte_offsets[:-1]]) * shift[byte_offsets[:-1]]
     return words
 
 

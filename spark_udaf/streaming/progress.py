@@ -1,7 +1,7 @@
 """Progress of streams.
 
-For a stream into a store, it is the number of the last batch in the store. For a stream that keeps windows open, it
-consists of the metrics of the open windows.
+The progress of a stream into a store is the number of the last batch in the store. The progress of a stream that
+keeps windows open consists of the metrics of the open windows.
 
 The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
 are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch of each checkpoint

@@ -177,7 +177,8 @@ def _missing_batches(batch_writer: _BatchWriter, writer: str, number: int, last_
     return (
         f"the checkpoint {batch_writer.checkpoint} records that the batches before {number} are done, but the store "
         f"{batch_writer.store.display_uri} has {committed_batches} of the writer {writer!r}; rows would be missing. "
-        "Use the store and the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
+        "Use the store and the name with which the checkpoint was created, or a new checkpoint, "
+        "which reads all rows again"
     )
 
 

@@ -53,8 +53,8 @@ class Call:
             columns = {role: self._with_collation_check(role, column) for role, column in columns.items()}
         if self.weight is not None:
             columns[WEIGHT] = self.weight
-        named = [column.alias(name) for name, column in columns.items()]
-        values = F.struct(*named) if len(named) > 1 else next(iter(columns.values()))
+        named_columns = [column.alias(name) for name, column in columns.items()]
+        values = F.struct(*named_columns) if len(named_columns) > 1 else next(iter(columns.values()))
         return values if self.where is None else F.when(self.where, values)
 
     def _with_collation_check(self, role: str, column: Column) -> Column:
