@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 import aggr
 from tests.serve.servers import make_store, rows, serving
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.answers import Answers, Question, _Begun, _kept_bytes
+from tiltframe.serve.answers import Answers, Question, _Answer, _memory_of
 from tiltframe.serve.cost import Limits
 from tiltframe.serve.forms import JSON
 from tiltframe.serve.observed import Metrics
@@ -69,10 +69,10 @@ def test_the_memory_of_kept_answers_is_counted(size):
     for number in range(2000):
         tag = f'"{number:032x}"'
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": "private, no-cache"}
-        cached[tag] = _Begun(headers, "application/json", bytes(bytearray(size)))
+        cached[tag] = _Answer(headers, "application/json", bytes(bytearray(size)))
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    counted = sum(map(_kept_bytes, cached.values()))
+    counted = sum(map(_memory_of, cached.values()))
     assert used / 1.25 <= counted <= used * 1.5  # a server keeps them in an ordered dict, which takes more
 
 
@@ -105,7 +105,7 @@ def answered(compute, count: int) -> list[bytes | str]:
     async def body() -> bytes | str:
         request = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
         try:
-            response = await answers.to(request, lambda: Question("store 1 query", JSON, compute))
+            response = await answers.respond(request, lambda: Question("store 1 query", JSON, compute))
         except ValueError as error:
             return str(error)
         if isinstance(response, StreamingResponse):
@@ -123,23 +123,23 @@ def answered(compute, count: int) -> list[bytes | str]:
 
 @pytest.mark.parametrize("size", [10, 3 << 20])
 def test_equal_requests_at_the_same_time_wait_for_one_answer(size):
-    begun = []
+    threads_of_answers = []
 
-    def compute(packing, deadline):
-        begun.append(threading.get_ident())
+    def compute(compression, deadline):
+        threads_of_answers.append(threading.get_ident())
         time.sleep(0.3)  # the other requests arrive
         return {}, (b"x" * (size // 10) for _ in range(10))
 
     found = answered(compute, 12)
     assert found == [b"x" * (size // 10 * 10)] * 12
     if size == 10:
-        assert len(begun) == 1
+        assert len(threads_of_answers) == 1
     else:  # an answer that is sent while it is computed has one reader
-        assert len(begun) == 12
+        assert len(threads_of_answers) == 12
 
 
 def test_an_error_is_the_answer_of_all_requests_that_wait_for_it():
-    def compute(packing, deadline):
+    def compute(compression, deadline):
         time.sleep(0.3)
         raise ValueError("there is no such measure")
 

@@ -132,17 +132,17 @@ def test_csv_is_read_by_others(server_and_stores):
     assert any(math.isnan(float(row["rate"])) for row in read)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "zstd"])
-def test_answers_are_packed_for_who_unpacks_them(server_and_stores, packing):
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_answers_are_packed_for_who_unpacks_them(server_and_stores, compression):
     server = server_and_stores[0]
     plain = server.query(store="web", per="1m", now=NOW)
-    packed = server.query({"Accept-Encoding": f"br, {packing}"}, store="web", per="1m", now=NOW)
+    packed = server.query({"Accept-Encoding": f"br, {compression}"}, store="web", per="1m", now=NOW)
     unpack = (
         gzip.decompress
-        if packing == "gzip"
+        if compression == "gzip"
         else lambda body: zstandard.ZstdDecompressor().decompressobj().decompress(body)
     )
-    assert (plain.headers["content-encoding"], packed.headers["content-encoding"]) == (None, packing)
+    assert (plain.headers["content-encoding"], packed.headers["content-encoding"]) == (None, compression)
     assert unpack(packed.body) == plain.body
     assert len(packed.body) < len(plain.body) / 3
     assert plain.headers["etag"] != packed.headers["etag"]

@@ -63,14 +63,14 @@ def numbers(server):
     return {row["host"]: row for row in rows if row["host"] != "none"}
 
 
-@pytest.mark.parametrize("packing", [Compression.NoCompression, Compression.Gzip])
+@pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip])
 @pytest.mark.long
-def test_the_exporter_of_opentelemetry_writes_into_a_store(writable, packing):
+def test_the_exporter_of_opentelemetry_writes_into_a_store(writable, compression):
     exporter = OTLPMetricExporter(
         f"http://{writable.host}:{writable.port}{PATH}",
         preferred_temporality=dict.fromkeys([Counter, Histogram], AggregationTemporality.DELTA),
         preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()},
-        compression=packing,
+        compression=compression,
     )
     reader = PeriodicExportingMetricReader(exporter, 3_600_000)
     provider = MeterProvider([reader], Resource({"host": "a"}))

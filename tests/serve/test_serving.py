@@ -246,5 +246,5 @@ def test_who_takes_nothing_is_let_go(monkeypatch):
 
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
     answer = StreamingResponse(iter([b"a", b"b"]))
-    asyncio.run(asyncio.wait_for(observed.Observed(answer, Metrics())(scope, nothing, nothing), 30))
+    asyncio.run(asyncio.wait_for(observed.RequestObserver(answer, Metrics())(scope, nothing, nothing), 30))
     assert [line["error"] for line in lines] == ["the client read nothing for 0.05 s, and its connection was closed"]

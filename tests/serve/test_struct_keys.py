@@ -10,7 +10,7 @@ import pytest
 import aggr
 from tests.serve.servers import serving
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.promql.metrics import metrics_of
+from tiltframe.serve.promql.metrics import metrics_by_name
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -89,4 +89,8 @@ def test_names_with_blanks_of_keys_and_fields(tmp_path):
     assert names == ["my host", "`tags.data center`", "tags.row"]
     [row] = store.query(per="1m", keys=names).to_pylist()
     assert [row[name] for name in names] == ["a", "x", 1]
-    assert list(metrics_of({"store": store.at()})["n_total"][0].labels) == ["my_host", "tags_data_center", "tags_row"]
+    assert list(metrics_by_name({"store": store.at()})["n_total"][0].labels) == [
+        "my_host",
+        "tags_data_center",
+        "tags_row",
+    ]

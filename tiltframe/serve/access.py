@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggr.extend.arguments import because, shown
 from tiltframe.serve.errors import Refused
 
-_SHORTEST = 16  # the minimum length of a token
+_MIN_TOKEN_LENGTH = 16  # the minimum length of a token
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -27,10 +27,10 @@ def listen_address(text: str) -> tuple[str, int]:
     >>> listen_address("127.0.0.1:9464"), listen_address("[::1]:0")
     (('127.0.0.1', 9464), ('::1', 0))
     """
-    read = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})", text)
-    if not read or int(read[3]) > 65535:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})", text)
+    if not match or int(match[3]) > 65535:
         raise ValueError(f"cannot listen at {shown(text)}; write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464")
-    return read[1] or read[2], int(read[3])
+    return match[1] or match[2], int(match[3])
 
 
 def is_loopback(host: str) -> bool:
@@ -51,7 +51,7 @@ def check_origin(text: str) -> None:
         raise ValueError(f"{shown(text)} is not an origin; write scheme and host, such as https://example.org")
 
 
-def check_reach(host: str, token: bytes | None) -> None:
+def require_token(host: str, token: bytes | None) -> None:
     """Raise ``ValueError`` if the server would be reachable from other machines without a token."""
     if token is None and not is_loopback(host):
         raise ValueError(
@@ -68,24 +68,24 @@ def read_token(file: Path) -> bytes:
         token = file.read_bytes().strip()
     except OSError as error:
         raise ValueError(f"cannot read the token: {because(error)}; name a readable file with --token") from None
-    if len(token) < _SHORTEST or not re.fullmatch(rb"[!-~]+", token):
+    if len(token) < _MIN_TOKEN_LENGTH or not re.fullmatch(rb"[!-~]+", token):
         raise ValueError(
-            f"{file} must contain a token of at least {_SHORTEST} characters without blanks; create one with openssl "
-            "rand -hex 32"
+            f"{file} must contain a token of at least {_MIN_TOKEN_LENGTH} characters without blanks; create one "
+            "with openssl rand -hex 32"
         )
     return token
 
 
-class Access:
+class AccessControl:
     """ASGI middleware that rejects requests. If the server has a token, requests without this token are rejected. If
     the server has no token, requests for other hosts, and requests that a proxy forwarded, are rejected.
     """
 
-    def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
-        """Create the middleware. Requests for the paths ``open_to_all`` need no token, because their answers contain no
-        data of stores.
+    def __init__(self, app: ASGIApp, token: bytes | None, public_paths: frozenset[str]) -> None:
+        """Create the middleware. Requests for the paths ``public_paths`` need no token, because their answers contain
+        no data of stores.
         """
-        self._app, self._open = app, open_to_all
+        self._app, self._public_paths = app, public_paths
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +93,7 @@ class Access:
         if self._digest is None:
             self._check_host(headers.get("host"))
             self._check_direct(headers)
-        elif scope["path"] not in self._open:
+        elif scope["path"] not in self._public_paths:
             self._check_token(headers.get("authorization", ""), self._digest)
         await self._app(scope, receive, send)
 
@@ -102,9 +102,9 @@ class Access:
         """Raise `Refused`, with status 401, if the header ``authorization`` of a request does not contain the token.
         ``digest`` is the SHA-256 digest of the token. Digests are compared in constant time.
         """
-        kind, _, token = authorization.partition(" ")
-        digest_given = hashlib.sha256(token.strip().encode("latin-1", "replace")).digest()
-        if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
+        scheme, _, token = authorization.partition(" ")
+        request_digest = hashlib.sha256(token.strip().encode("latin-1", "replace")).digest()
+        if not hmac.compare_digest(request_digest, digest) or scheme.lower() != "bearer":
             raise Refused(
                 401,
                 "the token of the request is missing or wrong; send the server's token in a header, Authorization: "
@@ -114,8 +114,8 @@ class Access:
 
     @staticmethod
     def _check_direct(headers: Headers) -> None:
-        """Raise an error for a request that a proxy forwarded. Through the proxy, other machines can reach a server
-        that has no token.
+        """Raise `Refused`, with status 403, if a proxy forwarded the request. Other machines can then reach this
+        server, which has no token.
         """
         forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
         if forwarded is not None:
@@ -127,7 +127,7 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise an error if a request is for another host than this machine. This prevents DNS rebinding: if the host
+        """Raise `Refused`, with status 421, if a request names another host than this machine. This prevents DNS rebinding: if the host
         name of a malicious web page resolved to this machine, the scripts of the page could read the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):

@@ -23,19 +23,19 @@ from starlette.routing import Route
 
 from aggr.extend.arguments import because, shown
 from tiltframe.serve import prometheus
-from tiltframe.serve.access import Access, is_loopback
+from tiltframe.serve.access import AccessControl, is_loopback
 from tiltframe.serve.answers import Answers
 from tiltframe.serve.asking import Asking
 from tiltframe.serve.connections import bounded_connections
 from tiltframe.serve.cost import Budget, Limits
-from tiltframe.serve.errors import Refused, place_of
+from tiltframe.serve.errors import Refused, message_with_place
 from tiltframe.serve.gauges import gauges_of
 from tiltframe.serve.joining import Joining
 from tiltframe.serve.maintaining import Maintenance
-from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
+from tiltframe.serve.observed import LOG, Metrics, RequestObserver, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
-from tiltframe.serve.pushed import Pushed
+from tiltframe.serve.pushed import PushedChanges
 from tiltframe.serve.redaction import Redaction
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
@@ -43,21 +43,25 @@ from tiltframe.serve.writing import Writing
 from tiltframe.store import StoreError
 from tiltframe.store.backends import set_cache_memory
 
-_MESSAGES = {
+_MESSAGES_BY_STATUS = {
     404: "there is no page {path}; the page / and /openapi.json list all addresses",
     405: "{path} does not support the method {method}; /openapi.json lists the methods",
 }
-_CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-_CORS |= {"expose_headers": ["ETag", "Warning"]}
-_FOLDER = Path(__file__).parent / "page"
-_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
-_NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
-_FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
-PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # the paths that return no data of stores, and so need no token
+_CORS_OPTIONS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+_CORS_OPTIONS |= {"expose_headers": ["ETag", "Warning"]}
+_PAGE_FOLDER = Path(__file__).parent / "page"
+_MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_FILE_NAMES = sorted(str(path.relative_to(_PAGE_FOLDER)) for path in _PAGE_FOLDER.rglob("*.*"))
+_FILES_BY_PATH = {
+    "/": "index.html",
+    **{f"/page/{name}": name for name in _FILE_NAMES if Path(name).suffix in _MEDIA_TYPES},
+}
+# the paths that return no data of stores, and so need no token
+PATHS = frozenset({*_FILES_BY_PATH, "/api", "/openapi.json"})
 # The interval, in seconds, after which a thread lets another thread run Python code. A request runs Python code between
 # many calls of Arrow. With Python's default of 5 ms, it waits for up to 5 ms after each call.
 _SWITCH_INTERVAL = 0.0005
-_GRACE = 5  # the time, in seconds, that running requests have to end after a signal to stop
+_GRACE_SECONDS = 5  # the time, in seconds, that running requests have to end after a signal to stop
 
 
 def app_of(
@@ -66,12 +70,12 @@ def app_of(
     limits: Limits,
     token: bytes | None = None,
     origins: Sequence[str] = (),
-    writable: bool = False,
+    is_writable: bool = False,
     metrics: Metrics | None = None,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the application. ``origins`` are the origins of web pages whose scripts may send requests to it. With
-    ``writable``, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
+    """Return the application. ``origins`` are the origins of web pages whose scripts may send requests to it. If
+    ``is_writable`` is true, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
@@ -87,11 +91,11 @@ def app_of(
         try:
             await pool.look_up(stores.check_readable)
         except StoreError as error:
-            LOG.info({"message": "a store cannot be read", "error": place_of(error)})
+            LOG.info({"message": "a store cannot be read", "error": message_with_place(error)})
             raise Refused(503, "a store cannot be read; the server's log has the reason") from None
         return JSONResponse({"status": "ready"})
 
-    document = openapi(writable)
+    document = openapi(is_writable)
 
     async def described(request: Request) -> Response:
         return JSONResponse(document)
@@ -102,22 +106,22 @@ def app_of(
     routes = [
         Route("/openapi.json", described),
         Route("/api", described_to_people),
-        *(_page_file(path, name) for path, name in _FILES.items()),
+        *(_page_file(path, name) for path, name in _FILES_BY_PATH.items()),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
         *Joining(stores, answers, budget).routes(),
-        *Pushed(stores, pool).routes(),
+        *PushedChanges(stores, pool).routes(),
         *prometheus.routes(stores.all_now, pool, answers=answers, budget=budget, buckets=buckets),
-        *(Writing(stores, pool, limits, metrics).routes() if writable else _refusals()),
+        *(Writing(stores, pool, limits, metrics).routes() if is_writable else _rejecting_routes()),
     ]
     app = Starlette(
         routes=routes,
         middleware=[
-            *([Middleware(CORSMiddleware, allow_origins=origins, **_CORS)] if origins else []),
-            Middleware(Observed, metrics),
-            Middleware(Access, token, PATHS | {"/healthz", "/readyz"}),
+            *([Middleware(CORSMiddleware, allow_origins=origins, **_CORS_OPTIONS)] if origins else []),
+            Middleware(RequestObserver, metrics),
+            Middleware(AccessControl, token, PATHS | {"/healthz", "/readyz"}),
         ],
         exception_handlers={HTTPException: _error_response},
     )
@@ -125,7 +129,7 @@ def app_of(
     return app
 
 
-def _refusals() -> list[Route]:
+def _rejecting_routes() -> list[Route]:
     """Return the routes for requests that write, on a read-only server. Each request is rejected with status 403."""
 
     async def refuse(request: Request) -> Response:
@@ -139,18 +143,18 @@ def _error_response(request: Request, error: Exception) -> Response:
     contains the path. An error that is a `Refused` already, or has another status than 404 and 405, is raised again.
     """
     assert isinstance(error, HTTPException)
-    if isinstance(error, Refused) or error.status_code not in _MESSAGES:
+    if isinstance(error, Refused) or error.status_code not in _MESSAGES_BY_STATUS:
         raise error
-    sentence = _MESSAGES[error.status_code].format(path=shown(request.url.path), method=request.method)
+    sentence = _MESSAGES_BY_STATUS[error.status_code].format(path=shown(request.url.path), method=request.method)
     raise Refused(error.status_code, sentence, error.headers)
 
 
 def _page_file(path: str, name: str) -> Route:
     """Return a route for a file of the web page. The file contains no data of stores, so it needs no token."""
-    content = (_FOLDER / name).read_bytes()
+    content = (_PAGE_FOLDER / name).read_bytes()
 
     async def page_file(request: Request) -> Response:
-        kind = _KINDS[Path(name).suffix]
+        kind = _MEDIA_TYPES[Path(name).suffix]
         return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
 
     return Route(path, page_file)
@@ -162,8 +166,8 @@ def run(
     limits: Limits,
     token: bytes | None,
     origins: Sequence[str],
-    writable: bool,
-    maintained: bool = False,
+    is_writable: bool,
+    should_maintain: bool = False,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> None:
     """Serve stores until the process receives SIGINT or SIGTERM. Raise ``ValueError`` if the server cannot listen at
@@ -174,15 +178,15 @@ def run(
     metrics = Metrics()
     set_cache_memory(limits.memory // 2)
     app = app_of(
-        stores, pool, limits, token=token, origins=origins, writable=writable, metrics=metrics, buckets=buckets
+        stores, pool, limits, token=token, origins=origins, is_writable=is_writable, metrics=metrics, buckets=buckets
     )
     maintenance = Maintenance(stores, metrics)
     host, port = address
-    listening = _listening(host, port)
+    listening = _listening_socket(host, port)
     log_to_stderr(Redaction(token))
     config = uvicorn.Config(
         app, http=bounded_connections(limits.seconds), log_config=None, access_log=False, lifespan="off", ws="none",
-        server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE_SECONDS,
         h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -190,13 +194,13 @@ def run(
         # the lines after ``server.run`` are executed.
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
-    who = "for this machine only" if is_loopback(host) else "for other machines too"
-    how = f"{'without a token' if token is None else 'with a token'}, {'writable' if writable else 'read-only'}"
-    where = f"http://{shown_host}:{listening.getsockname()[1]}/"
-    LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
+    reach = "for this machine only" if is_loopback(host) else "for other machines too"
+    mode = f"{'without a token' if token is None else 'with a token'}, {'writable' if is_writable else 'read-only'}"
+    url = f"http://{shown_host}:{listening.getsockname()[1]}/"
+    LOG.info({"message": f"serving {', '.join(stores)} at {url}, {reach}, {mode}"})
     server = uvicorn.Server(config)
     app.state.is_stopping = lambda: server.should_exit
-    if maintained:
+    if should_maintain:
         maintenance.start()
     server.run(sockets=[listening])
     maintenance.stop()
@@ -207,7 +211,7 @@ def run(
         os._exit(0)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Its protocol, TCP, is passed explicitly, because asyncio disables
     Nagle's algorithm only for such sockets.
     """

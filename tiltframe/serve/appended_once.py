@@ -21,10 +21,10 @@ from tiltframe.exclusions import Note
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
-_DIGITS = 24  # the number of hexadecimal digits of a digest
-_REMEMBERED = 40  # the maximum number of digests in a record
+_DIGEST_DIGITS = 24  # the number of hexadecimal digits of a digest
+_DIGESTS_PER_RECORD = 40  # the maximum number of digests in a record
 # the maximum number of attempts; an attempt fails if another request has changed the same record in the meantime
-_ATTEMPTS = 100
+_MAX_ATTEMPTS = 100
 
 
 def append_once(
@@ -58,17 +58,17 @@ def append_once(
     ValueError, StoreError
         For the same reasons as `FrameStore.append`. After an error the same body can be sent again, and counts once.
     """
-    digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
+    digest = hashlib.sha256(body).hexdigest()[:_DIGEST_DIGITS]
     name = f"otlp {digest[:2]}"
-    for _ in range(_ATTEMPTS):
-        before = store.recorded([name])
-        record: dict[str, Any] = before.get(name, {"last": 0, "digests": []})
+    for _ in range(_MAX_ATTEMPTS):
+        old_records = store.recorded([name])
+        record: dict[str, Any] = old_records.get(name, {"last": 0, "digests": []})
         if digest in record["digests"]:
             return False
         number = record["last"] + 1
-        record = {"last": number, "digests": [*record["digests"], digest][-_REMEMBERED:]}
+        record = {"last": number, "digests": [*record["digests"], digest][-_DIGESTS_PER_RECORD:]}
         prepared = store.prepare_rows(
-            events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before, note=note
+            events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=old_records, note=note
         )
         try:
             # If the result is False, another body with the same states was added first under this number. ``body`` is

@@ -59,10 +59,11 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-def _check(count: int, what: str, limit: int) -> None:
+def _check(count: int, quantity: str, limit: int) -> None:
     if count > limit:
         raise Refused(
-            413, f"the request has {count:,} {what}, and the server's limit is {limit:,}; send less data per request"
+            413,
+            f"the request has {count:,} {quantity}, and the server's limit is {limit:,}; send less data per request",
         )
 
 
@@ -82,15 +83,15 @@ def _rows_and_bytes(body: bytes) -> tuple[int, int]:
         if batch.table(3) is None:
             size += len(buffers)
         else:
-            size += sum(_unpacked_bytes(buffers, offset, length) for offset, length in batch.pairs(2))
+            size += sum(_uncompressed_bytes(buffers, offset, length) for offset, length in batch.pairs(2))
     return rows, size
 
 
-def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
+def _uncompressed_bytes(buffers: memoryview, offset: int, length: int) -> int:
     if length == 0:
         return 0
-    (unpacked,) = struct.unpack_from("<q", buffers, offset)
-    return length - 8 if unpacked == -1 else max(unpacked, 0)
+    (uncompressed_length,) = struct.unpack_from("<q", buffers, offset)
+    return length - 8 if uncompressed_length == -1 else max(uncompressed_length, 0)
 
 
 def _expanded_bytes(column: pa.Array) -> int:
@@ -115,10 +116,10 @@ class _Table:
     or 0 for an absent field.
     """
 
-    def __init__(self, data: bytes, place: int) -> None:
-        """Find the vtable of the table at the byte offset ``place``."""
-        self._data, self._place = data, place
-        self._vtable = place - struct.unpack_from("<i", data, place)[0]
+    def __init__(self, data: bytes, offset: int) -> None:
+        """Find the vtable of the table at the byte offset ``offset``."""
+        self._data, self._offset = data, offset
+        self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
         (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)
 
     @classmethod
@@ -131,28 +132,28 @@ class _Table:
         if at + 2 > self._vtable_bytes:
             return None
         (offset,) = struct.unpack_from("<H", self._data, self._vtable + at)
-        return self._place + offset if offset else None
+        return self._offset + offset if offset else None
 
     def byte(self, number: int) -> int:
         """Return the field ``number``, which has one byte, or 0 if it is absent."""
-        place = self._field(number)
-        return 0 if place is None else self._data[place]
+        offset = self._field(number)
+        return 0 if offset is None else self._data[offset]
 
     def long(self, number: int) -> int:
         """Return the field ``number``, which has 64 bits, or 0 if it is absent."""
-        place = self._field(number)
-        return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
+        offset = self._field(number)
+        return 0 if offset is None else int(struct.unpack_from("<q", self._data, offset)[0])
 
     def table(self, number: int) -> _Table | None:
         """Return the field ``number``, which is a table, or None if it is absent."""
-        place = self._field(number)
-        return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
+        offset = self._field(number)
+        return None if offset is None else _Table(self._data, offset + struct.unpack_from("<I", self._data, offset)[0])
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
         """Return the field ``number``, a list of pairs of 64-bit integers, or an empty list if it is absent."""
-        place = self._field(number)
-        if place is None:
+        offset = self._field(number)
+        if offset is None:
             return []
-        begin = place + struct.unpack_from("<I", self._data, place)[0]
+        begin = offset + struct.unpack_from("<I", self._data, offset)[0]
         (count,) = struct.unpack_from("<I", self._data, begin)
         return list(struct.iter_unpack("<qq", self._data[begin + 4 : begin + 4 + 16 * count]))

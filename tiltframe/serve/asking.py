@@ -17,12 +17,12 @@ from aggr import Measure
 from aggr.extend import BucketState
 from aggr.extend.arguments import nearest, shown
 from tiltframe.extend import as_text, json_value, python_values
-from tiltframe.serve.answers import Answers, Question, described
+from tiltframe.serve.answers import Answers, Question, object_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.forms import form_of, written_results
-from tiltframe.serve.http import check_words, read_body, read_members, take_store
+from tiltframe.serve.forms import form_of, headers_and_body
+from tiltframe.serve.http import check_word_count, pop_store_name, read_body, read_members
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
@@ -30,18 +30,18 @@ from tiltframe.store import Query, StoreView
 from tiltframe.store.backends import END, LEVEL, PARTIAL, START
 from tiltframe.text.measures import asked_measures
 
-MANY = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
-INTEGER_WORDS = ("limit", "points")
-TRUTHS = ("flat", "latest", "closed", "running")
-WORDS = ("store", *(field.name for field in fields(Query)))
+REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
+INTEGER_PARAMETERS = ("limit", "points")
+BOOLEAN_PARAMETERS = ("flat", "latest", "closed", "running")
+PARAMETERS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # the maximum number of values in the answer to a request for the values of a key
 _LABELS = (LEVEL, START, END, PARTIAL)
 
 
-def from_address(params: QueryParams) -> tuple[str, Query]:
+def query_from_url(params: QueryParams) -> tuple[str, Query]:
     """Return the store's name and the query in the parameters of a URL.
 
-    >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
+    >>> query_from_url(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
     Query(per='1h', within=None, where=None, measures={'n': 'n', 'rate': 'errors/n'}, keys=(), fill=False, order_by=(),
     limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None,
@@ -50,7 +50,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):
         values = params.getlist(word)
-        if word in MANY:
+        if word in REPEATABLE_PARAMETERS:
             members[word] = [text for text in values if text]
         elif len(values) > 1:
             raise ValueError(f"{word} is passed {len(values)} times; pass it once")
@@ -61,7 +61,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     return _store_and_query(members)
 
 
-def from_body(body: bytes) -> tuple[str, Query]:
+def query_from_body(body: bytes) -> tuple[str, Query]:
     """Return the store's name and the query in a JSON body."""
     return _store_and_query(read_members(body, '{"store": "web", "per": "1h"}'))
 
@@ -70,8 +70,8 @@ def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
     """Return the store's name and the query in the members of a request. Raise ``ValueError`` if the query does not
     name the windows of its results.
     """
-    check_words(members)
-    store = take_store(members)
+    check_word_count(members)
+    store = pop_store_name(members)
     query = Query.from_dict(members)
     if query.per is None and query.points is None:
         raise ValueError(
@@ -84,13 +84,13 @@ def _value(word: str, text: str) -> Any:
     """Return the value of the parameter ``word`` of a URL, converted from ``text`` to a boolean or an integer if the
     parameter requires it. Raise ``ValueError`` if the text cannot be converted.
     """
-    if word in TRUTHS:
+    if word in BOOLEAN_PARAMETERS:
         if text not in ("true", "false"):
             raise ValueError(f"{word} must be true or false; got {shown(text)}")
         return text == "true"
     if word == "fill" and text in ("true", "false"):
         return text == "true"
-    if word in INTEGER_WORDS:
+    if word in INTEGER_PARAMETERS:
         if not re.fullmatch("[0-9]{1,18}", text):
             raise ValueError(f"{word} must be a whole number; got {shown(text)}")
         return int(text)
@@ -101,7 +101,7 @@ def _value(word: str, text: str) -> Any:
 class Asking:
     """The HTTP handlers of requests that read stores."""
 
-    served: Stores
+    served_stores: Stores
     answers: Answers
     budget: Budget
 
@@ -120,34 +120,34 @@ class Asking:
         body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
         words = request.query_params
 
-        def ask() -> Question:
-            name, query = from_address(words) if body is None else from_body(body)
-            view = self.served.now(name)
+        def make_question() -> Question:
+            name, query = query_from_url(words) if body is None else query_from_body(body)
+            view = self.served_stores.now(name)
 
-            def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
+            def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 answer = view.ask(query)
                 self.budget.spend(name, answer.cost)
-                return written_results(name, view, answer, form=form, packing=packing, deadline=deadline)
+                return headers_and_body(name, view, answer, form=form, compression=compression, deadline=deadline)
 
-            return Question(_words(name, view, query), form, compute)
+            return Question(_cache_key(name, view, query), form, compute)
 
-        return await self.answers.to(request, ask)
+        return await self.answers.respond(request, make_question)
 
     async def stores(self, request: Request) -> Response:
         """Return the list of all stores."""
 
-        def ask() -> Question:
-            seen = {name: self.served.now(name) for name in self.served}
-            versions = json.dumps({name: view.version for name, view in seen.items()})
-            return described(
-                f"stores {versions}", lambda: {"stores": [_outline(name, view) for name, view in seen.items()]}
+        def make_question() -> Question:
+            views = {name: self.served_stores.now(name) for name in self.served_stores}
+            versions = json.dumps({name: view.version for name, view in views.items()})
+            return object_question(
+                f"stores {versions}", lambda: {"stores": [_outline(name, view) for name, view in views.items()]}
             )
 
-        return await self.answers.to(request, ask)
+        return await self.answers.respond(request, make_question)
 
     async def store(self, request: Request) -> Response:
         """Return the description of a store: its frame, levels, ranges, and the columns of its measures."""
-        return await self._about(request, "store", _description)
+        return await self._description_response(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
         """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
@@ -155,9 +155,9 @@ class Asking:
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out")
 
-        def ask() -> Question:
+        def make_question() -> Question:
             name = request.path_params["name"]
-            view = self.served.now(name)
+            view = self.served_stores.now(name)
             if key not in view.manifest.key_types:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, view.manifest.key_types)}")
             query = Query(within=within, keys=[key])
@@ -173,21 +173,23 @@ class Asking:
                     "more": len(values) > len(first_values),
                 }
 
-            return described(f"key {_words(name, view, query)}", describe)
+            return object_question(f"key {_cache_key(name, view, query)}", describe)
 
-        return await self.answers.to(request, ask)
+        return await self.answers.respond(request, make_question)
 
-    async def _about(self, request: Request, words: str, describe: Callable[[str, StoreView], object]) -> Response:
+    async def _description_response(
+        self, request: Request, words: str, describe: Callable[[str, StoreView], object]
+    ) -> Response:
         name = request.path_params["name"]
 
-        def ask() -> Question:
-            view = self.served.now(name)
-            return described(f"{name} {view.version} {words}", lambda: describe(name, view))
+        def make_question() -> Question:
+            view = self.served_stores.now(name)
+            return object_question(f"{name} {view.version} {words}", lambda: describe(name, view))
 
-        return await self.answers.to(request, ask)
+        return await self.answers.respond(request, make_question)
 
 
-def _words(name: str, view: StoreView, query: Query) -> str:
+def _cache_key(name: str, view: StoreView, query: Query) -> str:
     """Return the first part of the key of an answer in the cache: the name of the store, its version and the query, and
     the time of the view if the query does not set ``now``.
     """

@@ -101,7 +101,7 @@ def serve(
     NAME=ADDRESS.
     """
     try:
-        from tiltframe.serve.access import check_origin, check_reach, listen_address, read_token
+        from tiltframe.serve.access import check_origin, listen_address, read_token, require_token
         from tiltframe.serve.app import run
         from tiltframe.serve.cost import Limits
         from tiltframe.serve.promql.classic_buckets import BucketBounds
@@ -116,7 +116,7 @@ def serve(
     bounds = BucketBounds.read(buckets)
     limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=memory)
     secret = None if token is None else read_token(token)
-    check_reach(address[0], secret)
+    require_token(address[0], secret)
     for origin in origins:
         check_origin(origin)
     served = Stores(stores, durable=writable, with_open=with_open)
@@ -126,7 +126,7 @@ def serve(
         limits=limits,
         token=secret,
         origins=origins,
-        writable=writable,
-        maintained=maintain,
+        is_writable=writable,
+        should_maintain=maintain,
         buckets=bounds,
     )

@@ -22,8 +22,8 @@ _HEADER_SECONDS = 10.0
 # Seconds that are added to the time limit of a body before the connection is closed. In this time, the route that reads
 # the body can still answer with status 408.
 _BODY_MARGIN_SECONDS = 2.0
-_MOST_CONNECTIONS = 1000
-_OTHER_FILES = 200  # an estimate of the file descriptors that the process has open in addition to connections
+_MAX_CONNECTIONS = 1000
+_OTHER_OPEN_FILES = 200  # an estimate of the file descriptors that the process has open in addition to connections
 
 
 class BoundedConnection(H11Protocol):
@@ -32,23 +32,23 @@ class BoundedConnection(H11Protocol):
     """
 
     body_seconds: float
-    most_connections: int
+    max_connections: int
     # connection → its timer, for connections whose request is not complete; the connection that has waited longest is
     # the first
-    reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]
+    incomplete_requests: OrderedDict[BoundedConnection, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer for the headers. If there are too many connections, close the connection that has waited
         longest for a complete request.
         """
         super().connection_made(transport)
-        self._await(_HEADER_SECONDS)
-        if len(self.connections) > self.most_connections:
-            next(iter(self.reading)).transport.abort()
+        self._start_timer(_HEADER_SECONDS)
+        if len(self.connections) > self.max_connections:
+            next(iter(self.incomplete_requests)).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer of the connection."""
-        self._end_waiting()
+        self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -58,20 +58,20 @@ class BoundedConnection(H11Protocol):
         cycle = self.cycle
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
-            self._end_waiting()
+            self._stop_timer()
             return
         has_headers = self.cycle is not cycle
         if has_headers:
-            self._end_waiting()
-            self._await(self.body_seconds + _BODY_MARGIN_SECONDS)
-        elif self not in self.reading:
-            self._await(_HEADER_SECONDS)
+            self._stop_timer()
+            self._start_timer(self.body_seconds + _BODY_MARGIN_SECONDS)
+        elif self not in self.incomplete_requests:
+            self._start_timer(_HEADER_SECONDS)
 
-    def _await(self, seconds: float) -> None:
-        self.reading[self] = self.loop.call_later(seconds, self.transport.abort)
+    def _start_timer(self, seconds: float) -> None:
+        self.incomplete_requests[self] = self.loop.call_later(seconds, self.transport.abort)
 
-    def _end_waiting(self) -> None:
-        if timer := self.reading.pop(self, None):
+    def _stop_timer(self) -> None:
+        if timer := self.incomplete_requests.pop(self, None):
             timer.cancel()
 
 
@@ -85,18 +85,18 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
     """
     members: dict[str, Any] = {
         "body_seconds": body_seconds,
-        "most_connections": max(min(_MOST_CONNECTIONS, _open_files() - _OTHER_FILES), 10),
-        "reading": OrderedDict(),
+        "max_connections": max(min(_MAX_CONNECTIONS, _max_open_files() - _OTHER_OPEN_FILES), 10),
+        "incomplete_requests": OrderedDict(),
     }
     return type("ServerConnection", (BoundedConnection,), members)
 
 
-def _open_files() -> int:
+def _max_open_files() -> int:
     """Return the number of files that the process may open. If this number is too small for the connections, first
     raise the soft limit as far as the hard limit allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed_files = 4 * _MOST_CONNECTIONS
+    needed_files = 4 * _MAX_CONNECTIONS
     if soft != resource.RLIM_INFINITY and soft < needed_files:
         soft = needed_files if hard == resource.RLIM_INFINITY else min(needed_files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -41,7 +41,7 @@ class Deadline:
         if time.monotonic() > self._end:
             raise OutOfTime("the query exceeded its time limit; use a shorter range, fewer series or coarser steps")
 
-    def checked(self, items: Iterable[T]) -> Iterator[T]:
+    def check_each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield ``items``. Raise `OutOfTime` in place of an item if the deadline has passed when the item is ready."""
         for item in items:
             self.check()

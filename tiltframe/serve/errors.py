@@ -16,7 +16,7 @@ from aggr import UnknownFunction
 from aggr.extend.arguments import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
-_LONGEST = 300  # the maximum length of a message
+_MAX_MESSAGE_LENGTH = 300  # the maximum length of a message
 
 
 class Refused(HTTPException):
@@ -62,7 +62,7 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
 # HTTP status → type of the error in Prometheus' format
-_KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}
+_PROMETHEUS_TYPES = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}
 
 
 def status_of(error: BaseException) -> int:
@@ -72,7 +72,7 @@ def status_of(error: BaseException) -> int:
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
-def sentence_of(error: BaseException) -> str:
+def client_message(error: BaseException) -> str:
     """Return the message of an error in one line, for the client. If the error is not in the table, the message
     contains only the name of its class.
     """
@@ -81,24 +81,24 @@ def sentence_of(error: BaseException) -> str:
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):
         return f"the server has an internal error ({type(error).__name__}); its log contains the details"
     line = " ".join((str(error).splitlines() or [type(error).__name__])[0].split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= _MAX_MESSAGE_LENGTH else f"{line[: _MAX_MESSAGE_LENGTH - 1]}…"
 
 
-def place_of(error: BaseException) -> str:
+def message_with_place(error: BaseException) -> str:
     """Return an error's class and message, and the file and line of the code that raised it, for the log."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({at.filename}:{at.lineno})" for at in last)
 
 
-def failure(error: BaseException) -> Response:
+def error_response(error: BaseException) -> Response:
     """Return the response for an error: its status and its message."""
-    return _response({"error": sentence_of(error)}, status_of(error), error)
+    return _response({"error": client_message(error)}, status_of(error), error)
 
 
-def prometheus_failure(error: BaseException) -> Response:
+def prometheus_error_response(error: BaseException) -> Response:
     """Return the response for an error in Prometheus' format: status, type and message."""
     status = status_of(error)
-    kind = _KINDS.get(status, "internal" if status >= 500 else BadData.kind)
+    kind = _PROMETHEUS_TYPES.get(status, "internal" if status >= 500 else BadData.kind)
     if isinstance(error, PromQLError):
         kind = error.kind
     elif isinstance(error, HTTPException):
@@ -107,7 +107,7 @@ def prometheus_failure(error: BaseException) -> Response:
         kind = OutOfTime.kind if status == 503 else kind
     elif status == 400:  # not a `PromQLError`, so the expression is valid, but the store cannot evaluate it
         status, kind = Unanswerable.status, Unanswerable.kind
-    return _response({"status": "error", "errorType": kind, "error": sentence_of(error)}, status, error)
+    return _response({"status": "error", "errorType": kind, "error": client_message(error)}, status, error)
 
 
 def _response(body: dict[str, str], status: int, error: BaseException) -> Response:

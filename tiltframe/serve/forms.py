@@ -21,7 +21,7 @@ PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
 LINES = "application/x-ndjson"  # JSON lines, a format in which clients send events
 
 
-class _Pieces(io.BytesIO):
+class _PieceBuffer(io.BytesIO):
     """A file in memory. `take` returns and removes the bytes that were written. `close` has no effect, so that the last
     bytes can be taken after a writer has closed the file.
     """
@@ -36,25 +36,25 @@ class _Pieces(io.BytesIO):
         return content
 
 
-def written_results(
-    store: str, view: StoreView, results: Answer | Joined, *, form: str, packing: str | None, deadline: Deadline
+def headers_and_body(
+    store: str, view: StoreView, results: Answer | Joined, *, form: str, compression: str | None, deadline: Deadline
 ) -> tuple[Mapping[str, str], Iterator[bytes]]:
     """Return the headers of an answer, and an iterator over the pieces of its body. ``form`` is the media type, and
-    ``packing`` the compression or None. The iterator raises `OutOfTime` after the deadline.
+    ``compression`` the compression or None. The iterator raises `OutOfTime` after the deadline.
     """
     warnings = [*results.expired, *results.unknown]
     head = {"store": store, "version": view.version, "warnings": warnings}
-    answer = Answer(results.schema, deadline.checked(results.slices), results.expired, results.unknown)
-    return warning_header(warnings), pieces_of(answer, form, packing, head)
+    answer = Answer(results.schema, deadline.check_each(results.slices), results.expired, results.unknown)
+    return warning_header(warnings), body_pieces(answer, form, compression, head)
 
 
-def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
+def body_pieces(answer: Answer, form: str, compression: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the body of an answer in pieces of bytes, one for each slice of results. ``form`` is the media type, and
-    ``packing`` is gzip, zstd or None. In JSON, the members of ``head`` come before the rows.
+    ``compression`` is gzip, zstd or None. In JSON, the members of ``head`` come before the rows.
     """
-    pieces = _Pieces()
+    pieces = _PieceBuffer()
     file = pa.PythonFile(pieces, "w")
-    out = pa.CompressedOutputStream(file, packing) if packing else file
+    out = pa.CompressedOutputStream(file, compression) if compression else file
     for _ in _WRITERS[form](answer, out, head):
         if piece := pieces.take():
             yield piece
@@ -62,19 +62,19 @@ def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str,
     yield pieces.take()
 
 
-def _as_json(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_json(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
     columns = [{"name": field.name, "type": str(field.type)} for field in answer.schema]
     out.write(json_text({**head, "columns": columns})[:-1].encode() + b', "rows": [')
-    before = b"\n"
+    separator = b"\n"
     for results in answer.slices:
         if results.num_rows:
-            out.write(before + json_rows(results).encode())
-            before = b",\n"
+            out.write(separator + json_rows(results).encode())
+            separator = b",\n"
         yield
     out.write(b"\n]}\n")
 
 
-def _as_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
     writer = None
     for results in answer.slices:
         cells = csv_cells(flattened(results))
@@ -85,15 +85,16 @@ def _as_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iter
     writer.close()
 
 
-def _as_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
     with pa.ipc.new_stream(out, answer.schema) as writer:
         for results in answer.slices:
             writer.write_table(results)
             yield
 
 
+# A function that writes an answer to a file. It yields after each slice, so that the caller can send the bytes.
 _Writer: TypeAlias = Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]
-_WRITERS: dict[str, _Writer] = {JSON: _as_json, CSV: _as_csv, ARROW: _as_arrow}
+_WRITERS: dict[str, _Writer] = {JSON: _write_json, CSV: _write_csv, ARROW: _write_arrow}
 
 
 def warning_header(sentences: Sequence[str]) -> dict[str, str]:
@@ -114,23 +115,23 @@ def form_of(accept: str) -> str:
     >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
     ('application/json', 'text/csv')
     """
-    form = _liked(accept or "*/*", list(_WRITERS))
+    form = _preferred(accept or "*/*", list(_WRITERS))
     if form is None:
         raise Refused(406, f"the header Accept must name one of {', '.join(_WRITERS)}, or */*; got {accept[:80]}")
     return form
 
 
-def packing_of(accept: str) -> str | None:
+def compression_of(accept: str) -> str | None:
     """Return the compression that a request prefers, zstd or gzip, or None if it accepts neither. ``accept`` is its
     header ``Accept-Encoding``.
 
-    >>> packing_of("gzip, deflate, br, zstd"), packing_of("zstd;q=0, gzip"), packing_of("*;q=0")
+    >>> compression_of("gzip, deflate, br, zstd"), compression_of("zstd;q=0, gzip"), compression_of("*;q=0")
     ('zstd', 'gzip', None)
     """
-    return _liked(accept, ["zstd", "gzip"])
+    return _preferred(accept, ["zstd", "gzip"])
 
 
-def _liked(header: str, offered: Sequence[str]) -> str | None:
+def _preferred(header: str, offered: Sequence[str]) -> str | None:
     """Return the name in ``offered`` to which a header such as ``Accept`` gives the highest weight, or the first of
     several such names. Return None if the header accepts none of them.
     """
@@ -138,13 +139,13 @@ def _liked(header: str, offered: Sequence[str]) -> str | None:
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))
         weights[name] = next((_weight(text[2:]) for text in parameters if text.startswith("q=")), 1.0)
-    best, liked = 0.0, None
+    best, preferred = 0.0, None
     for name in offered:
-        kinds = (name, f"{name.partition('/')[0]}/*", "*/*" if "/" in name else "*")
-        weight = next((weights[kind] for kind in kinds if kind in weights), 0.0)
+        patterns = (name, f"{name.partition('/')[0]}/*", "*/*" if "/" in name else "*")
+        weight = next((weights[pattern] for pattern in patterns if pattern in weights), 0.0)
         if weight > best:
-            best, liked = weight, name
-    return liked
+            best, preferred = weight, name
+    return preferred
 
 
 def _weight(text: str) -> float:

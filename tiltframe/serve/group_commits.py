@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from tiltframe.store import FrameStore, PreparedRows
 
-_MOST = 64  # the maximum number of requests in one commit
+_MAX_REQUESTS = 64  # the maximum number of requests in one commit
 # the time from the begin of a commit of several requests to the next one: a multiple of the commit's duration, and its
 # maximum in seconds
 _PERIOD_FACTOR, _LONGEST_PERIOD = 3, 0.2
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingRequest:
     """The rows of a request that waits for a commit. ``outcome`` equals None until the commit ends. It is then an
     error, or a bool that says whether the rows were added.
     """
@@ -41,7 +41,7 @@ class GroupCommits:
 
     def __init__(self) -> None:
         """Create an empty list of waiting requests."""
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
         self._committing = threading.Lock()
         self._not_before = 0.0  # the earliest time of the next commit, by the monotonic clock
 
@@ -50,7 +50,7 @@ class GroupCommits:
 
         Raise the errors of `FrameStore.commit_group` that concern these rows or the whole group.
         """
-        own = _Waiting(rows)
+        own = _WaitingRequest(rows)
         self._waiting.append(own)  # needs no lock, because ``append`` of a list is atomic
         with self._committing:
             while own.outcome is None:  # another thread may have committed the rows in the meantime
@@ -60,14 +60,14 @@ class GroupCommits:
         return own.outcome
 
     def _commit_next(self, store: FrameStore) -> None:
-        """Commit the earliest waiting requests together: at most `_MOST` requests, and at most one request per writer.
-        Store the outcome of each request.
+        """Commit the earliest waiting requests together: at most `_MAX_REQUESTS` requests, and at most one request per
+        writer. Store the outcome of each request.
         """
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         began = time.monotonic()
-        group: dict[str, _Waiting] = {}
+        group: dict[str, _WaitingRequest] = {}
         for waiting in list(self._waiting):
-            if len(group) < _MOST:
+            if len(group) < _MAX_REQUESTS:
                 group.setdefault(waiting.rows.writer, waiting)
         members = list(group.values())
         outcomes: Sequence[bool | Exception]
@@ -76,8 +76,8 @@ class GroupCommits:
         except Exception as error:
             outcomes = [error] * len(members)
         if len(members) > 1:
-            took = time.monotonic() - began
-            self._not_before = began + min(_PERIOD_FACTOR * took, _LONGEST_PERIOD)
+            duration = time.monotonic() - began
+            self._not_before = began + min(_PERIOD_FACTOR * duration, _LONGEST_PERIOD)
         for waiting, outcome in zip(members, outcomes, strict=True):
             self._waiting.remove(waiting)
             waiting.outcome = outcome

@@ -13,18 +13,18 @@ from starlette.requests import Request
 from aggr.extend.arguments import shown
 from tiltframe.serve.errors import Refused
 
-_MOST_WORDS = 2_000
+_MAX_WORDS = 2_000
 _WORDS = re.compile(r"""'(?:''|[^'])*'|"[^"]*"|\w+|[^\w\s]""")
 
 
-async def read_body(request: Request, max_bytes: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
+async def read_body(request: Request, max_bytes: int, seconds: int, encodings: Sequence[str] = ("identity",)) -> bytes:
     """Return the body of a request.
 
     Parameters
     ----------
     max_bytes, seconds : int
         The maximum number of bytes, and the maximum number of seconds until the whole body has arrived.
-    packings : sequence of str
+    encodings : sequence of str
         The content encodings that are accepted. The body is returned as it was sent, and is not decompressed.
 
     Raises
@@ -32,11 +32,11 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
     Refused
         If the body has too many bytes (status 413), takes too long to arrive (408), or has another encoding (415).
     """
-    packing = request.headers.get("content-encoding", "identity")
-    if packing not in packings:
-        accepted = " or ".join(packing for packing in packings if packing != "identity")
-        with_packing = f", or as {accepted}" if accepted else ""
-        raise Refused(415, f"the body has Content-Encoding {packing[:50]}; send it uncompressed{with_packing}")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding not in encodings:
+        accepted = " or ".join(encoding for encoding in encodings if encoding != "identity")
+        or_encoded = f", or as {accepted}" if accepted else ""
+        raise Refused(415, f"the body has Content-Encoding {encoding[:50]}; send it uncompressed{or_encoded}")
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -65,26 +65,26 @@ def read_members(body: bytes, example: str) -> dict[str, Any]:
     return dict(members)
 
 
-def check_words(members: object) -> None:
-    """Raise `Refused`, with status 413, if the texts of a query have more than `_MOST_WORDS` words, numbers and signs
+def check_word_count(members: object) -> None:
+    """Raise `Refused`, with status 413, if the texts of a query have more than `_MAX_WORDS` words, numbers and signs
     in total. This limits the time of parsing, which takes about a tenth of a millisecond per word, number or sign.
     """
-    texts, waiting = [], [members]
-    while waiting:
-        value = waiting.pop()
+    texts, unvisited = [], [members]
+    while unvisited:
+        value = unvisited.pop()
         if isinstance(value, Mapping):
-            waiting += [*value, *value.values()]
+            unvisited += [*value, *value.values()]
         elif isinstance(value, list | tuple):
-            waiting += value
+            unvisited += value
         elif isinstance(value, str):
             texts.append(value)
     words = len(_WORDS.findall(" ".join(texts)))
-    if words > _MOST_WORDS:
-        message = f"a query has at most {_MOST_WORDS:,} words, numbers and signs; this one has {words:,}"
+    if words > _MAX_WORDS:
+        message = f"a query has at most {_MAX_WORDS:,} words, numbers and signs; this one has {words:,}"
         raise Refused(413, f"{message}; split it into several queries")
 
 
-def take_store(members: dict[str, Any]) -> str:
+def pop_store_name(members: dict[str, Any]) -> str:
     """Remove the member ``store`` from ``members``, and return its value, the name of a store. Raise ``ValueError`` if
     it is missing or not text.
     """

@@ -19,7 +19,7 @@ from tiltframe.serve.errors import OutOfTime
 
 T = TypeVar("T")
 # the maximum number of seconds that a thread waits for an exception that another thread has raised in it
-_ARRIVAL_SECONDS = 1.0
+_RAISE_SECONDS = 1.0
 
 
 class _Stopped(BaseException):
@@ -45,16 +45,16 @@ class InterruptibleCall(Generic[T]):
 
     def __call__(self) -> T:
         """Return the result of the function; raise `OutOfTime` if the call was stopped."""
-        has_arrived = False
+        was_raised = False
         try:
             try:
                 self._begin()
                 return self._function()
             except _Stopped:
-                has_arrived = True
+                was_raised = True
                 raise
             finally:
-                self._end(has_arrived)
+                self._end(was_raised)
         except _Stopped:
             raise OutOfTime("the request has ended, and its work was stopped") from None
 
@@ -73,14 +73,14 @@ class InterruptibleCall(Generic[T]):
                 raise _Stopped
             self._thread = threading.get_ident()
 
-    def _end(self, has_arrived: bool) -> None:
-        """Record that the function has ended. ``has_arrived`` says whether the exception of `stop` was already raised
+    def _end(self, was_raised: bool) -> None:
+        """Record that the function has ended. ``was_raised`` says whether the exception of `stop` was already raised
         in this thread. If the call was stopped and the exception was not raised yet, wait for it. Otherwise it would
         be raised in the next call that this thread runs.
         """
         with self._lock:
-            is_awaited = self._is_stopped and self._thread is not None and not has_arrived
+            is_pending = self._is_stopped and self._thread is not None and not was_raised
             self._thread = None
-        end = time.monotonic() + _ARRIVAL_SECONDS
-        while is_awaited and time.monotonic() < end:
+        end = time.monotonic() + _RAISE_SECONDS
+        while is_pending and time.monotonic() < end:
             time.sleep(0.001)

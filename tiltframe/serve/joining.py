@@ -16,8 +16,8 @@ from aggr.extend.arguments import shown
 from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import BODY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.forms import form_of, written_results
-from tiltframe.serve.http import check_words, read_body, read_members, take_store
+from tiltframe.serve.forms import form_of, headers_and_body
+from tiltframe.serve.http import check_word_count, pop_store_name, read_body, read_members
 from tiltframe.serve.stores import Stores
 from tiltframe.store import Join
 
@@ -43,7 +43,7 @@ JOIN_MEMBERS: dict[str, Any] = {  # the members of the JSON object of a request,
 class Joining:
     """The HTTP route for joins."""
 
-    served: Stores
+    served_stores: Stores
     answers: Answers
     budget: Budget
 
@@ -56,27 +56,27 @@ class Joining:
         form = form_of(request.headers.get("accept", ""))
         body = await read_body(request, BODY_BYTES, self.budget.limits.seconds)
 
-        def ask() -> Question:
+        def make_question() -> Question:
             name, rows, join = _from_body(body)
-            view = self.served.now(name)
+            view = self.served_stores.now(name)
 
-            def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
+            def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 joined = view.join(rows, join)
                 self.budget.spend(name, joined.cost)
-                return written_results(name, view, joined, form=form, packing=packing, deadline=deadline)
+                return headers_and_body(name, view, joined, form=form, compression=compression, deadline=deadline)
 
-            words = f"join {name} {view.version} {view.now} {hashlib.sha256(body).hexdigest()}"
-            return Question(words, form, compute)
+            cache_key = f"join {name} {view.version} {view.now} {hashlib.sha256(body).hexdigest()}"
+            return Question(cache_key, form, compute)
 
-        return await self.answers.to(request, ask)
+        return await self.answers.respond(request, make_question)
 
 
 def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
     """Return the store's name, the rows and the join in a JSON body. Raise ``ValueError`` if the body is invalid."""
     members = read_members(body, _EXAMPLE)
-    store = take_store(members)
+    store = pop_store_name(members)
     rows = members.pop("rows", None)
-    check_words(members)
+    check_word_count(members)
     return store, _table(rows), Join.from_dict(members)
 
 

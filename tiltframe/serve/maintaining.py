@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from tiltframe.extend import as_text
-from tiltframe.serve.errors import place_of
+from tiltframe.serve.errors import message_with_place
 from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
@@ -31,7 +31,7 @@ _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one
 # the number of seconds between two complete rounds, which merge large parts too, and list all files of a store
 _COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
-_REPLACED_FOR = "10m"
+_REPLACED_FILE_AGE = "10m"
 
 
 class _Interrupted(Exception):
@@ -72,10 +72,10 @@ class Maintenance:
         while not self._stopping.is_set():
             began = time.monotonic()
             has_merged = [self._maintain(name) for name in self._stores]
-            worked = time.monotonic() - began
+            duration = time.monotonic() - began
             longer = min(2 * pause_seconds, max(_LONGEST_PAUSE_SECONDS, self._pause_seconds))
             pause_seconds = self._pause_seconds if any(has_merged) else longer
-            self._stopping.wait(max(pause_seconds, _PAUSE_FACTOR * worked))
+            self._stopping.wait(max(pause_seconds, _PAUSE_FACTOR * duration))
 
     def _maintain(self, name: str) -> bool:
         """Do one round of maintenance of a store, and return whether parts were merged. Errors are counted and logged,
@@ -88,19 +88,19 @@ class Maintenance:
             if time.monotonic() < self._next_complete_round[name]:
                 merged = store.compact(before=end, only_small=True)
             else:
-                merged = store.compact(before=end, progress=self._within_round())
+                merged = store.compact(before=end, progress=self._round_limit())
                 store.expire()
-                store.vacuum(_REPLACED_FOR)
+                store.vacuum(_REPLACED_FILE_AGE)
                 self._next_complete_round[name] = time.monotonic() + _COMPLETE_SECONDS
         except _Interrupted:
             pass
         except Exception as error:  # a store may be unreachable for some time
             self._metrics.add("maintenance_failures_total", store=name)
-            LOG.info({"message": f"maintenance of {name} failed", "error": place_of(error)})
+            LOG.info({"message": f"maintenance of {name} failed", "error": message_with_place(error)})
         self._metrics.add("maintenance_rounds_total", store=name)
         return any(part_count for part_count, _ in merged.values())
 
-    def _within_round(self) -> Callable[[int, int], None]:
+    def _round_limit(self) -> Callable[[int, int], None]:
         """Return a callback that compaction calls with its progress. It raises `_Interrupted` after the time of a
         round, or if the server stops.
         """

@@ -7,13 +7,13 @@ import re
 from html import escape
 from typing import Any
 
-from tiltframe.serve.asking import INTEGER_WORDS, MANY, TRUTHS, WORDS
+from tiltframe.serve.asking import BOOLEAN_PARAMETERS, INTEGER_PARAMETERS, PARAMETERS, REPEATABLE_PARAMETERS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.joining import JOIN_MEMBERS
 from tiltframe.serve.pushed import EVENTS
 from tiltframe.store import FILLS, JOIN_OPTIONS, Query
 
-_ERRORS = {
+_ERROR_MEANINGS = {
     "400": "The request cannot be read, or the store cannot answer it.",
     "401": "The server's token is missing or wrong.",
     "404": "There is no store or key with this name.",
@@ -24,8 +24,8 @@ _ERRORS = {
     "503": "The query took too long, or too many queries are running.",
 }
 # the JSON types that these parameters may have in a body; in a URL, they are text
-_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}
-_IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
+_BODY_TYPES = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}
+_BODY_TYPES |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
 
 def openapi(writable: bool) -> dict[str, Any]:
@@ -33,20 +33,25 @@ def openapi(writable: bool) -> dict[str, Any]:
     that write.
     """
     meanings = _meanings()
-    words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
-    members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
+    parameters = [
+        _parameter(parameter, "query", meanings[parameter], schema=_schema(parameter), required=parameter == "store")
+        for parameter in PARAMETERS
+    ]
+    members = {
+        parameter: _schema(parameter, in_body=True) | {"description": meanings[parameter]} for parameter in PARAMETERS
+    }
     query = {"type": "object", "required": ["store"], "properties": members, "additionalProperties": False}
     results = "One row per window and key. In JSON, decimals, NaN, infinities and integers beyond 2^53 are text."
     forms = (JSON, CSV, ARROW)
-    name = _word("name", "path", "The name of the store.")
-    key = _word("key", "path", "One of the store's keys.")
-    within = _word("within", "query", meanings["within"], required=False)
-    tag = _word("If-None-Match", "header", "The ETag of an earlier response.", required=False)
+    name = _parameter("name", "path", "The name of the store.")
+    key = _parameter("key", "path", "One of the store's keys.")
+    within = _parameter("within", "query", meanings["within"], required=False)
+    tag = _parameter("If-None-Match", "header", "The ETag of an earlier response.", required=False)
     paths = {
         "/v1/query": {
-            "get": _operation("Query a store.", [*words, tag], results, *forms),
+            "get": _operation("Query a store.", [*parameters, tag], results, *forms),
             "post": _operation("Query a store by JSON that `Query.to_json` wrote.", [tag], results, *forms)
-            | _takes({JSON: {"schema": query}}),
+            | _request_body({JSON: {"schema": query}}),
         }
     }
     join = {
@@ -55,48 +60,53 @@ def openapi(writable: bool) -> dict[str, Any]:
         "properties": {
             "store": members["store"],
             **JOIN_MEMBERS,
-            **{word: member for word, member in members.items() if word in JOIN_OPTIONS},
+            **{parameter: member for parameter, member in members.items() if parameter in JOIN_OPTIONS},
         },
         "additionalProperties": False,
     }
-    joined = "One row for each pair of a row and a result. Rows without results have nulls, or are left out."
+    joined_meaning = "One row for each pair of a row and a result. Rows without results have nulls, or are left out."
     paths["/v1/join"] = {
-        "post": _operation("Join rows with a store.", [tag], joined, *forms) | _takes({JSON: {"schema": join}})
+        "post": _operation("Join rows with a store.", [tag], joined_meaning, *forms)
+        | _request_body({JSON: {"schema": join}})
     }
     events = "Server-sent events, one per commit: the id is the version, the data one JSON object per window."
-    pushed = [
-        _word("per", "query", "A level; by default all levels.", required=False),
-        _word(
+    change_parameters = [
+        _parameter("per", "query", "A level; by default all levels.", required=False),
+        _parameter(
             "since",
             "query",
             "The version after which changes are sent; by default the current version.",
             {"type": "integer"},
             required=False,
         ),
-        _word("Last-Event-ID", "header", "The id of the last event, in place of `since`.", required=False),
+        _parameter("Last-Event-ID", "header", "The id of the last event, in place of `since`.", required=False),
     ]
-    listed = "At most 1,000 values, sorted, null last, and whether there are more."
-    for path, read in {
+    values_meaning = "At most 1,000 values, sorted, null last, and whether there are more."
+    for path, operation in {
         "/v1/stores": _operation("List the stores.", [tag], "Names and frames."),
         "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its levels, ranges, keys, measures."),
-        "/v1/stores/{name}/keys/{key}": _operation("List the values of a key.", [name, key, within, tag], listed),
-        "/v1/stores/{name}/changes": _operation("Push the windows that change.", [name, *pushed], events, EVENTS),
+        "/v1/stores/{name}/keys/{key}": _operation(
+            "List the values of a key.", [name, key, within, tag], values_meaning
+        ),
+        "/v1/stores/{name}/changes": _operation(
+            "Push the windows that change.", [name, *change_parameters], events, EVENTS
+        ),
         "/metrics": _operation("Return the metrics of the server.", [], "Counters.", "text/plain"),
         "/healthz": _operation("Check whether the server runs.", [], "The server runs.") | {"security": []},
     }.items():
-        paths[path] = {"get": read}
+        paths[path] = {"get": operation}
     if writable:
-        writer = _word("writer", "query", "Name of the writer.")
-        grows = "A number that grows with each request of a writer. A repeated request counts once."
-        number = _word("number", "query", grows, {"type": "integer"})
+        writer = _parameter("writer", "query", "Name of the writer.")
+        number_meaning = "A number that grows with each request of a writer. A repeated request counts once."
+        number = _parameter("number", "query", number_meaning, {"type": "integer"})
         written = _operation(
             "Add all events, or none if there is an error.", [name, writer, number], "Whether the events are new."
         )
-        paths["/v1/stores/{name}/events"] = {"post": written | _takes({LINES: {}, ARROW: {}})}
+        paths["/v1/stores/{name}/events"] = {"post": written | _request_body({LINES: {}, ARROW: {}})}
         exported = _operation(
             "Add metrics of OpenTelemetry, as OTLP/HTTP sends them.", [name], "The metrics are stored."
         )
-        paths["/v1/stores/{name}/metrics"] = {"post": exported | _takes({PROTOBUF: {}, JSON: {}})}
+        paths["/v1/stores/{name}/metrics"] = {"post": exported | _request_body({PROTOBUF: {}, JSON: {}})}
     return {
         "openapi": "3.1.0",
         "info": {"title": "tiltframe", "version": "1", "description": "Prometheus' own API is below /api/v1."},
@@ -111,15 +121,15 @@ def page(document: dict[str, Any]) -> str:
     parts = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{_prose(operation['summary'])}</p>")
+            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{_html(operation['summary'])}</p>")
             cells = "".join(
-                f"<tr><th scope=row><code>{escape(word['name'])}</code></th><td>{word['in']}</td>"
-                f"<td>{_prose(word['description'])}</td></tr>"
-                for word in operation["parameters"]
+                f"<tr><th scope=row><code>{escape(parameter['name'])}</code></th><td>{parameter['in']}</td>"
+                f"<td>{_html(parameter['description'])}</td></tr>"
+                for parameter in operation["parameters"]
             )
             if cells:
                 parts.append(f"<table><tr><th scope=col>name<th scope=col>in<th scope=col>meaning</tr>{cells}</table>")
-    errors = "".join(f"<li><code>{status}</code> {escape(text)}</li>" for status, text in _ERRORS.items())
+    errors = "".join(f"<li><code>{status}</code> {escape(text)}</li>" for status, text in _ERROR_MEANINGS.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page/page.css">'
@@ -136,37 +146,41 @@ def _meanings() -> dict[str, str]:
     return {"store": "A name of `/v1/stores`.", **{name: " ".join(text.split()) for name, text in texts.items()}}
 
 
-def _schema(word: str, in_body: bool = False) -> dict[str, Any]:
+def _schema(parameter: str, in_body: bool = False) -> dict[str, Any]:
     """Return the JSON schema of a parameter of a query: of a parameter in a URL or, with ``in_body``, of a member of a
     JSON body.
     """
-    if word == "fill":
+    if parameter == "fill":
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
-    if in_body and word in _IN_BODY:
-        return {"type": _IN_BODY[word]}
+    if in_body and parameter in _BODY_TYPES:
+        return {"type": _BODY_TYPES[parameter]}
     schema = (
-        {"type": "integer"} if word in INTEGER_WORDS else {"type": "boolean"} if word in TRUTHS else {"type": "string"}
+        {"type": "integer"}
+        if parameter in INTEGER_PARAMETERS
+        else {"type": "boolean"}
+        if parameter in BOOLEAN_PARAMETERS
+        else {"type": "string"}
     )
-    return {"type": "array", "items": schema} if word in MANY else schema
+    return {"type": "array", "items": schema} if parameter in REPEATABLE_PARAMETERS else schema
 
 
-def _word(
+def _parameter(
     name: str, place: str, meaning: str, schema: dict[str, Any] | None = None, required: bool = True
 ) -> dict[str, Any]:
     schema = schema or {"type": "string"}
     return {"name": name, "in": place, "required": required, "schema": schema, "description": meaning}
 
 
-def _takes(content: dict[str, Any]) -> dict[str, Any]:
+def _request_body(content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _operation(summary: str, words: list[dict[str, Any]], meaning: str, *forms: str) -> dict[str, Any]:
+def _operation(summary: str, parameters: list[dict[str, Any]], meaning: str, *forms: str) -> dict[str, Any]:
     problem = {JSON: {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
-    errors = {status: {"description": text, "content": problem} for status, text in _ERRORS.items()}
+    errors = {status: {"description": text, "content": problem} for status, text in _ERROR_MEANINGS.items()}
     answer = {"description": meaning, "content": {form: {} for form in forms or (JSON,)}}
-    return {"summary": summary, "parameters": words, "responses": {"200": answer, **errors}}
+    return {"summary": summary, "parameters": parameters, "responses": {"200": answer, **errors}}
 
 
-def _prose(text: str) -> str:
+def _html(text: str) -> str:
     return re.sub("`+([^`]+)`+", r"<code>\1</code>", escape(text))

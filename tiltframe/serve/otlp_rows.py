@@ -23,32 +23,34 @@ _COLUMN = re.compile(r"[A-Za-z_][\w.]*")
 _EXACT = 2**53  # doubles represent all whole numbers up to this one exactly
 
 
-def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
+def table_from_rows(rows: Sequence[dict[str, Any]], store: FrameStore, rejections: list[str]) -> pa.Table:
     """Return a table of the columns that the store's frame reads. A column is null in the rows that lack it.
 
     Rows with a value that does not fit its column are left out. One message for each OpenTelemetry data point with
-    such rows is added to ``refused``.
+    such rows is added to ``rejections``.
     """
     frame = store.frame
-    present = dict.fromkeys(name for row in rows for name in row)
-    missing = [name for name in frame.may_read() if name not in present and _is_column(name, frame)]
-    columns = frame.columns_in([*present, *missing])
+    present_columns = dict.fromkeys(name for row in rows for name in row)
+    missing = [name for name in frame.may_read() if name not in present_columns and _is_column(name, frame)]
+    columns = frame.columns_in([*present_columns, *missing])
     values = {name: [row.get(name) for row in rows] for name in columns}
     schema = _schema(values, store)
-    fitting: dict[str, list[Any]] = {}
+    converted_columns: dict[str, list[Any]] = {}
     problems: dict[int, str] = {}
     for field in schema:
         if field.name == frame.time:
-            fitting[field.name] = values[field.name]
+            converted_columns[field.name] = values[field.name]
             continue
-        fitting[field.name] = [_fitted(value, field, place, problems) for place, value in enumerate(values[field.name])]
-    points = {_point_of(rows[place]): (rows[place]["metric"], problem) for place, problem in problems.items()}
-    refused += [f"the metric {shown(metric)}: {problem}" for metric, problem in points.values()]
+        converted_columns[field.name] = [
+            _convert(value, field, row, problems) for row, value in enumerate(values[field.name])
+        ]
+    points = {_point_of(rows[row]): (rows[row]["metric"], problem) for row, problem in problems.items()}
+    rejections += [f"the metric {shown(metric)}: {problem}" for metric, problem in points.values()]
     types = [pa.string() if field.name == frame.time else field.type for field in schema]
-    arrays = [pa.array(fitting[name], dtype) for name, dtype in zip(schema.names, types, strict=True)]
+    arrays = [pa.array(converted_columns[name], dtype) for name, dtype in zip(schema.names, types, strict=True)]
     table = pa.table(arrays, names=schema.names)
     if problems:
-        table = table.take([place for place in range(len(rows)) if place not in problems])
+        table = table.take([row for row in range(len(rows)) if row not in problems])
     return table.set_column(0, schema.field(0), table.column(0).cast(_TIME))
 
 
@@ -75,9 +77,9 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
         return schema
     schema = _with_whole_numbers(schema, store)
     for name in plain_keys(frame.keyed_by):
-        place = schema.get_field_index(name)
-        if place >= 0:
-            schema = schema.set(place, pa.field(name, key_type(store.schema.field(name).type)))
+        index = schema.get_field_index(name)
+        if index >= 0:
+            schema = schema.set(index, pa.field(name, key_type(store.schema.field(name).type)))
     return schema
 
 
@@ -85,9 +87,14 @@ def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
     """Return ``schema`` with integers in place of doubles in the columns for which the store has states of integers.
     Rows with a fraction in such a column are then rejected.
     """
-    unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
-    fitting = store.with_stored_types(pa.schema(unknown))
-    fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
+    fields_without_doubles = [
+        field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema
+    ]
+    stored_schema = store.with_stored_types(pa.schema(fields_without_doubles))
+    fields = [
+        field if pa.types.is_null(stored_field.type) else stored_field
+        for field, stored_field in zip(schema, stored_schema, strict=True)
+    ]
     return pa.schema(fields)
 
 
@@ -100,27 +107,27 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
     return pa.float64() if types == {int, float} else pa.string()
 
 
-def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
+def _convert(value: Any, field: pa.Field, row: int, problems: dict[int, str]) -> Any:
     """Return a value converted to the type of its column, ``field``. If it cannot be converted exactly, return None,
-    and add a message to ``problems`` under ``place``, the index of the row.
+    and add a message to ``problems`` under ``row``, the index of the row.
     """
     if value is None or _TYPES[type(value)] == field.type:
         return value
-    fitted: Any = None
+    converted: Any = None
     if pa.types.is_string(field.type):
-        fitted = str(value).lower() if isinstance(value, bool) else repr(value)
+        converted = str(value).lower() if isinstance(value, bool) else repr(value)
     elif pa.types.is_integer(field.type):
-        fitted = _as_whole(value, field.type)
+        converted = _as_whole(value, field.type)
     elif pa.types.is_floating(field.type):
-        fitted = _as_double(value)
+        converted = _as_double(value)
     else:
-        fitted = _as_other(value, field.type)
-    if fitted is None:
-        problems[place] = (
+        converted = _as_other(value, field.type)
+    if converted is None:
+        problems[row] = (
             f"{field.name} has the value {shown(value)}, and the store needs a value of type {field.type}; send values "
             "of this type"
         )
-    return fitted
+    return converted
 
 
 def _as_whole(value: Any, dtype: pa.DataType) -> int | None:

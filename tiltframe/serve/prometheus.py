@@ -15,20 +15,20 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from aggr.extend.arguments import shown
-from tiltframe.serve.answers import Answers, Question, written
+from tiltframe.serve.answers import Answers, Question, text_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.errors import BadData, prometheus_failure, status_of
+from tiltframe.serve.errors import BadData, prometheus_error_response, status_of
 from tiltframe.serve.http import read_body
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import Listing, MetricsByName, label_names, label_values, series_of
 from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
-from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
-from tiltframe.serve.promql.metrics import metrics_of
+from tiltframe.serve.promql.evaluate import evaluate, range_values, response_value
+from tiltframe.serve.promql.metrics import metrics_by_name
 from tiltframe.serve.promql.parse import read_bound, read_duration, read_expression, read_moment
 from tiltframe.serve.promql.remote_read import ReadRequest, chunked_response, sampled_response
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
-from tiltframe.serve.promql.status import CONSTANT_ANSWERS, database_statistics, flags_of, runtime_information
+from tiltframe.serve.promql.status import CONSTANT_ANSWERS, flags_of, runtime_information, store_statistics
 from tiltframe.serve.promql.syntax_tree import syntax_tree
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import StoreError, StoreView
@@ -39,15 +39,16 @@ TextOf = Callable[[Form, MetricsByName, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
-_MOST_BYTES = QUERY_BYTES
-_API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
-_REVERSED = "the end of the range, {end}, is before its start, {start}; exchange them"
-_MOST_PARAMETERS = 1000  # the maximum number of parameters in a URL; the same limit applies to those in a body
+_MAX_BYTES = QUERY_BYTES
+_PROMETHEUS_RELEASE = "2.45.0"  # the release of Prometheus that this API and PromQL follow
+_REVERSED_RANGE = "the end of the range, {end}, is before its start, {start}; exchange them"
+_MAX_PARAMETERS = 1000  # the maximum number of parameters in a URL; the same limit applies to those in a body
 # parameters for which an empty text means the same as a missing parameter
-_OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
-_STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
-_STREAMED_BYTES = 1 << 18  # frames of a stream are computed until they have this many bytes together, and are then sent
-_PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
+_OPTIONAL_PARAMETERS = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
+_STREAM_HEADERS = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
+# frames of a stream are computed until they have this many bytes together, and are then sent
+_STREAM_PIECE_BYTES = 1 << 18
+_SNAPPY_HEADERS = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
 def routes(
@@ -63,7 +64,7 @@ def routes(
     Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, where characters
     other than letters and digits are replaced by ``_``. Also raise it if ``buckets`` names a measure that no store has.
     """
-    metrics_of(now())
+    metrics_by_name(now())
     buckets.check([measure for view in now().values() for measure in view.frame.measures])
     api = _Api(budget)
     texts: dict[str, TextOf] = {
@@ -78,45 +79,49 @@ def routes(
         "status/runtimeinfo": api.runtimeinfo,
         "status/flags": api.flags,
         "status/tsdb": api.tsdb,
-        **{name: _constant(data) for name, data in CONSTANT_ANSWERS.items()},
+        **{name: _constant_text(data) for name, data in CONSTANT_ANSWERS.items()},
     }
 
     seconds = budget.limits.seconds
 
     def endpoint_of(name: str, text_of: TextOf) -> Endpoint:
         async def answer(request: Request) -> Response:
-            form = await _form(request, seconds)
+            form = await _read_form(request, seconds)
             if name == "query":
                 form = {"time": [f"{time.time():.3f}"], **form}
 
-            def ask() -> Question:
-                metrics = metrics_of(now(), buckets)
-                versions = {metric.store_name: metric.view.version for named in metrics.values() for metric in named}
-                words = json.dumps([name, form, versions], sort_keys=True)
-                return written(words, lambda deadline: text_of(form, metrics, deadline))
+            def make_question() -> Question:
+                metrics = metrics_by_name(now(), buckets)
+                versions = {
+                    metric.store_name: metric.view.version
+                    for metrics_of_name in metrics.values()
+                    for metric in metrics_of_name
+                }
+                cache_key = json.dumps([name, form, versions], sort_keys=True)
+                return text_question(cache_key, lambda deadline: text_of(form, metrics, deadline))
 
-            return await answers.to(request, ask)
+            return await answers.respond(request, make_question)
 
-        return _saying_errors(name, answer)
+        return _with_error_responses(name, answer)
 
     async def read(request: Request) -> Response:
-        body = await read_body(request, _MOST_BYTES, seconds, ("identity", "snappy"))
+        body = await read_body(request, _MAX_BYTES, seconds, ("identity", "snappy"))
         read_request = await pool.look_up(ReadRequest.parse, body)
         deadline = Deadline(seconds)
         if not read_request.is_streamed:
-            answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
-            return Response(answer, headers=_PACKED)
-        frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
+            answer = await pool.run(lambda: api.read(read_request, metrics_by_name(now(), buckets), deadline))
+            return Response(answer, headers=_SNAPPY_HEADERS)
+        frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_by_name(now(), buckets), deadline))
         # The first frames are computed before the response begins. If they raise an error, the response still has the
         # status of this error.
-        first = await pool.run(_joined, frames, deadline)
-        return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
+        first_piece = await pool.run(_next_frames, frames, deadline)
+        return StreamingResponse(_stream_frames(first_piece, frames, pool, deadline), headers=_STREAM_HEADERS)
 
     api_routes = [
         Route(f"/api/v1/{n}", endpoint_of(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()
     ]
     values = Route("/api/v1/label/{name}/values", endpoint_of("label_values", api.label_values), methods=["GET"])
-    return [*api_routes, values, Route("/api/v1/read", _saying_errors("read", read), methods=["POST"])]
+    return [*api_routes, values, Route("/api/v1/read", _with_error_responses("read", read), methods=["POST"])]
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,11 @@ class _Api:
         expression = read_expression(_only_value(form, "query"))
         moments = np.array([read_moment(_only_value(form, "time"), "time")])
         evaluation = self._evaluation(form, metrics, moments=moments, step=None, deadline=deadline)
-        alone = range_alone(expression, evaluation)
-        if alone is not None:
-            vector, moments = alone
+        values_of_range = range_values(expression, evaluation)
+        if values_of_range is not None:
+            vector, moments = values_of_range
             return response.success(response.matrix(vector, moments), evaluation.warnings, evaluation.infos)
-        value = shown_of(evaluate(expression, evaluation))
+        value = response_value(evaluate(expression, evaluation))
         return response.success(response.instant(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def query_range(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
@@ -143,7 +148,7 @@ class _Api:
         start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
         step = read_duration(_only_value(form, "step"), "step")
         if end < start:
-            raise BadData(_REVERSED.format(start=shown(form["start"][0]), end=shown(form["end"][0])))
+            raise BadData(_REVERSED_RANGE.format(start=shown(form["start"][0]), end=shown(form["end"][0])))
         if (end - start) // step >= MOST_POINTS:
             raise BadData(
                 f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; use a "
@@ -151,18 +156,22 @@ class _Api:
             )
         moments = np.arange(start, end + 1, step)
         evaluation = self._evaluation(form, metrics, moments=moments, step=step, deadline=deadline)
-        value = shown_of(evaluate(expression, evaluation))
+        value = response_value(evaluate(expression, evaluation))
         if isinstance(value, str):
             raise BadData(f"the string {shown(value)} cannot be evaluated over a range; use /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def read(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> bytes:
-        none = np.zeros(0, np.int64)
-        return sampled_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
+        no_moments = np.zeros(0, np.int64)
+        return sampled_response(
+            request, self._evaluation({}, metrics, moments=no_moments, step=None, deadline=deadline)
+        )
 
     def read_chunks(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> Iterator[bytes]:
-        none = np.zeros(0, np.int64)
-        return chunked_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
+        no_moments = np.zeros(0, np.int64)
+        return chunked_response(
+            request, self._evaluation({}, metrics, moments=no_moments, step=None, deadline=deadline)
+        )
 
     def _evaluation(
         self, form: Form, metrics: MetricsByName, *, moments: Instants, step: int | None, deadline: Deadline
@@ -175,15 +184,15 @@ class _Api:
     def series(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         if not form.get("match[]"):
             raise BadData("the parameter match[] is missing; pass at least one, such as match[]=requests_total")
-        return self._listed(series_of(metrics, form["match[]"], self._listing(form, deadline)), form)
+        return self._list_response(series_of(metrics, form["match[]"], self._listing(form, deadline)), form)
 
     def labels(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         names = label_names(metrics, form.get("match[]", []), self._listing(form, deadline))
-        return self._listed(names, form)
+        return self._list_response(names, form)
 
     def label_values(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         name, matches = form["name"][0], form.get("match[]", [])
-        return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
+        return self._list_response(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
         """Return the time range in which the request lists series, with the limits of the request. A missing start or
@@ -191,16 +200,16 @@ class _Api:
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
-            raise BadData(_REVERSED.format(start=shown(form["start"][-1]), end=shown(form["end"][-1])))
+            raise BadData(_REVERSED_RANGE.format(start=shown(form["start"][-1]), end=shown(form["end"][-1])))
         return Listing(start, end, self.budget, deadline)
 
-    def _listed(self, values: list[Any], form: Form) -> str:
+    def _list_response(self, values: list[Any], form: Form) -> str:
         return response.success(json.dumps(values[: _limit(form)], ensure_ascii=False))
 
     def metadata(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         metric = form.get("metric")
-        described = {n: [m.described for m in ms] for n, ms in metrics.items() if metric is None or n in metric}
-        return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
+        metadata_by_name = {n: [m.metadata for m in ms] for n, ms in metrics.items() if metric is None or n in metric}
+        return response.success(json.dumps(dict(list(metadata_by_name.items())[: _limit(form)]), ensure_ascii=False))
 
     def format_query(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         expression = read_expression(_only_value(form, "query"))
@@ -217,46 +226,48 @@ class _Api:
         return response.success(json.dumps(flags_of(self.budget.limits)))
 
     def tsdb(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
-        return response.success(json.dumps(database_statistics(metrics), ensure_ascii=False))
+        return response.success(json.dumps(store_statistics(metrics), ensure_ascii=False))
 
     def buildinfo(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
         names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
-        return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
+        return response.success(json.dumps({"version": _PROMETHEUS_RELEASE, **dict.fromkeys(names, "")}))
 
 
-def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
-    """Return the next frames of a stream as bytes: at least `_STREAMED_BYTES` bytes, or all bytes that remain. After
-    the end of the stream, return no bytes. Each call starts the timer of ``deadline`` again, so that the time limit
-    applies to one call, and not to the whole stream.
+def _next_frames(frames: Iterator[bytes], deadline: Deadline) -> bytes:
+    """Return the next frames of a stream as bytes: at least `_STREAM_PIECE_BYTES` bytes, or all bytes that remain.
+    After the end of the stream, return no bytes. Each call starts the timer of ``deadline`` again, so that the time
+    limit applies to one call, and not to the whole stream.
     """
     deadline.restart()
-    joined = bytearray()
+    piece = bytearray()
     for frame in frames:
-        joined += frame
-        if len(joined) >= _STREAMED_BYTES:
+        piece += frame
+        if len(piece) >= _STREAM_PIECE_BYTES:
             break
-    return bytes(joined)
+    return bytes(piece)
 
 
-async def _streamed(
-    first: bytes, frames: Iterator[bytes], pool: WorkerPool, deadline: Deadline
+async def _stream_frames(
+    first_piece: bytes, frames: Iterator[bytes], pool: WorkerPool, deadline: Deadline
 ) -> AsyncIterator[bytes]:
-    joined = first
-    while joined:
-        yield joined
-        joined = await pool.run(_joined, frames, deadline)
+    piece = first_piece
+    while piece:
+        yield piece
+        piece = await pool.run(_next_frames, frames, deadline)
 
 
 def _stores_of(metrics: MetricsByName) -> list[StoreView]:
     """Return the views of the stores of all metrics, one view per store."""
-    return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
+    return list(
+        {metric.store_name: metric.view for metrics_of_name in metrics.values() for metric in metrics_of_name}.values()
+    )
 
 
-def _constant(data: Any) -> TextOf:
+def _constant_text(data: Any) -> TextOf:
     return lambda form, metrics, deadline: response.success(json.dumps(data))
 
 
-def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
+def _with_error_responses(name: str, answer: Endpoint) -> Endpoint:
     """Return an endpoint that calls ``answer``. If ``answer`` raises an error, the endpoint returns a response in
     Prometheus' format. ``name`` is the name of the route in the metrics.
     """
@@ -268,30 +279,30 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # an internal error: `Observed` logs its details, and does not send them to the client
-            return prometheus_failure(error)
+                raise  # an internal error: `RequestObserver` logs its details, and does not send them to the client
+            return prometheus_error_response(error)
 
     respond.__name__ = name
     return respond
 
 
-async def _form(request: Request, seconds: int) -> Form:
+async def _read_form(request: Request, seconds: int) -> Form:
     """Return all parameters of a request, as name → values: those of the URL, of the form in the body, and of the path.
     Optional parameters with empty texts are left out. Raise `BadData` if the parameters are not UTF-8, or if there are
     too many parameters.
     """
-    body = await read_body(request, _MOST_BYTES, seconds)
+    body = await read_body(request, _MAX_BYTES, seconds)
     try:
-        form = parse_qs(request.url.query, True, errors="strict", max_num_fields=_MOST_PARAMETERS)
-        for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=_MOST_PARAMETERS).items():
+        form = parse_qs(request.url.query, True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+        for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=_MAX_PARAMETERS).items():
             form[name] = form.get(name, []) + values
     except UnicodeDecodeError:
         raise BadData("cannot read the parameters, because they are not UTF-8; URL-encode them as UTF-8") from None
     except ValueError:
         raise BadData(
-            f"cannot read the parameters, because there are more than {_MOST_PARAMETERS:,}; send fewer"
+            f"cannot read the parameters, because there are more than {_MAX_PARAMETERS:,}; send fewer"
         ) from None
-    present = {name: values for name, values in form.items() if name not in _OPTIONAL or any(values)}
+    present = {name: values for name, values in form.items() if name not in _OPTIONAL_PARAMETERS or any(values)}
     return present | {name: [value] for name, value in request.path_params.items()}
 
 

@@ -29,21 +29,21 @@ from tiltframe.store import SeenParts
 from tiltframe.store.backends import LEVEL
 
 EVENTS = "text/event-stream"  # the media type of the events
-_LISTENERS = 32  # the maximum number of clients that wait for changes
-_VERSIONS = 256  # the number of versions of a store from which a client can continue
-_LOOK_SECONDS = 1.0  # the number of seconds between two checks of a store for a new version
+_MAX_LISTENERS = 32  # the maximum number of clients that wait for changes
+_MAX_VERSIONS = 256  # the number of versions of a store from which a client can continue
+_CHECK_SECONDS = 1.0  # the number of seconds between two checks of a store for a new version
 _STEP_SECONDS = 0.2  # the number of seconds between two checks whether the server stops
 # the number of seconds between two comments, which show clients and proxies that the connection is open
 _HEARTBEAT_SECONDS = 15.0
 
 
-class Pushed:
+class PushedChanges:
     """The HTTP route for pushed changes."""
 
     def __init__(self, stores: Stores, pool: WorkerPool) -> None:
         """Create the route for ``stores``. Versions are compared in threads of ``pool``."""
         self._stores, self._pool = stores, pool
-        self._seen: dict[str, OrderedDict[int, SeenParts]] = {}
+        self._parts_by_version: dict[str, OrderedDict[int, SeenParts]] = {}
         self._listeners = 0
 
     def routes(self) -> list[Route]:
@@ -54,31 +54,32 @@ class Pushed:
         """Return a response with the changes of a store as events. It ends when the client disconnects or the server
         stops.
         """
-        name, per, since = self._words(request)
-        if self._listeners >= _LISTENERS:
-            message = f"{_LISTENERS} clients wait for changes, which is the server's limit; try again later"
+        name, per, since = self._read_parameters(request)
+        if self._listeners >= _MAX_LISTENERS:
+            message = f"{_MAX_LISTENERS} clients wait for changes, which is the server's limit; try again later"
             raise Refused(503, message, {"retry-after": "5"})
-        seen = await self._pool.look_up(self._begin, name, per, since)
+        seen = await self._pool.look_up(self._parts_to_compare, name, per, since)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._events(request, name, per, seen), 200, headers, EVENTS)
 
     @staticmethod
-    def _words(request: Request) -> tuple[str, str | None, int | None]:
+    def _read_parameters(request: Request) -> tuple[str, str | None, int | None]:
         """Return the store's name, the level and the version in a request; the level and the version may be None. Raise
         ``ValueError`` for other parameters.
         """
-        words = dict(request.query_params)
-        for word in words:
-            if word not in ("per", "since"):
+        parameters = dict(request.query_params)
+        for parameter in parameters:
+            if parameter not in ("per", "since"):
                 raise ValueError(
-                    f"the request for changes has no parameter {shown(word)}; {nearest(word, ['per', 'since'])}"
+                    f"the request for changes has no parameter {shown(parameter)}; "
+                    f"{nearest(parameter, ['per', 'since'])}"
                 )
-        since = request.headers.get("last-event-id") or words.get("since")
+        since = request.headers.get("last-event-id") or parameters.get("since")
         if since is not None and not re.fullmatch("[0-9]{1,18}", since):
             raise ValueError(f"since must be a version of the store, a whole number; got {shown(since)}")
-        return request.path_params["name"], words.get("per"), None if since is None else int(since)
+        return request.path_params["name"], parameters.get("per"), None if since is None else int(since)
 
-    def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
+    def _parts_to_compare(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
         """Return the list of parts with which later versions are compared: the list of the version ``since``, or of the
         current version if ``since`` equals None. Return None if the list of the version ``since`` is no longer in
         memory.
@@ -86,13 +87,13 @@ class Pushed:
         view = self._stores.now(name)
         if per is not None:
             view.frame.level(per)  # raises an error if the store does not have the level
-        self._keep(name, view.seen)
-        return view.seen if since is None else self._seen[name].get(since)
+        self._remember(name, view.seen)
+        return view.seen if since is None else self._parts_by_version[name].get(since)
 
-    def _keep(self, name: str, seen: SeenParts) -> None:
-        versions = self._seen.setdefault(name, OrderedDict())
+    def _remember(self, name: str, seen: SeenParts) -> None:
+        versions = self._parts_by_version.setdefault(name, OrderedDict())
         versions[seen.version] = seen
-        while len(versions) > _VERSIONS:
+        while len(versions) > _MAX_VERSIONS:
             versions.popitem(last=False)
 
     async def _events(
@@ -103,22 +104,22 @@ class Pushed:
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
-        silent = 0.0
+        silent_seconds = 0.0
         try:
             yield b"retry: 1000\n\n" if seen is None else f"retry: 1000\nid: {seen.version}\n\n".encode()
             while True:
                 seen, event = await self._pool.look_up(self._event, name, per, seen)
                 if event:
                     yield event
-                    silent = 0.0
-                for _ in range(round(_LOOK_SECONDS / _STEP_SECONDS)):
+                    silent_seconds = 0.0
+                for _ in range(round(_CHECK_SECONDS / _STEP_SECONDS)):
                     if is_stopping():
                         return
                     await asyncio.sleep(_STEP_SECONDS)
-                silent += _LOOK_SECONDS
-                if silent >= _HEARTBEAT_SECONDS:
+                silent_seconds += _CHECK_SECONDS
+                if silent_seconds >= _HEARTBEAT_SECONDS:
                     yield b":\n\n"
-                    silent = 0.0
+                    silent_seconds = 0.0
         finally:
             self._listeners -= 1
 
@@ -130,7 +131,7 @@ class Pushed:
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:
             return seen, b""
-        self._keep(name, changes.seen)
+        self._remember(name, changes.seen)
         windows = changes.windows
         if per is not None:
             windows = windows.filter(pc.equal(windows.column(LEVEL), self._stores[name].frame.level(per).name))

@@ -7,9 +7,9 @@ from urllib.parse import unquote_plus
 
 # The length, in characters, of the parts of the token that are replaced. Not only the complete token is replaced,
 # because a message that is cut to a maximum length may end in the middle of the token.
-_PART = 8
+_PART_LENGTH = 8
 _REPLACEMENT = "[redacted]"
-_NAMED = re.compile(
+_SECRET_PARAMETER = re.compile(
     r"((?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]{0,64}=)[^&\s\"',;}]+",
     re.IGNORECASE,
 )
@@ -34,28 +34,28 @@ class Redaction:
     def __init__(self, token: bytes | None = None) -> None:
         """Create the callable. Pass None for a server without a token."""
         text = "" if token is None else token.decode("ascii")
-        self._parts = {text[i : i + _PART] for i in range(len(text) - _PART + 1)}
+        self._parts = {text[i : i + _PART_LENGTH] for i in range(len(text) - _PART_LENGTH + 1)}
 
     def __call__(self, text: str) -> str:
         """Return a text in which secrets are replaced by ``[redacted]``."""
-        for pattern in (_NAMED, _BEARER, _PASSWORD):
+        for pattern in (_SECRET_PARAMETER, _BEARER, _PASSWORD):
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
-        if self._places(decoded) and not self._places(text):
+        if self._part_positions(decoded) and not self._part_positions(text):
             text = decoded  # In ``text``, the token is percent-encoded, so it would not be recognized.
         return self._without_token(text)
 
-    def _places(self, text: str) -> list[int]:
+    def _part_positions(self, text: str) -> list[int]:
         """Return the positions at which a part of the token begins."""
         if not self._parts:
             return []
-        return [i for i in range(len(text) - _PART + 1) if text[i : i + _PART] in self._parts]
+        return [i for i in range(len(text) - _PART_LENGTH + 1) if text[i : i + _PART_LENGTH] in self._parts]
 
     def _without_token(self, text: str) -> str:
         pieces: list[str] = []
         end = 0
-        for place in self._places(text):
-            if place >= end:
-                pieces += [text[end:place], _REPLACEMENT]
-            end = place + _PART
+        for position in self._part_positions(text):
+            if position >= end:
+                pieces += [text[end:position], _REPLACEMENT]
+            end = position + _PART_LENGTH
         return "".join([*pieces, text[end:]])

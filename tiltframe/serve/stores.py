@@ -17,42 +17,42 @@ from tiltframe.store import FrameStore, StoreView
 from tiltframe.store.backends import scheme_of
 
 _NAME = r"[A-Za-z0-9_.-]+"
-_DATABASES = ("postgres", "postgresql")
+_DATABASE_SCHEMES = ("postgres", "postgresql")
 
 
 class ServedStore:
     """A store under the name by which it is served.
 
-    ``place`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
-    the URI is the address of a database, ``NAME`` selects a store of this database. In this case, the name without
-    ``NAME`` is the name of the store in the database.
+    ``address`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
+    the URI is the address of a database, ``NAME`` selects a store of this database. Without ``NAME``, such a store is
+    served under its name in the database.
 
     Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.
     """
 
-    def __init__(self, place: str, durable: bool = False) -> None:
+    def __init__(self, address: str, durable: bool = False) -> None:
         """Open the store. With ``durable``, commits are written to the disk before they are acknowledged."""
-        named = re.fullmatch(f"({_NAME})=(.+)", place)
-        uri = named[2] if named else place
-        in_database = scheme_of(uri) in _DATABASES
+        match = re.fullmatch(f"({_NAME})=(.+)", address)
+        uri = match[2] if match else address
+        is_in_database = scheme_of(uri) in _DATABASE_SCHEMES
         self._uri = uri
-        self._name_in_database = named[1] if named and in_database else None
+        self._name_in_database = match[1] if match and is_in_database else None
         store = FrameStore(uri, name=self._name_in_database, durable=durable)
         folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
-        self.name = named[1] if named else store.name if in_database else folder
+        self.name = match[1] if match else store.name if is_in_database else folder
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(
                 f"the store name {shown(self.name)} cannot be part of a URL, which allows only letters, digits, '_', "
                 f"'.' and '-'; give it another name: NAME={shown(uri)[1:-1]}"
             )
         self.store = store
-        self._described = store.at().snapshot.manifest
+        self._opened_manifest = store.at().snapshot.manifest
 
-    def read_with_open(self, saved: str) -> None:
-        """From now on, include the open windows of a stream in the views of the store. ``saved`` is the path of the
-        file in which the stream saves its state.
+    def include_open_windows(self, state_file: str) -> None:
+        """From now on, include the open windows of a stream in the views of the store. ``state_file`` is the path of
+        the file in which the stream saves its state.
         """
-        self.store = self.store.with_open(saved)
+        self.store = self.store.with_open(state_file)
         self.now()
 
     def check_readable(self) -> None:
@@ -66,9 +66,9 @@ class ServedStore:
         this window therefore have the same time, and get the same cached answer if the store has not changed.
         """
         view = self.store.at()
-        if view.snapshot.manifest != self._described:
+        if view.snapshot.manifest != self._opened_manifest:
             self.store = FrameStore(view.backend)
-            self._described = view.snapshot.manifest
+            self._opened_manifest = view.snapshot.manifest
             view = replace(view, manifest=self.store.manifest)
         finest = view.frame.levels[0]
         end = finest.ends(finest.starts(np.array([view.now], np.int64)))[0]
@@ -80,14 +80,14 @@ class Stores(Mapping[str, FrameStore]):
     with status 404.
     """
 
-    def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open the stores at ``places``, as `ServedStore` reads them. ``with_open`` has state files of streams, as FILE
-        or NAME=FILE.
+    def __init__(self, addresses: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
+        """Open the stores at ``addresses``, as `ServedStore` reads them. ``with_open`` has state files of streams, as
+        FILE or NAME=FILE.
 
         Raise ``ValueError`` if two stores have the same name, or if a state file does not belong to one of the stores.
         """
         self._stores: dict[str, ServedStore] = {}
-        for text in places:
+        for text in addresses:
             store = ServedStore(text, durable)
             if store.name in self._stores:
                 raise ValueError(
@@ -96,15 +96,15 @@ class Stores(Mapping[str, FrameStore]):
                 )
             self._stores[store.name] = store
         for text in with_open:
-            named = re.fullmatch(f"({_NAME})=(.+)", text)
-            if not named and len(self._stores) > 1:
+            match = re.fullmatch(f"({_NAME})=(.+)", text)
+            if not match and len(self._stores) > 1:
                 raise ValueError(
                     f"the server has several stores; name the store of the state {shown(text)}: NAME={text}"
                 )
-            name, file = named.groups() if named else (next(iter(self._stores)), text)
+            name, file = match.groups() if match else (next(iter(self._stores)), text)
             if name not in self._stores:
                 raise ValueError(f"no store {shown(name)} is served; {nearest(name, self._stores)}")
-            self._stores[name].read_with_open(file)
+            self._stores[name].include_open_windows(file)
 
     def now(self, name: str) -> StoreView:
         """Return the current view of a store. Raise `Refused` if no store has this name."""

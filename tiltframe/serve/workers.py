@@ -15,7 +15,7 @@ from tiltframe.serve.interruptible import InterruptibleCall
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
-_WRITES = 32  # the number of threads for writes; usually they only wait for a group commit
+_WRITE_THREADS = 32  # the number of threads for writes; usually they only wait for a group commit
 _SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
 
@@ -30,45 +30,47 @@ class WorkerPool:
     def __init__(self, limits: Limits) -> None:
         """Create the thread pools without starting a thread."""
         self._limits = limits
-        self._computing = ThreadPoolExecutor(limits.queries, "query")
-        self._looking = ThreadPoolExecutor(limits.queries, "look-up")
-        self._writing = ThreadPoolExecutor(_WRITES, "write")
-        self._begun: set[Future[Any]] = set()
+        self._query_threads = ThreadPoolExecutor(limits.queries, "query")
+        self._look_up_threads = ThreadPoolExecutor(limits.queries, "look-up")
+        self._write_threads = ThreadPoolExecutor(_WRITE_THREADS, "write")
+        self._unfinished_calls: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread for queries and return its result. After the time limit of a query, stop the
         function and raise `Refused`.
         """
-        return await self._computed(self._computing, partial(function, *args, **kwargs))
+        return await self._run_interruptible(self._query_threads, partial(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function like `run`, but in a thread for look-ups, so that it does not wait until queries end."""
-        return await self._computed(self._looking, partial(function, *args, **kwargs))
+        return await self._run_interruptible(self._look_up_threads, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread for writes and return its result. After the time limit of a query, raise
         `Refused`, but let the function run to its end.
         """
-        return await self._awaited(self._writing.submit(function, *args, **kwargs), f"{_WRITES} writes", _SEND_AGAIN)
+        return await self._await_result(
+            self._write_threads.submit(function, *args, **kwargs), f"{_WRITE_THREADS} writes", _SEND_AGAIN
+        )
 
-    async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    async def _run_interruptible(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         call = InterruptibleCall(function)
         future = threads.submit(call)
         try:
-            return await self._awaited(future, f"{self._limits.queries} queries", _ASK_FOR_LESS)
+            return await self._await_result(future, f"{self._limits.queries} queries", _ASK_FOR_LESS)
         finally:
             if not future.done():
                 call.stop()
 
-    async def _awaited(self, future: Future[T], calls: str, advice: str) -> T:
+    async def _await_result(self, future: Future[T], calls: str, advice: str) -> T:
         """Return the result of the call that ``future`` stands for. After the time limit of a query, raise `Refused`
         with status 503.
 
         If the call was still waiting for a thread, the message says that ``calls`` are running, such as ``4 queries``.
         Otherwise the message ends with ``advice``.
         """
-        self._begun.add(future)
-        future.add_done_callback(self._begun.discard)
+        self._unfinished_calls.add(future)
+        future.add_done_callback(self._unfinished_calls.discard)
         seconds = self._limits.seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
@@ -81,10 +83,10 @@ class WorkerPool:
     @property
     def unfinished(self) -> int:
         """The number of calls that are running or waiting for a thread, for queries, look-ups and writes together."""
-        return len(self._begun)
+        return len(self._unfinished_calls)
 
     def close(self) -> bool:
         """Accept no further calls, and cancel those that wait for a thread. Return whether a call is still running."""
-        for threads in (self._computing, self._looking, self._writing):
+        for threads in (self._query_threads, self._look_up_threads, self._write_threads):
             threads.shutdown(wait=False, cancel_futures=True)
-        return bool(self._begun)
+        return bool(self._unfinished_calls)

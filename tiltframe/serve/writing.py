@@ -19,18 +19,18 @@ from tiltframe.files.inputs import open_source
 from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
-from tiltframe.serve.errors import Refused, sentence_of, status_of
+from tiltframe.serve.errors import Refused, client_message, status_of
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.group_commits import GroupCommits
 from tiltframe.serve.http import read_body
 from tiltframe.serve.observed import LOG, Metrics
-from tiltframe.serve.otlp_rows import table_of
+from tiltframe.serve.otlp_rows import table_from_rows
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
 # the name of a request's body in error messages; messages about JSON lines would otherwise name a temporary file
-_CALLED = "the events"
+_BODY_NAME = "the events"
 
 
 class Writing:
@@ -54,8 +54,8 @@ class Writing:
         """Add the events in the body of a request, once per writer and number. Return a response that says whether this
         request added them.
         """
-        kind = _kind(request, "events", LINES, ARROW)
-        writer, number = _numbered(request)
+        kind = _media_type(request, "events", LINES, ARROW)
+        writer, number = _writer_and_number(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
 
         notes: list[str] = []
@@ -63,8 +63,8 @@ class Writing:
         def append() -> bool:
             name = request.path_params["name"]
             store = self._stores[name]
-            rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
-            with _called(store, name):
+            rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _BODY_NAME)
+            with _with_store_name(store, name):
                 return self._commits[name].commit(store, store.prepare_rows(rows, writer, number, note=notes.append))
 
         added = await self._pool.write(append)
@@ -74,68 +74,73 @@ class Writing:
         """Add the data points that an OpenTelemetry exporter sends, once per writer and number. A request without a
         writer and a number is identified by the bytes of its body: the same bytes are added only once.
         """
-        kind = _kind(request, "metrics", PROTOBUF, JSON)
-        numbered = _numbered(request) if request.query_params else None
+        kind = _media_type(request, "metrics", PROTOBUF, JSON)
+        writer_and_number = _writer_and_number(request) if request.query_params else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
         # imported here, because the import would take a tenth of the server's start time
         from aggr.interchange.otlp_metrics import response_of, rows_of_metrics
 
-        is_packed = request.headers.get("content-encoding") == "gzip"
-        refused: list[str] = []
+        is_compressed = request.headers.get("content-encoding") == "gzip"
+        rejections: list[str] = []
         notes: list[str] = []
 
         def append() -> None:
             name = request.path_params["name"]
             store = self._stores[name]
-            message = _unpacked(body) if is_packed else body
-            rows = rows_of_metrics(message, kind == JSON, store.frame.time, refused)
-            events = table_of(rows, store, refused) if rows else None
-            if refused and not (events and events.num_rows):
-                raise ValueError(_reasons(refused))
+            message = _decompress_gzip(body) if is_compressed else body
+            rows = rows_of_metrics(message, kind == JSON, store.frame.time, rejections)
+            events = table_from_rows(rows, store, rejections) if rows else None
+            if rejections and not (events and events.num_rows):
+                raise ValueError(_rejection_text(rejections))
             if events is None:
                 return
             commit = partial(self._commits[name].commit, store)
-            with _called(store, name):
-                if numbered:
-                    commit(store.prepare_rows(events, *numbered, note=notes.append))
+            with _with_store_name(store, name):
+                if writer_and_number:
+                    commit(store.prepare_rows(events, *writer_and_number, note=notes.append))
                 else:
                     append_once(store, events, message, commit=commit, note=notes.append)
 
         try:
             await self._pool.write(append)
         finally:
-            self._report(request.path_params["name"], refused)
-        reasons = [_reasons(refused)] if refused else []
-        return Response(response_of(len(refused), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
+            self._record_rejections(request.path_params["name"], rejections)
+        reasons = [_rejection_text(rejections)] if rejections else []
+        return Response(response_of(len(rejections), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
 
-    def _report(self, store: str, refused: Sequence[str]) -> None:
-        """Count data points that were rejected for the reasons ``refused``, and write the first reason to the log,
+    def _record_rejections(self, store: str, rejections: Sequence[str]) -> None:
+        """Count data points that were rejected for the reasons ``rejections``, and write the first reason to the log,
         because exporters ignore such reasons in responses.
         """
-        if refused:
-            self._metrics.add("rejected_points_total", len(refused), store=store)
-            LOG.info({"message": f"{len(refused)} data points for {store} were rejected", "error": _reasons(refused)})
+        if rejections:
+            self._metrics.add("rejected_points_total", len(rejections), store=store)
+            LOG.info(
+                {
+                    "message": f"{len(rejections)} data points for {store} were rejected",
+                    "error": _rejection_text(rejections),
+                }
+            )
 
 
 @contextmanager
-def _called(store: FrameStore, name: str) -> Iterator[None]:
+def _with_store_name(store: FrameStore, name: str) -> Iterator[None]:
     """Within the block, replace the address of the store by ``name`` in the messages of errors, because clients know
     only the name.
     """
     try:
         yield
     except StoreError as error:
-        raise Refused(status_of(error), sentence_of(error).replace(store.backend.display_uri, name)) from error
+        raise Refused(status_of(error), client_message(error).replace(store.backend.display_uri, name)) from error
 
 
-def _reasons(refused: Sequence[str]) -> str:
+def _rejection_text(rejections: Sequence[str]) -> str:
     """Return the first reason for which data points were rejected, and the number of other reasons."""
-    reasons = list(dict.fromkeys(refused))
+    reasons = list(dict.fromkeys(rejections))
     further = len(reasons) - 1
     return reasons[0] + (f"; and {further} other {'reason' if further == 1 else 'reasons'}" if further else "")
 
 
-def _kind(request: Request, what: str, *kinds: str) -> str:
+def _media_type(request: Request, what: str, *kinds: str) -> str:
     """Return the media type of a request's body. Raise `Refused`, with status 415, if it is not one of ``kinds``. The
     message calls the body ``what``, such as "events".
     """
@@ -147,39 +152,41 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
     return kind
 
 
-def _numbered(request: Request) -> tuple[str, int]:
+def _writer_and_number(request: Request) -> tuple[str, int]:
     """Return the name of the writer and the number in the parameters of a request. Raise ``ValueError`` if the request
     has other parameters, or if a value is invalid.
     """
-    words = dict(request.query_params.multi_items())
-    if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
+    parameters = dict(request.query_params.multi_items())
+    if len(request.query_params.multi_items()) != 2 or set(parameters) != {"writer", "number"}:
         names = [name for name, _ in request.query_params.multi_items()]
         raise ValueError(
             f"the request needs exactly the parameters writer and number: ?writer=NAME&number=N; "
             f"got {', '.join(names)[:80] or 'none'}"
         )
-    if not (words["number"].isascii() and words["number"].isdigit()):
-        raise ValueError(f"number must be a whole number that grows with each request; got {shown(words['number'])}")
-    check_writer(words["writer"], int(words["number"]))
-    return words["writer"], int(words["number"])
+    if not (parameters["number"].isascii() and parameters["number"].isdigit()):
+        raise ValueError(
+            f"number must be a whole number that grows with each request; got {shown(parameters['number'])}"
+        )
+    check_writer(parameters["writer"], int(parameters["number"]))
+    return parameters["writer"], int(parameters["number"])
 
 
-def _unpacked(body: bytes) -> bytes:
+def _decompress_gzip(body: bytes) -> bytes:
     """Return a body after decompression by gzip. Raise ``ValueError`` if it is not gzip, and `Refused` if it is too
     long.
     """
     try:
-        unpacked: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
+        decompressed: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"the body is not valid gzip: {str(error).splitlines()[0]}; compress it again, or send it without "
             "Content-Encoding"
         ) from None
-    if len(unpacked) > BODY_BYTES:
+    if len(decompressed) > BODY_BYTES:
         raise Refused(
             413, f"the body has more than {BODY_BYTES:,} bytes, the server's limit; send less data per request"
         )
-    return unpacked
+    return decompressed
 
 
 def read_lines(body: bytes, store: FrameStore) -> pa.Table:
@@ -197,4 +204,4 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
             )
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:
-            raise ValueError(str(error).replace(os.path.realpath(file.name), _CALLED)) from None
+            raise ValueError(str(error).replace(os.path.realpath(file.name), _BODY_NAME)) from None

@@ -33,15 +33,15 @@ from tiltframe.serve.promql.metrics import (
     SUM,
     Matcher,
     Metric,
-    chosen,
-    metrics_of,
+    matching_rows,
+    metrics_by_name,
 )
 from tiltframe.serve.promql.parse import read_expression
-from tiltframe.serve.promql.select import label_columns, narrowing
+from tiltframe.serve.promql.select import label_columns, sql_condition
 from tiltframe.store import Query, StoreView
 
 MetricsByName = dict[str, list[Metric]]
-Selected = tuple[Metric, tuple[Matcher, ...]]
+SelectedMetric = tuple[Metric, tuple[Matcher, ...]]
 
 # kind of metric → the range function that merges its states over time, and the aggregation that merges them over series
 _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
@@ -67,10 +67,12 @@ def series_of(metrics: MetricsByName, matches: Iterable[str], listing: Listing) 
     series = []
     for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
         labels = tuple(metrics_of_store[0].labels)
-        for metric, labels_of_metric in _labels(metrics_of_store, matchers, labels, listing):
-            own = {NAME: metric.name, STORE: metric.store_name}
+        for metric, labels_of_metric in _label_sets(metrics_of_store, matchers, labels, listing):
+            own_labels = {NAME: metric.name, STORE: metric.store_name}
             of_buckets = [{LE: text} for text in metric.bounds] if metric.kind == BUCKETS else [{}]
-            series += [own | key_labels | of_bucket for key_labels in labels_of_metric for of_bucket in of_buckets]
+            series += [
+                own_labels | key_labels | of_bucket for key_labels in labels_of_metric for of_bucket in of_buckets
+            ]
     return [dict(labels) for labels in dict.fromkeys(tuple(one_series.items()) for one_series in series)]
 
 
@@ -80,18 +82,20 @@ def label_names(metrics: MetricsByName, matches: list[str], listing: Listing) ->
     """
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
-    every = [metric for of_name in metrics.values() for metric in of_name]
+    all_metrics = [metric for metrics_of_name in metrics.values() for metric in metrics_of_name]
     of_kind = {HISTOGRAM: QUANTILE, BUCKETS: LE}
-    own_labels = {of_kind[metric.kind] for metric in every if metric.kind in of_kind}
-    return sorted({NAME, STORE, *own_labels, *(label for metric in every for label in metric.labels)})
+    own_labels = {of_kind[metric.kind] for metric in all_metrics if metric.kind in of_kind}
+    return sorted({NAME, STORE, *own_labels, *(label for metric in all_metrics for label in metric.labels)})
 
 
 def label_values(metrics: MetricsByName, label: str, matches: list[str], listing: Listing) -> list[str]:
     """Return the sorted values of a label in the series that match a selector in ``matches``, or in all rows if
     ``matches`` is empty.
     """
-    every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
-    selected = list(_selected(metrics, matches)) if matches else every
+    all_metrics: list[SelectedMetric] = [
+        (metric, ()) for metrics_of_name in metrics.values() for metric in metrics_of_name
+    ]
+    selected = list(_selected(metrics, matches)) if matches else all_metrics
     if label in (NAME, STORE) and not matches:
         return sorted({metric.name if label == NAME else metric.store_name for metric, _ in selected})
     if label in (NAME, STORE):
@@ -106,7 +110,7 @@ def label_values(metrics: MetricsByName, label: str, matches: list[str], listing
     label_sets = [
         labels
         for metrics_of_store, matchers in _by_store(with_label)
-        for _, of_metric in _labels(metrics_of_store, matchers, (label,), listing, of_rows=not matches)
+        for _, of_metric in _label_sets(metrics_of_store, matchers, (label,), listing, of_rows=not matches)
         for labels in of_metric
     ]
     return sorted({labels[label] for labels in label_sets if label in labels})
@@ -125,8 +129,8 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
         return {}
     metrics = {
         metric.path: metric
-        for named in metrics_of({name: view}).values()
-        for metric in named
+        for metrics_of_name in metrics_by_name({name: view}).values()
+        for metric in metrics_of_name
         if metric.measure == measure and metric.kind != BUCKETS
     }
     function = view.frame.measures[measure].function
@@ -142,7 +146,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
     return columns
 
 
-def _selected(metrics: MetricsByName, matches: Iterable[str]) -> Iterator[Selected]:
+def _selected(metrics: MetricsByName, matches: Iterable[str]) -> Iterator[SelectedMetric]:
     """Yield the metrics that match the selectors ``matches``, each with the matchers that apply to its keys."""
     for text in matches:
         node = read_expression(text)
@@ -151,10 +155,15 @@ def _selected(metrics: MetricsByName, matches: Iterable[str]) -> Iterator[Select
         matchers = [Matcher.of(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
             matchers.append(Matcher(NAME, node.name, regex=False, negated=False))
-        yield from (m.matched(matchers) for of_name in metrics.values() for m in of_name if m.is_chosen(matchers))
+        yield from (
+            m.with_matchers(matchers)
+            for metrics_of_name in metrics.values()
+            for m in metrics_of_name
+            if m.matches_name_and_store(matchers)
+        )
 
 
-def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
+def _by_store(selected: Iterable[SelectedMetric]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
     """Return the metrics in groups that are read together: metrics of the same store with the same matchers."""
     by_store: dict[tuple[str, tuple[Matcher, ...]], list[Metric]] = {}
     for metric, matchers in selected:
@@ -162,7 +171,7 @@ def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Ma
     return [(metrics, matchers) for (_, matchers), metrics in by_store.items()]
 
 
-def _labels(
+def _label_sets(
     metrics: list[Metric],
     matchers: tuple[Matcher, ...],
     labels: tuple[str, ...],
@@ -183,16 +192,16 @@ def _labels(
     query = Query(
         per=view.frame.levels[-1],
         within=_range_text(view.frame, listing),
-        where=narrowing(matchers, metrics[0]),
+        where=sql_condition(matchers, metrics[0]),
         measures=list(dict.fromkeys(metric.measure for metric in read_values)) or None,
         keys=keys,
     )
     answer = view.states(query) if read_values else view.windows(query)
     listing.budget.spend(metrics[0].store_name, answer.cost)
     keys_of_metric: dict[str, list[pa.Table]] = {metric.name: [] for metric in metrics}
-    for states in listing.deadline.checked(answer.slices):
+    for states in listing.deadline.check_each(answer.slices):
         texts = label_columns(states, metrics[0])
-        matching = chosen(texts, matchers, states.num_rows)
+        matching = matching_rows(texts, matchers, states.num_rows)
         columns = pa.table({label: texts[label] for label in labels}) if labels else states.select([])
         for metric in metrics:
             mask = matching

@@ -33,7 +33,7 @@ from tiltframe.serve.promql.metrics import (
     identity,
     labels_text,
     part_of_results,
-    valued,
+    results_and_presence,
 )
 
 Floats = NDArray[np.float64]
@@ -55,15 +55,15 @@ class Vector:
         """Return a vector of ``moments`` moments without series."""
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
-    def unnamed(self) -> Vector:
+    def without_metric_name(self) -> Vector:
         """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series then have
         equal labels, and have a value at the same moment.
         """
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
-        return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)
+        return replace(self, series=series) if len(names) <= 1 else self.with_labels(series)
 
-    def relabelled(self, series: Sequence[Labels]) -> Vector:
+    def with_labels(self, series: Sequence[Labels]) -> Vector:
         """Return the vector with the labels ``series``. Series with equal labels are combined into one.
 
         Like Prometheus, raise `Unanswerable` if two such series have a value at the same moment.
@@ -72,20 +72,20 @@ class Vector:
         ids = np.array([numbers.setdefault(identity(labels), len(numbers)) for labels in series], np.intp)
         if len(numbers) == len(series):
             return replace(self, series=series)
-        clash = self.clash(ids, len(numbers))
+        clash = self.find_clash(ids, len(numbers))
         if clash is not None:
             text = labels_text(list(numbers)[clash])
             raise Unanswerable(
                 f"several series of the result have the labels {text} at one moment, because the expression removes "
                 "the name of the metric or other labels; aggregate the series, or keep a label that distinguishes them"
             )
-        return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
+        return Vector([dict(labels) for labels in numbers], *self.combine_groups(ids, len(numbers)))
 
-    def chosen(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
+    def select_series(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
         """Return a vector of the series at the indices ``rows``."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
-    def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
+    def find_clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
         """Return the first group in which two series have a value at the same moment, or None if there is no such
         group. ``ids`` has the group of each series, from 0 to ``groups`` - 1.
         """
@@ -96,7 +96,7 @@ class Vector:
         twice = np.flatnonzero(np.bincount(ids[series] * moments + moment, minlength=groups * moments) > 1)
         return int(twice[0]) // moments if len(twice) else None
 
-    def by_group(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
+    def combine_groups(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
         """Combine the series of each group. Return the values of the groups, and a mask of the values that
         exist, both of shape (groups, moments). ``ids`` has the group of each series. Of the series in a group, at most
         one may have a value at a moment.
@@ -129,7 +129,7 @@ class States:
     reader: Function  # computes results from the states; it may have other quantiles than the measure
     path: tuple[str, ...]  # the names of the nested fields that contain the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
-    per: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
+    divisor: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
     # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
     bounds: Bounds = field(default_factory=dict)
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
@@ -161,15 +161,15 @@ class States:
         states = self.function.merge(mark_as_checked(self.states), Groups.of(groups, len(cells))).states
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
-    def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
+    def with_reader(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
         """Return the same states with another ``reader``, such as a function that computes other quantiles. Cells whose
         result is null are removed. ``path`` and ``kind`` are the new values of the attributes with these names.
         """
-        return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
+        return replace(self, reader=reader, path=path, kind=kind, divisor=1.0, known_results=None).with_values()
 
     def with_values(self) -> States:
         """Return the states without the cells whose result is null."""
-        valid, results = valued(self.states, self.reader, self.path, self.kind)
+        valid, results = results_and_presence(self.states, self.reader, self.path, self.kind)
         kept_cells = np.flatnonzero(valid)
         if len(kept_cells) == len(valid):
             return replace(self, known_results=results)
@@ -190,7 +190,7 @@ class States:
             results = self.reader.finish(mark_as_checked(self.states))
         numbers = pc.cast(part_of_results(results, self.path), pa.float64(), safe=False)
         values = np.full(len(self.series) * self.moments, np.nan)
-        values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.per
+        values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.divisor
         present = self.present()
         return Vector(self.series, values.reshape(present.shape), present)
 
@@ -200,7 +200,7 @@ class States:
         """
         values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
         row, moment = np.divmod(self.cells, self.moments)
-        values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.per
+        values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.divisor
         series = [{**labels, LE: text} for labels in self.series for text in self.bounds]
         present = np.repeat(self.present(), len(self.bounds), axis=0)
         return Vector(series, values.reshape(present.shape), present)

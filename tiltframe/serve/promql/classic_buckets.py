@@ -100,7 +100,7 @@ def _read_numbers(text: str) -> list[float]:
     return numbers
 
 
-def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
+def requested_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
     """Return the further bounds that matchers such as ``le="0.3"`` request, as text → bound. ``texts`` are the texts in
     the matchers. A text is left out if it is not a number, or if the function cannot count the values up to this
     number.
@@ -141,7 +141,7 @@ def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> F
     return counted
 
 
-def missing_part(results: pa.StructArray, part: str) -> pa.Array:
+def compute_missing_part(results: pa.StructArray, part: str) -> pa.Array:
     """Return a part that is missing in the results of a function: the count of ``histogram``, or the sum of ``hdr``.
 
     The sum is the mean times the count, so it has the accuracy of the mean.

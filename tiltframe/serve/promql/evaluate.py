@@ -20,32 +20,32 @@ from tiltframe.serve.promql.function_table import (
     FUNCTIONS,
     MERGE,
     OPERATORS,
+    REMOTE_READ_ADVICE,
     USE_PROMETHEUS,
-    WAY,
     check_answered,
 )
 from tiltframe.serve.promql.functions import (
     HISTOGRAM_FRACTION,
     HISTOGRAM_FUNCTIONS,
     HISTOGRAM_QUANTILE,
+    PLAIN_AGGREGATIONS,
     QUANTILE_OVER_TIME,
-    REDUCED,
     SUBQUERY_FUNCTIONS,
-    aggregated,
+    aggregate_values,
+    can_merge_states,
     check_over_time,
     fraction_of,
-    merges,
-    over_time,
+    merged_range_value,
     part_of,
     quantile,
     quantile_of,
-    ranked,
-    reduced,
+    reduce_steps,
+    select_ranked,
     steps_before,
 )
 from tiltframe.serve.promql.metrics import ALL, BUCKETS, HISTOGRAM, LAST, QUANTILE, Grouping, Matcher
-from tiltframe.serve.promql.operators import SET_OPERATORS, absent, combined, united
-from tiltframe.serve.promql.parse import Expression, written
+from tiltframe.serve.promql.operators import SET_OPERATORS, absent, apply_operator, apply_set_operator
+from tiltframe.serve.promql.parse import Expression, duration_text
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
 from tiltframe.serve.promql.value_functions import VALUE_FUNCTIONS
 from windows import Instants
@@ -74,23 +74,23 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
         return value
     if value.kind == HISTOGRAM:
         readers = ", ".join(HISTOGRAM_FUNCTIONS)
-        raise Unanswerable(f"expected numbers; got the histogram {_text(node)}; apply one of {readers} to it")
+        raise Unanswerable(f"expected numbers; got the histogram {_node_text(node)}; apply one of {readers} to it")
     return value.values()
 
 
-def shown_of(value: Value) -> Scalar | States | Vector | str:
+def response_value(value: Value) -> Scalar | States | Vector | str:
     """Return a value in the form of a response: states are converted to numbers, except states of histograms."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 
-def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
+def range_values(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
     """Return the values of a range selector or a subquery at one moment, and the time of each value. A store has no
     samples, so the values of a range selector are those of the windows that end in the range. The values of a subquery
     are those of its expression at its steps.
 
     Return None if the expression is not a range.
     """
-    node = _inside(node)
+    node = _without_parentheses(node)
     if isinstance(node, SubqueryExpr):
         vector, steps, _ = _subquery(node, evaluation)
         return vector, steps
@@ -108,29 +108,29 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vect
     if not len(window_ends):
         return Vector.empty(1), evaluation.moments
     at_ends = replace(evaluation, moments=window_ends + selector.offset, lookback=0)
-    value = shown_of(evaluate(node.vector_selector, at_ends))
+    value = response_value(evaluate(node.vector_selector, at_ends))
     assert isinstance(value, States | Vector)
     return value, window_ends
 
 
-def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
+def _vector_value(node: Expression, evaluation: Evaluation) -> Vector:
     value = _numbers(node, evaluation)
     assert isinstance(value, Vector)  # the parser has checked the types
     return value
 
 
-def _constant(node: Expression | None, evaluation: Evaluation) -> float:
+def _constant_value(node: Expression | None, evaluation: Evaluation) -> float:
     assert node is not None  # the parser has checked the number of arguments
     value = _numbers(node, evaluation)
     assert not isinstance(value, Vector)
     return float(value[0])
 
 
-def _text(node: object) -> str:
+def _node_text(node: object) -> str:
     return " ".join(str(node).replace("{}", "").split())[:100]
 
 
-def _inside(node: Expression) -> Expression:
+def _without_parentheses(node: Expression) -> Expression:
     while isinstance(node, ParenExpr):
         node = node.expr
     return node
@@ -140,7 +140,7 @@ def _micros(duration: timedelta | None) -> int:
     return 0 if duration is None else int(round(duration.total_seconds() * 1000) * 1000)
 
 
-def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> States | Vector:
+def _newest_values(node: promql_parser.VectorSelector, evaluation: Evaluation) -> States | Vector:
     selector = selector_of(node, None, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
@@ -166,7 +166,7 @@ def _summary(states: States, matchers: list[Matcher]) -> Vector:
     """
     parts = [Vector.empty(states.moments)]
     for q in vars(states.reader)["quantiles"]:
-        if all(matcher.takes(quantile_label(q)) for matcher in matchers):
+        if all(matcher.matches_text(quantile_label(q)) for matcher in matchers):
             values = quantile_of(states, q).values()  # type: ignore[operator]
             parts.append(replace(values, series=[{**labels, QUANTILE: quantile_label(q)} for labels in values.series]))
     series = [labels for part in parts for labels in part.series]
@@ -183,32 +183,34 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     check_answered(FUNCTIONS, name)
     if FUNCTIONS[name] == MERGE:
         return _over_time(node, evaluation, ALL)
-    value, text = evaluate(node.args[-1], evaluation), _text(node.args[-1])
+    value, text = evaluate(node.args[-1], evaluation), _node_text(node.args[-1])
     if isinstance(value, Vector) and not value.series:
         return value
     if name == HISTOGRAM_QUANTILE and isinstance(value, States) and value.has_all_buckets:
-        value = value.read_by(value.reader, (), HISTOGRAM)
+        value = value.with_reader(value.reader, (), HISTOGRAM)
     if not isinstance(value, States) or value.kind != HISTOGRAM:
-        raise Unanswerable(f"{name} needs a sketch, and {text} is not a sketch; for buckets with the label le, {WAY}")
+        raise Unanswerable(
+            f"{name} needs a sketch, and {text} is not a sketch; for buckets with the label le, {REMOTE_READ_ADVICE}"
+        )
     value = replace(value, series=[ALL.kept_labels(labels) for labels in value.series])
     if name == HISTOGRAM_QUANTILE:
-        return quantile_of(value, _constant(node.args[0], evaluation))
+        return quantile_of(value, _constant_value(node.args[0], evaluation))
     if name == HISTOGRAM_FRACTION:
-        lower, upper = (_constant(bound, evaluation) for bound in node.args[:2])
+        lower, upper = (_constant_value(bound, evaluation) for bound in node.args[:2])
         return fraction_of(value, lower, upper)
     return part_of(value, name.removeprefix("histogram_"), text)
 
 
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
     """Return the value of ``absent`` or ``absent_over_time``: 1 at the moments at which no series has a value."""
-    argument: Any = _inside(node.args[0])
+    argument: Any = _without_parentheses(node.args[0])
     selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
     of_selector = isinstance(selected, promql_parser.VectorSelector)
     matchers = tuple(map(Matcher.of, selected.matchers.matchers)) if of_selector else ()
     value: Value
     if isinstance(argument, SubqueryExpr):
         vector, steps, moments = _subquery(argument, evaluation)
-        value = reduced(
+        value = reduce_steps(
             "count_over_time",
             vector,
             steps,
@@ -243,15 +245,15 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     ``grouping`` belongs to the aggregation around the function. Without an aggregation it is `ALL`, which only removes
     the name of the metric.
     """
-    name, argument = node.func.name, _inside(node.args[-1])
+    name, argument = node.func.name, _without_parentheses(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
             answered = ", ".join(SUBQUERY_FUNCTIONS)
-            raise Unanswerable(f"{name} of a subquery is not supported, only {answered} are; {WAY}")
+            raise Unanswerable(f"{name} of a subquery is not supported, only {answered} are; {REMOTE_READ_ADVICE}")
         vector, steps, moments = _subquery(argument, evaluation)
         span = _micros(argument.range)
-        values = reduced(name, vector, steps, moments=moments, span=span, deadline=evaluation.deadline)
-        return values.unnamed()
+        values = reduce_steps(name, vector, steps, moments=moments, span=span, deadline=evaluation.deadline)
+        return values.without_metric_name()
     assert isinstance(argument, MatrixSelector)  # the parser has checked the types
     span = _micros(argument.range)
     selector = selector_of(argument.vector_selector, span, evaluation)
@@ -260,12 +262,12 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     check_over_time(name, selector.metric.kind, selector.text)
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
-    q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
+    q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     # For the kind `LAST`, last_over_time is the only function. Its result is a value of the metric itself, so the
     # series keep the name of the metric, which other functions remove.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
-    return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
+    return merged_range_value(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
@@ -273,10 +275,10 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
     ranges of the subquery end.
     """
     if node.at is not None:
-        raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {WAY}")
+        raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {REMOTE_READ_ADVICE}")
     if node.step is None:
         raise Unanswerable(
-            f"the subquery [{written(_micros(node.range))}:] has no step; add a step, such as [1h:1m], "
+            f"the subquery [{duration_text(_micros(node.range))}:] has no step; add a step, such as [1h:1m], "
             f"or {USE_PROMETHEUS}"
         )
     moments, step, span = evaluation.moments - _micros(node.offset), _micros(node.step), _micros(node.range)
@@ -284,7 +286,7 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
     steps = steps_before(moments, span, step)
     if not len(steps):
         return Vector.empty(1), moments[:1], moments
-    return _vector_of(node.expr, replace(evaluation, moments=steps, step=step)), steps, moments
+    return _vector_value(node.expr, replace(evaluation, moments=steps, step=step)), steps, moments
 
 
 def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
@@ -303,23 +305,29 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
         if name == "count":  # ``count`` needs no numbers, so it is also computed for histograms
             value = _presence(value)
         elif value.kind == HISTOGRAM:
-            raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; use sum, which can")
+            raise Unanswerable(f"{name} cannot merge the histograms {_node_text(node.expr)}; use sum, which can")
         else:
             value = value.values()
-    if name in REDUCED:
-        return aggregated(name, value, grouping)
-    parameter = _constant(node.param, evaluation)
-    return quantile(value, grouping, parameter) if name == "quantile" else ranked(name, value, grouping, parameter)
+    if name in PLAIN_AGGREGATIONS:
+        return aggregate_values(name, value, grouping)
+    parameter = _constant_value(node.param, evaluation)
+    return (
+        quantile(value, grouping, parameter) if name == "quantile" else select_ranked(name, value, grouping, parameter)
+    )
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
     """Return the value of ``node``, the operand of the aggregation ``name``. If ``node`` is a range function, and the
     aggregation can be computed by merging its states, return the states merged by ``grouping``.
     """
-    node = _inside(node)
-    if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
+    node = _without_parentheses(node)
+    if (
+        isinstance(node, Call)
+        and node.args
+        and isinstance(argument := _without_parentheses(node.args[-1]), MatrixSelector)
+    ):
         selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}, infos={}))
-        if selector is not None and merges(name, node.func.name, selector.metric.kind, grouping):
+        if selector is not None and can_merge_states(name, node.func.name, selector.metric.kind, grouping):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
     assert isinstance(value, States | Vector)  # the parser has checked the types
@@ -335,38 +343,41 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     grouping = ALL
     if modifier is not None:
         fills = modifier.fill_values.lhs, modifier.fill_values.rhs
-        one_to_one = modifier.card == promql_parser.VectorMatchCardinality.OneToOne
-        if (operator not in SET_OPERATORS and not one_to_one) or fills != (None, None):
+        is_one_to_one = modifier.card == promql_parser.VectorMatchCardinality.OneToOne
+        if (operator not in SET_OPERATORS and not is_one_to_one) or fills != (None, None):
             raise Unanswerable(
-                f"{_text(modifier)} is not supported, because this server matches series one to one; {WAY}"
+                f"{_node_text(modifier)} is not supported, because this server matches series one to one; "
+                f"{REMOTE_READ_ADVICE}"
             )
         if modifier.matching is not None:
             without = modifier.matching.type == promql_parser.LabelModifierType.Exclude
             grouping = Grouping(tuple(modifier.matching.labels), without)
     if operator in SET_OPERATORS:
-        return united(operator, _vector_of(node.lhs, evaluation), _vector_of(node.rhs, evaluation), grouping)
+        return apply_set_operator(
+            operator, _vector_value(node.lhs, evaluation), _vector_value(node.rhs, evaluation), grouping
+        )
     as_bool = modifier is not None and modifier.return_bool
     left, right = _numbers(node.lhs, evaluation), _numbers(node.rhs, evaluation)
-    return combined(operator, left, right, as_bool=as_bool, grouping=grouping)
+    return apply_operator(operator, left, right, as_bool=as_bool, grouping=grouping)
 
 
 def _negative(node: UnaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     value = _numbers(node.expr, evaluation)
-    return replace(value.unnamed(), values=-value.values) if isinstance(value, Vector) else -value
+    return replace(value.without_metric_name(), values=-value.values) if isinstance(value, Vector) else -value
 
 
-def _in_no_function(node: Expression, evaluation: Evaluation) -> Value:
+def _reject_range(node: Expression, evaluation: Evaluation) -> Value:
     raise Unanswerable(
-        f"{_text(node)} is a range, which can be evaluated only at a single moment; apply a function to it"
+        f"{_node_text(node)} is a range, which can be evaluated only at a single moment; apply a function to it"
     )
 
 
 _NODES: dict[type, Callable[[Any, Evaluation], Value]] = {
     promql_parser.NumberLiteral: lambda node, evaluation: np.full(len(evaluation.moments), node.val),
     promql_parser.StringLiteral: lambda node, _: str(node.val),
-    promql_parser.VectorSelector: _newest,
-    MatrixSelector: _in_no_function,
-    SubqueryExpr: _in_no_function,
+    promql_parser.VectorSelector: _newest_values,
+    MatrixSelector: _reject_range,
+    SubqueryExpr: _reject_range,
     ParenExpr: lambda node, evaluation: evaluate(node.expr, evaluation),
     Call: _call,
     AggregateExpr: _aggregate,

@@ -21,7 +21,7 @@ HISTOGRAM_READING = "the merged states of a histogram"
 VALUES = "the values at each moment"
 REFUSED = ""
 
-WAY = "Prometheus computes it through remote read (docs/prometheus.md)"
+REMOTE_READ_ADVICE = "Prometheus computes it through remote read (docs/prometheus.md)"
 USE_PROMETHEUS = "send the expression to a Prometheus that reads this server through remote read (docs/prometheus.md)"
 
 _ANSWERED_FUNCTIONS = {
@@ -63,7 +63,7 @@ OPERATORS: Mapping[str, str] = {
 
 def refusal(part: str) -> Unanswerable:
     """Return the error for a part of an expression that only Prometheus can compute."""
-    return Unanswerable(f"{part} cannot be computed by merging windows; {WAY}")
+    return Unanswerable(f"{part} cannot be computed by merging windows; {REMOTE_READ_ADVICE}")
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:

@@ -17,30 +17,30 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.classic_buckets import LE
-from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, WAY
+from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, REMOTE_READ_ADVICE
 from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, histogram_buckets
 from tiltframe.serve.promql.metrics import AVG, BUCKETS, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
 from windows import Instants
 
-RATE, COUNTING = "rate", ("rate", "increase")
+RATE, INCREASE_FUNCTIONS = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
 # part of a histogram's results → the aggregation that merges this part
-_PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
+_AGGREGATION_OF_PART = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
 # kind of metric → the range functions that can be computed from its merged states
-OVER_TIME: Mapping[str, tuple[str, ...]] = {
-    SUM: (*COUNTING, "sum_over_time"),
+RANGE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    SUM: (*INCREASE_FUNCTIONS, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
     GAUGE: (),
-    BUCKETS: (*COUNTING, "sum_over_time"),
-    HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
+    BUCKETS: (*INCREASE_FUNCTIONS, "sum_over_time"),
+    HISTOGRAM: (*INCREASE_FUNCTIONS, *(f"{part}_over_time" for part in _AGGREGATION_OF_PART), QUANTILE_OVER_TIME),
 }
 # functions that ignore NaN unless all values are NaN
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}
-_EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
+_EXACT_FUNCTIONS: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
-REDUCED = ("sum", "avg", "min", "max", "count")  # the aggregations of values that have no parameter
+PLAIN_AGGREGATIONS = ("sum", "avg", "min", "max", "count")  # the aggregations of values that have no parameter
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
@@ -48,25 +48,27 @@ def check_over_time(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` if the range function ``name`` cannot be computed from the merged states of a metric of this
     ``kind``. ``text`` is the selector, for the message.
     """
-    if name not in OVER_TIME[kind]:
+    if name not in RANGE_FUNCTIONS[kind]:
         raise Unanswerable(
-            f"{name}({text}) cannot be computed by merging windows; {WAY}; for this metric, this server supports "
-            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses the values of "
-            f"windows"
+            f"{name}({text}) cannot be computed by merging windows; {REMOTE_READ_ADVICE}; for this metric, this server "
+            f"supports {', '.join(RANGE_FUNCTIONS[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses "
+            f"the values of windows"
         )
 
 
-def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
+def can_merge_states(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
     """Return whether merging states gives the result of an aggregation of a range function, such as
     ``sum(rate(x[1h]))``.
     """
     if kind == BUCKETS:
         return aggregation == SUM and grouping.keeps(LE)
     part = function.removesuffix("_over_time")
-    return aggregation == (kind if kind != HISTOGRAM else SUM if part in COUNTING else _PARTS.get(part))
+    return aggregation == (
+        kind if kind != HISTOGRAM else SUM if part in INCREASE_FUNCTIONS else _AGGREGATION_OF_PART.get(part)
+    )
 
 
-def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
+def merged_range_value(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
     """Return the value of the range function ``name``, such as ``rate``. ``states`` have been merged over each range.
     `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds.
     ``quantile`` is the argument of ``quantile_over_time``, and None for other functions.
@@ -74,8 +76,8 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
     if quantile is not None:
         return quantile_of(states, quantile)
     if name == RATE:
-        return replace(states, per=span / 1e6)
-    if states.kind == HISTOGRAM and name not in COUNTING:
+        return replace(states, divisor=span / 1e6)
+    if states.kind == HISTOGRAM and name not in INCREASE_FUNCTIONS:
         return part_of(states, name.removesuffix("_over_time"), text)
     return states
 
@@ -85,14 +87,14 @@ def part_of(states: States, part: str, text: str) -> States:
     count, sum, min, max or avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
     message.
     """
-    field, kind = "mean" if part == "avg" else part, _PARTS[part]
+    field, kind = "mean" if part == "avg" else part, _AGGREGATION_OF_PART[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(
             f"{text} does not store its {part}, because its states are those of {states.reader.name}; store a further "
             f"measure for the {part}"
         )
-    per = states.per if kind == SUM else 1.0
-    return replace(states, path=(field,), kind=kind, per=per).with_values()
+    divisor = states.divisor if kind == SUM else 1.0
+    return replace(states, path=(field,), kind=kind, divisor=divisor).with_values()
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
@@ -101,9 +103,9 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
     """
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
-        return states.read_by(reader, ("quantiles", quantile_label(quantile)), GAUGE)
-    beyond = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
-    return Vector(states.series, np.full(states.present().shape, beyond), states.present())
+        return states.with_reader(reader, ("quantiles", quantile_label(quantile)), GAUGE)
+    infinite = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
+    return Vector(states.series, np.full(states.present().shape, infinite), states.present())
 
 
 def fraction_of(states: States, lower: float, upper: float) -> Vector:
@@ -124,7 +126,7 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     return Vector(states.series, values.reshape(present.shape), present)
 
 
-def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
+def aggregate_values(name: str, vector: Vector, grouping: Grouping) -> Vector:
     """Return the ``sum``, ``avg``, ``min``, ``max`` or ``count`` of the values of each group at each moment. Sums and
     means are exact, and rounded once.
     """
@@ -132,27 +134,27 @@ def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
     cells = ids[series] * shape[1] + moments
-    values = _reduced(name, vector.values[series, moments], cells, shape[0] * shape[1]).reshape(shape)
-    return Vector(labels, values, _occupied(cells, shape))
+    values = _reduce_values(name, vector.values[series, moments], cells, shape[0] * shape[1]).reshape(shape)
+    return Vector(labels, values, _mask_of(cells, shape))
 
 
-def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _mask_of(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.bool_]:
     occupied = np.zeros(shape, np.bool_)
     occupied.flat[cells] = True
     return occupied
 
 
-def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
+def _reduce_values(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
     """Return the aggregate ``name`` of the values of each group, as an array of shape (count,). ``groups`` has the
     group of each value, from 0 to ``count`` - 1. The result of a group without values is undefined.
     """
     if name == "count":
         return np.bincount(groups, minlength=count).astype(np.float64)
     if name in _EXTREMES:
-        reduced = np.full(count, np.nan)
-        _EXTREMES[name].at(reduced, groups, values)
-        return reduced
-    function = _EXACT[name]
+        extremes = np.full(count, np.nan)
+        _EXTREMES[name].at(extremes, groups, values)
+        return extremes
+    function = _EXACT_FUNCTIONS[name]
     results = function.finish(function.reduce(pa.array(values), Groups.of(groups, count)))
     numbers: Floats = results.to_numpy(zero_copy_only=False)
     return numbers
@@ -168,15 +170,15 @@ def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
     cells = ids[series] * shape[1] + moments
     counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
     if not 0 <= q <= 1:
-        beyond = np.nan if np.isnan(q) else np.copysign(np.inf, q)
-        return Vector(labels, np.full(shape, beyond), counts > 0)
+        infinite = np.nan if np.isnan(q) else np.copysign(np.inf, q)
+        return Vector(labels, np.full(shape, infinite), counts > 0)
     values = vector.values[series, moments]
     ordered = values[np.lexsort((values, ~np.isnan(values), cells))]
-    begins = (np.cumsum(counts) - counts.ravel()).reshape(shape)
+    first_places = (np.cumsum(counts) - counts.ravel()).reshape(shape)
     last = np.maximum(counts - 1, 0)
     low, weight = np.divmod(q * last, 1)
-    below = (begins + low.astype(np.int64))[counts > 0]
-    above = (begins + np.minimum(low + 1, last).astype(np.int64))[counts > 0]
+    below = (first_places + low.astype(np.int64))[counts > 0]
+    above = (first_places + np.minimum(low + 1, last).astype(np.int64))[counts > 0]
     weight = weight[counts > 0]
     result = np.full(shape, np.nan)
     with np.errstate(invalid="ignore"):
@@ -184,7 +186,7 @@ def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
     return Vector(labels, result, counts > 0)
 
 
-def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
+def select_ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     """Return the k greatest (``topk``) or smallest (``bottomk``) values of each group at each moment. NaN is chosen
     last.
 
@@ -198,12 +200,12 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     order = np.take_along_axis(order, np.argsort(ids[order], axis=0, kind="stable"), axis=0)
     sizes = np.bincount(ids, minlength=1)
     rank = np.arange(len(ids)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    among = np.zeros_like(vector.present)
-    np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
-    ranked_vector = Vector(vector.series, vector.values, vector.present & among)
+    is_selected = np.zeros_like(vector.present)
+    np.put_along_axis(is_selected, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
+    ranked_vector = Vector(vector.series, vector.values, vector.present & is_selected)
     # As in Prometheus, the series are sorted by value if there is a single moment.
     rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))
-    return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
+    return ranked_vector.select_series(rows[ranked_vector.present[rows].any(axis=1)])
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
@@ -216,7 +218,9 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
     return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
 
 
-def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
+def reduce_steps(
+    name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline
+) -> Vector:
     """Return, for each series and moment t, the aggregate of the values at those ``steps`` that lie in the range ``(t -
     span, t]``. ``name`` is a function such as ``sum_over_time``. Only some moments are computed at a time, which limits
     the memory.
@@ -226,16 +230,16 @@ def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, sp
     shape = len(vector.series), len(moments)
     values: Floats = np.full(shape, np.nan)
     present = np.zeros(shape, np.bool_)
-    for low, high in deadline.checked(_pieces(last - first, _CELLS_AT_ONCE // max(shape[0], 1))):
+    for low, high in deadline.check_each(_pieces(last - first, _CELLS_AT_ONCE // max(shape[0], 1))):
         lengths = (last - first)[low:high]
         moment = np.repeat(np.arange(high - low), lengths)
         step = np.arange(len(moment)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first[low:high][moment]
         series, place = np.nonzero(vector.present[:, step])
         cells = series * (high - low) + moment[place]
         piece = shape[0], high - low
-        numbers = _reduced(kind, vector.values[series, step[place]], cells, piece[0] * piece[1])
+        numbers = _reduce_values(kind, vector.values[series, step[place]], cells, piece[0] * piece[1])
         values[:, low:high] = numbers.reshape(piece)
-        present[:, low:high] = _occupied(cells, piece)
+        present[:, low:high] = _mask_of(cells, piece)
     return Vector(vector.series, values, present)
 
 

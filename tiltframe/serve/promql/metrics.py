@@ -37,9 +37,9 @@ from tiltframe.serve.promql.classic_buckets import (
     LE,
     Bounds,
     BucketBounds,
+    compute_missing_part,
     is_sketch,
-    missing_part,
-    more_bounds,
+    requested_bounds,
 )
 from tiltframe.store import Manifest, StoreView
 
@@ -49,13 +49,22 @@ NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
 # texts in which no character needs an escape in SQL, and only "." has a special meaning in a regular expression
-_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)
+_PLAIN_TEXT = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 SUM, MIN, MAX, AVG, LAST, GAUGE = "sum", "min", "max", "avg", "last", "gauge"
 HISTOGRAM, BUCKETS = "histogram", "buckets"
 _COUNT = "count"
-_KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX, "avg": AVG, "mean": AVG, "last": LAST}
+_KINDS_OF_PARTS = {
+    _COUNT: SUM,
+    "sum": SUM,
+    "sum_of_squares": SUM,
+    "min": MIN,
+    "max": MAX,
+    "avg": AVG,
+    "mean": AVG,
+    "last": LAST,
+}
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class Matcher:
         mask: NDArray[np.bool_] = matching.to_numpy(zero_copy_only=False) ^ self.negated
         return mask
 
-    def takes(self, text: str) -> bool:
+    def matches_text(self, text: str) -> bool:
         """Return whether a text matches."""
         return bool(self.matches(pa.array([text]))[0])
 
@@ -115,10 +124,10 @@ class Matcher:
         """Return the matcher as an SQL condition on a text key, with which stores can skip files. Return None if the
         matcher is too complex for this.
         """
-        grouped = self.regex and self.text.startswith("(") and self.text.endswith(")")
-        choice = self.text[1:-1] if grouped else self.text
+        has_parentheses = self.regex and self.text.startswith("(") and self.text.endswith(")")
+        choice = self.text[1:-1] if has_parentheses else self.text
         texts = choice.split("|") if self.regex else [choice]
-        if self.negated or not all(_PLAIN.fullmatch(text) for text in texts) or (self.regex and "." in choice):
+        if self.negated or not all(_PLAIN_TEXT.fullmatch(text) for text in texts) or (self.regex and "." in choice):
             return None
         quoted = ", ".join(f"'{text}'" for text in texts)
         return f"`{key.replace('`', '``')}` IN ({quoted})"
@@ -178,33 +187,33 @@ def label_texts(column: pa.ChunkedArray) -> pa.Array:
     if not pa.types.is_string(keys.type):
         encoded = pc.dictionary_encode(keys)
         texts = iso_times(encoded.dictionary) if pa.types.is_timestamp(keys.type) else encoded.dictionary
-        written = pa.array(
-            [text if isinstance(text, str) else _text(text) for text in python_values(texts)], pa.string()
+        texts_of_keys = pa.array(
+            [text if isinstance(text, str) else _label_text(text) for text in python_values(texts)], pa.string()
         )
-        keys = written.take(encoded.indices)
+        keys = texts_of_keys.take(encoded.indices)
     return pc.if_else(pc.equal(keys, ""), pa.scalar(None, pa.string()), keys)
 
 
-def _text(key: object) -> str:
+def _label_text(key: object) -> str:
     text = json_value(key)
     return str(text).lower() if isinstance(text, bool) else str(text)
 
 
-def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
+def matching_rows(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
     """Return a mask of the rows that match all matchers, of shape (rows,). ``texts`` maps labels to their texts in the
     rows. A row lacks each label that is not in ``texts``.
     """
     mask = np.ones(rows, np.bool_)
     for matcher in matchers:
         if matcher.label not in texts:
-            mask &= matcher.takes("")
+            mask &= matcher.matches_text("")
             continue
         encoded = pc.dictionary_encode(pc.fill_null(texts[matcher.label], ""))
         mask &= matcher.matches(encoded.dictionary)[encoded.indices.to_numpy()]
     return mask
 
 
-def valued(
+def results_and_presence(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return a mask of the states whose result is not null. If ``path`` is not empty, the field of the result at
@@ -224,12 +233,12 @@ def valued(
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
     """Return the field of results at a path. If the results have no field with the first name of the path,
-    `missing_part` computes the values of such a field from other fields.
+    `compute_missing_part` computes the values of such a field from other fields.
     """
     if not path:
         return results
     is_field = results.type.get_field_index(path[0]) >= 0
-    return pc.struct_field(results, list(path)) if is_field else missing_part(results, path[0])
+    return pc.struct_field(results, list(path)) if is_field else compute_missing_part(results, path[0])
 
 
 @dataclass(frozen=True)
@@ -271,43 +280,47 @@ class Metric:
         return self.reader.name != _COUNT
 
     @property
-    def is_at_events(self) -> bool:
+    def has_event_times(self) -> bool:
         """Whether the states contain the time of the event that the value comes from."""
         return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
 
-    def matched(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
+    def with_matchers(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
         """Return the metric, and the matchers that apply to its keys. If the metric is a classic histogram, the
         returned metric has only the buckets that the matchers of the label ``le`` select.
         """
-        on_keys = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
+        key_matchers = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
         if self.kind != BUCKETS:
-            return self, tuple(on_keys)
-        of_le = [matcher for matcher in on_keys if matcher.label == LE]
+            return self, tuple(key_matchers)
+        of_le = [matcher for matcher in key_matchers if matcher.label == LE]
         requested = [text for matcher in of_le if not matcher.negated for text in matcher.choices]
-        bounds = {**self.bounds, **more_bounds(requested, self.bounds, self.reader)}
-        is_chosen = chosen({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
-        bounds = dict(compress(bounds.items(), is_chosen))
-        return replace(self, bounds=bounds), tuple(matcher for matcher in on_keys if matcher.label != LE)
+        bounds = {**self.bounds, **requested_bounds(requested, self.bounds, self.reader)}
+        is_selected = matching_rows({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
+        bounds = dict(compress(bounds.items(), is_selected))
+        return replace(self, bounds=bounds), tuple(matcher for matcher in key_matchers if matcher.label != LE)
 
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
         """Return a mask of the states whose result is not null."""
-        valid, _ = valued(states, self.reader, self.path, self.kind)
+        valid, _ = results_and_presence(states, self.reader, self.path, self.kind)
         return valid
 
     @property
-    def described(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """The type, help text and unit of the metric, in the form of ``/api/v1/metadata``."""
         kind = HISTOGRAM if self.kind in (HISTOGRAM, BUCKETS) else "counter" if self.is_counter else GAUGE
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
-    def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
+    def matches_name_and_store(self, matchers: Iterable[Matcher]) -> bool:
         """Return whether the metric's name and store match. Matchers of other labels are ignored."""
-        own = {NAME: self.name, STORE: self.store_name}
-        return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
+        own_labels = {NAME: self.name, STORE: self.store_name}
+        return all(
+            matcher.matches_text(own_labels[matcher.label]) for matcher in matchers if matcher.label in own_labels
+        )
 
 
-def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS) -> dict[str, list[Metric]]:
+def metrics_by_name(
+    views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS
+) -> dict[str, list[Metric]]:
     """Return the metrics of stores by name. If several stores have a metric of the same name, the list of this name has
     one metric per store.
 
@@ -315,7 +328,7 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
     """
     by_name: dict[str, list[Metric]] = {}
     for store_name, view in views.items():
-        for make in _of_store(store_name, view.manifest):
+        for make in _metric_makers(store_name, view.manifest):
             metric = make(view=view)
             if metric.kind == BUCKETS:
                 metric = replace(metric, bounds=bucket_bounds.for_measure(metric.measure, metric.reader))
@@ -325,21 +338,23 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
 
 # The keys of the cache are compared quickly, because a store has the same manifest object until it is opened again.
 @lru_cache(maxsize=64)
-def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
+def _metric_makers(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
     """Return, for each metric of a store, a function that returns the metric for a view of the store."""
-    labels = _once([(key, label_of(key)) for key in manifest.key_types], store_name, "keys")
-    metrics = tuple(_metrics(store_name, manifest, labels))
-    named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
-    names = _once(named, store_name, "measures")
-    of_histograms = _of_classic_histograms(store_name, manifest, labels)
-    return metrics + tuple(metric for metric in of_histograms if metric.keywords["name"] not in names)
+    labels = _unique_names([(key, label_of(key)) for key in manifest.key_types], store_name, "keys")
+    metrics = tuple(_measure_metric_makers(store_name, manifest, labels))
+    names_with_promql_names = [
+        (".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics
+    ]
+    names = _unique_names(names_with_promql_names, store_name, "measures")
+    histogram_makers = _classic_histogram_makers(store_name, manifest, labels)
+    return metrics + tuple(metric for metric in histogram_makers if metric.keywords["name"] not in names)
 
 
-def legal(name: str) -> str:
+def promql_name(name: str) -> str:
     """Return the name of a metric, in which characters that PromQL does not allow are replaced by ``_``. If the name
     begins with a digit, ``_`` is put before it. Names of recording rules contain colons.
 
-    >>> legal("2xx rate"), legal("job:requests:rate5m")
+    >>> promql_name("2xx rate"), promql_name("job:requests:rate5m")
     ('_2xx_rate', 'job:requests:rate5m')
     """
     return re.sub(r"^(?=[0-9])|[^a-zA-Z0-9_:]", "_", name)
@@ -352,11 +367,11 @@ def label_of(key: str) -> str:
     >>> label_of("route:id"), label_of("store")
     ('route_id', 'exported_store')
     """
-    label = legal(key.strip("`")).replace(":", "_")
+    label = promql_name(key.strip("`")).replace(":", "_")
     return f"exported_{label}" if label in (STORE, QUANTILE, LE, NAME) else label
 
 
-def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
+def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
     """Yield the metrics of the measures of a store: a histogram for each measure with a sketch, and a metric for each
     numeric field of the results.
     """
@@ -365,17 +380,19 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
         result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)
         is_histogram = is_sketch(function)
         if is_histogram:
-            yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
+            yield partial(metric, name=promql_name(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
-            if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
+            if len(path) > 1 or not any(is_type(dtype) for is_type in _NUMBERS):
                 continue  # This is a quantile, which is read from the histogram, or a value that is not a number.
-            adds_up = path[0] if is_histogram else "" if path else function.name
-            ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
-            kind = _KINDS.get(adds_up, GAUGE)
-            yield partial(metric, name=legal(name + ending), measure=measure, path=tuple(path), kind=kind)
+            part = path[0] if is_histogram else "" if path else function.name
+            ending = "_total" if part == _COUNT and not path and not measure.endswith("_total") else ""
+            kind = _KINDS_OF_PARTS.get(part, GAUGE)
+            yield partial(metric, name=promql_name(name + ending), measure=measure, path=tuple(path), kind=kind)
 
 
-def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
+def _classic_histogram_makers(
+    store_name: str, manifest: Manifest, labels: Mapping[str, str]
+) -> Iterator[partial[Metric]]:
     """Yield the metrics of classic histograms that are not fields of results: the buckets, and a count or sum that the
     results lack. The caller ignores a metric if a measure has the same name.
     """
@@ -383,22 +400,22 @@ def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         if not is_sketch(function) and not isinstance(function, Histogram):
             continue
-        yield partial(metric, name=legal(f"{measure}_bucket"), measure=measure, path=(), kind=BUCKETS)
+        yield partial(metric, name=promql_name(f"{measure}_bucket"), measure=measure, path=(), kind=BUCKETS)
         part = _COUNT if isinstance(function, Histogram) else "sum"
         if isinstance(function, Hdr | Histogram):
-            yield partial(metric, name=legal(f"{measure}_{part}"), measure=measure, path=(part,), kind=SUM)
+            yield partial(metric, name=promql_name(f"{measure}_{part}"), measure=measure, path=(part,), kind=SUM)
 
 
-def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
+def _unique_names(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
     """Return a dict of PromQL name → name. ``names`` has pairs of a name and its PromQL name. Raise ``ValueError`` if
     two names have the same PromQL name. In the message, ``what`` is the word for the names, such as "keys".
     """
-    by_written: dict[str, str] = {}
-    for name, written in names:
-        if written in by_written:
+    names_by_promql_name: dict[str, str] = {}
+    for name, promql_text in names:
+        if promql_text in names_by_promql_name:
             raise ValueError(
-                f"the {what} {by_written[written]!r} and {name!r} of the store {store!r} would both be called "
-                f"{written} in PromQL; rename one of them"
+                f"the {what} {names_by_promql_name[promql_text]!r} and {name!r} of the store {store!r} would both "
+                f"be called {promql_text} in PromQL; rename one of them"
             )
-        by_written[written] = name
-    return by_written
+        names_by_promql_name[promql_text] = name
+    return names_by_promql_name

@@ -25,7 +25,7 @@ COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
 SET_OPERATORS = ("and", "or", "unless")
 
 
-def combined(
+def apply_operator(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
     """Return the result of an arithmetic operator or a comparison. A comparison returns the values for which it is
@@ -36,69 +36,71 @@ def combined(
     left value is combined with the matching right value. Raise `Unanswerable` if several series of one side match at a
     moment.
     """
-    filters = operator in COMPARISONS and not as_bool
+    is_filter = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
     if isinstance(left, Vector) and isinstance(right, Vector):
-        return _matched(operate, left, right, filters=filters, grouping=grouping)
+        return _apply_to_matches(operate, left, right, is_filter=is_filter, grouping=grouping)
     with np.errstate(all="ignore"):
         values = operate(_numbers(left), _numbers(right))
     vector = left if isinstance(left, Vector) else right
     if not isinstance(vector, Vector):
         scalar: Scalar = values.astype(np.float64)
         return scalar
-    if filters:
+    if is_filter:
         return Vector(vector.series, vector.values, vector.present & values)
-    return Vector(vector.series, values.astype(np.float64), vector.present).unnamed()
+    return Vector(vector.series, values.astype(np.float64), vector.present).without_metric_name()
 
 
 def _numbers(side: Scalar | Vector) -> Floats:
     return side.values if isinstance(side, Vector) else side
 
 
-def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
+def _apply_to_matches(
+    operate: Operation, left: Vector, right: Vector, *, is_filter: bool, grouping: Grouping
+) -> Vector:
     """Return a vector with the result of ``operate`` for each left value and its match: the right value at the same
     moment in a series with equal labels.
 
-    If ``filters`` is true, the operator is a comparison, and left values for which the comparison is false are removed.
-    As in Prometheus, such a left value does not count as a match.
+    If ``is_filter`` is true, the operator is a comparison, and left values for which the comparison is false are
+    removed. As in Prometheus, such a left value does not count as a match.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
-    on_left = ids[: len(left.series)]
-    on_right = ids[len(left.series) :]
+    left_groups = ids[: len(left.series)]
+    right_groups = ids[len(left.series) :]
     # At a moment without left values, right values are ignored, so that several matching right values are not an error.
-    asked_moments = left.present.any(axis=0)
-    right = Vector(right.series, right.values, right.present & asked_moments)
-    _check_one(right, on_right, groups, "right")
-    right_values, right_present = right.by_group(on_right, len(groups))
-    rows = np.flatnonzero(np.isin(on_left, on_right))
-    left = left.chosen(rows)
-    on_left = on_left[rows]
+    moments_with_left_values = left.present.any(axis=0)
+    right = Vector(right.series, right.values, right.present & moments_with_left_values)
+    _check_one_series(right, right_groups, groups, "right")
+    right_values, right_present = right.combine_groups(right_groups, len(groups))
+    rows = np.flatnonzero(np.isin(left_groups, right_groups))
+    left = left.select_series(rows)
+    left_groups = left_groups[rows]
     with np.errstate(all="ignore"):
-        values = operate(left.values, right_values[on_left])
-    present = left.present & right_present[on_left]
-    if filters:
+        values = operate(left.values, right_values[left_groups])
+    present = left.present & right_present[left_groups]
+    if is_filter:
         present &= values
-    result = Vector(left.series, left.values if filters else values.astype(np.float64), present)
-    _check_one(result, on_left, groups, "left")
-    return result.relabelled([_labels_of_match(labels, grouping, filters) for labels in left.series])
+    result = Vector(left.series, left.values if is_filter else values.astype(np.float64), present)
+    _check_one_series(result, left_groups, groups, "left")
+    return result.with_labels([_labels_of_match(labels, grouping, is_filter) for labels in left.series])
 
 
-def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result. ``filters`` means that the operator is a comparison that removes values. Such a
+def _labels_of_match(labels: Labels, grouping: Grouping, is_filter: bool) -> dict[str, str]:
+    """Return the labels of a result. ``is_filter`` means that the operator is a comparison that removes values. Such a
     comparison keeps the name of the metric, unless ``on`` or ``ignoring`` excludes it from matching. Other operators
     remove the name.
     """
-    if filters and grouping.without:
+    if is_filter and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
     kept_labels = grouping.kept_labels(labels)
-    return kept_labels if filters else {label: text for label, text in kept_labels.items() if label != NAME}
+    return kept_labels if is_filter else {label: text for label, text in kept_labels.items() if label != NAME}
 
 
-def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
+def _check_one_series(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
     """Raise `Unanswerable` if two series of a group have a value at the same moment. ``ids`` has the group of each
     series, and ``groups`` the labels of each group. ``side`` is the word for ``vector`` in the message, such as "left".
     """
-    clash = vector.clash(ids, len(groups))
+    clash = vector.find_clash(ids, len(groups))
     if clash is not None:
         raise Unanswerable(
             f"several series on the {side} side have the labels {labels_text(identity(groups[clash]))} at one moment, "
@@ -106,17 +108,17 @@ def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], 
         )
 
 
-def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
+def apply_set_operator(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
     """Return a vector: for ``and``, the left values that have a match on the right; for ``unless``, the left values
     without a match; for ``or``, the left values, and the right values without a match.
 
     A series may match any number of series of the other side.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
-    on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
+    left_groups, right_groups = ids[: len(left.series)], ids[len(left.series) :]
     if operator == "or":
-        return _together(left, _with_mask(right, ~_groups_present(left, on_left, len(labels))[on_right]))
-    matched = _groups_present(right, on_right, len(labels))[on_left]
+        return _concatenate(left, _with_mask(right, ~_presence_by_group(left, left_groups, len(labels))[right_groups]))
+    matched = _presence_by_group(right, right_groups, len(labels))[left_groups]
     return _with_mask(left, matched if operator == "and" else ~matched)
 
 
@@ -136,11 +138,11 @@ def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
         else:
             series[matcher.label] = matcher.text
             seen.add(matcher.label)
-    none = ~np.logical_or.reduce(vector.present)[None, :]
-    return Vector([{label: text for label, text in series.items() if text}], np.ones(none.shape), none)
+    is_absent = ~np.logical_or.reduce(vector.present)[None, :]
+    return Vector([{label: text for label, text in series.items() if text}], np.ones(is_absent.shape), is_absent)
 
 
-def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
+def _presence_by_group(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
     present = np.zeros((groups, vector.present.shape[1]), np.bool_)
     np.logical_or.at(present, ids, vector.present)
     return present
@@ -148,10 +150,10 @@ def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArr
 
 def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
     present = vector.present & mask
-    return Vector(vector.series, vector.values, present).chosen(np.flatnonzero(present.any(axis=1)))
+    return Vector(vector.series, vector.values, present).select_series(np.flatnonzero(present.any(axis=1)))
 
 
-def _together(left: Vector, right: Vector) -> Vector:
+def _concatenate(left: Vector, right: Vector) -> Vector:
     """Return the series of both sides. Series with equal labels are combined into one; they must not have a value at
     the same moment.
     """
@@ -160,4 +162,4 @@ def _together(left: Vector, right: Vector) -> Vector:
         np.concatenate([left.values, right.values]),
         np.concatenate([left.present, right.present]),
     )
-    return both.relabelled(both.series)
+    return both.with_labels(both.series)

@@ -11,20 +11,20 @@ import promql_parser
 from aggr.extend.arguments import read_time, shown
 from aggr.sql.regular_expressions import count_steps, plain_texts
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.function_table import WAY, register_older_functions
+from tiltframe.serve.promql.function_table import REMOTE_READ_ADVICE, register_older_functions
 
 register_older_functions()
 
 Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
-_MOST_CHARACTERS = 1_000_000
+_MAX_CHARACTERS = 1_000_000
 # The maximum number of characters outside strings. It limits the depth of an expression, because parsing and evaluation
 # are recursive.
-_MOST_CODE = 2_000
+_MAX_CODE_CHARACTERS = 2_000
 # the maximum number of operators and parentheses; the time of parsing grows with the square of their nesting depth
-_MOST_LEVELS = 500
-_MOST_REGEX_STEPS = (
+_MAX_OPERATORS = 500
+_MAX_REGEX_STEPS = (
     # the maximum number of steps of all regular expressions together: one step for each character, times its
     # repetitions. It is limited because all other threads wait while the parser compiles regular expressions.
     3_000
@@ -35,9 +35,9 @@ _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`"""
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )
-_LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+_OPERATORS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# A class of Unicode characters, such as \pL or \w. It counts as three classes for `_MOST_REGEX_STEPS`, because the
+# A class of Unicode characters, such as \pL or \w. It counts as three classes for `_MAX_REGEX_STEPS`, because the
 # parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 # the first and the last time for which windows exist, in seconds since 1970: the years 5 to 9987
@@ -48,18 +48,20 @@ def read_expression(text: str) -> Expression:
     """Return the parsed PromQL expression. Raise `BadData` if it is invalid or too large, and `Unanswerable` if only
     newer releases of Prometheus have its syntax.
     """
-    if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
+    if len(text) > _MAX_CHARACTERS or len(_STRINGS.sub("", text)) > _MAX_CODE_CHARACTERS:
         raise BadData(
-            f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more; split it into "
-            "several expressions"
+            f"an expression has at most {_MAX_CODE_CHARACTERS:,} characters outside of strings; this one has more; split "
+            "it into several expressions"
         )
     _check_nesting(text)
     _check_regexes(text)
     try:
-        return promql_parser.parse(_STRINGS.sub(_without_backquotes, text))
+        return promql_parser.parse(_STRINGS.sub(_in_double_quotes, text))
     except ValueError as error:
         if _NEWER_SYNTAX.search(_STRINGS.sub("", text)):
-            raise Unanswerable(f"{shown(text)} has syntax that only newer releases of Prometheus read; {WAY}") from None
+            raise Unanswerable(
+                f"{shown(text)} has syntax that only newer releases of Prometheus read; {REMOTE_READ_ADVICE}"
+            ) from None
         raise BadData(
             f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}; correct its syntax"
         ) from None
@@ -69,28 +71,28 @@ def _check_nesting(text: str) -> None:
     """Raise `BadData` if an expression has too many operators and parentheses, because the time of parsing grows with
     the square of their nesting depth.
     """
-    levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
-    if levels > _MOST_LEVELS:
+    operators = len(_OPERATORS.findall(_STRINGS.sub("", text)))
+    if operators > _MAX_OPERATORS:
         raise BadData(
-            f"an expression has at most {_MOST_LEVELS} operators and parentheses; this one has {levels:,}; split it "
-            f"into several expressions"
+            f"an expression has at most {_MAX_OPERATORS} operators and parentheses; this one has {operators:,}; split "
+            f"it into several expressions"
         )
 
 
 def _check_regexes(text: str) -> None:
     """Raise `BadData` if the regular expressions in an expression are too large in total."""
-    quoted = [literal for literal in _REGEXES.findall(text) if literal]
-    regexes = [literal[1:-1] if literal[0] == "`" else literal[1:-1].replace("\\\\", "\\") for literal in quoted]
+    literals = [literal for literal in _REGEXES.findall(text) if literal]
+    regexes = [literal[1:-1] if literal[0] == "`" else literal[1:-1].replace("\\\\", "\\") for literal in literals]
     weighted = [_UNICODE_CLASS.sub(r"(?:\\pL\\pL\\pL)", regex) for regex in regexes if plain_texts(regex) is None]
     steps = sum(map(count_steps, weighted))
-    if steps > _MOST_REGEX_STEPS:
+    if steps > _MAX_REGEX_STEPS:
         raise BadData(
             f"the regular expressions of {shown(text)} have about {steps:,} characters after repetitions are expanded; "
-            f"at most {_MOST_REGEX_STEPS:,} are allowed; use shorter ones, fewer repetitions, or plain texts: a|b|c"
+            f"at most {_MAX_REGEX_STEPS:,} are allowed; use shorter ones, fewer repetitions, or plain texts: a|b|c"
         )
 
 
-def _without_backquotes(string: re.Match[str]) -> str:
+def _in_double_quotes(string: re.Match[str]) -> str:
     """Convert a backquoted string to a string in double quotes with the same value; return other strings unchanged.
     Between backquotes a backslash has no special meaning, but the parser would treat it as the start of an escape.
     """
@@ -111,12 +113,12 @@ def read_bound(text: str, name: str) -> int:
     >>> read_bound("-9223309901257974", "start") == read_bound("-292273086-05-16T16:47:06Z", "start")
     True
     """
-    far = re.match(r"(-?)[0-9]{5,}-[0-9]{2}-|(-)[0-9]{4}-[0-9]{2}-", text)
+    is_far_away = re.match(r"(-?)[0-9]{5,}-[0-9]{2}-|(-)[0-9]{4}-[0-9]{2}-", text)
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if far or (math.isfinite(seconds) and not _EARLIEST <= seconds <= _LATEST):
+    if is_far_away or (math.isfinite(seconds) and not _EARLIEST <= seconds <= _LATEST):
         return (_EARLIEST if text.startswith("-") else _LATEST) * SECOND
     return read_moment(text, name)
 
@@ -163,10 +165,10 @@ def read_duration(text: str, name: str) -> int:
     return micros
 
 
-def written(duration: int) -> str:
+def duration_text(duration: int) -> str:
     """Return the text of a duration, which is in microseconds, in the notation of PromQL.
 
-    >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
+    >>> duration_text(90 * 1_000_000), duration_text(86_400 * 1_000_000)
     ('1m30s', '1d')
     """
     parts, seconds = [], duration // 1000

@@ -1,11 +1,11 @@
 """Remote read: Prometheus requests the samples of series. The response is a protobuf message that is compressed by
 snappy, or a stream of chunks.
 
-Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. These
-measures are read from the coarsest windows from which Prometheus computes the same result as from finer windows. Other
-measures are read from the finest windows. If the finest windows have expired or are too many, coarser windows are read,
-provided that the function of the query can be computed from coarser windows too. The time of a sample is the end of its
-window. The exception is a measure ``last``: the time of its samples is the time of the last event in the window.
+Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
+are read from the coarsest level that gives Prometheus the same result as the finest level. Other measures are read from
+the finest windows. If the finest windows have expired or are too many, coarser windows are read, provided that the
+function of the query can be computed from coarser windows too. The time of a sample is the end of its window. The
+exception is a measure ``last``: the time of its samples is the time of the last event in the window.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -33,18 +33,18 @@ from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
 
-_MOST_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
-_MILLIS = 1000  # the number of microseconds in a millisecond
+_MAX_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
+_MICROS_PER_MILLI = 1000  # the number of microseconds in a millisecond
 _SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
 _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
-_MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
-_CELLS_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, unless a single series has more
+_MAX_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
+_VALUES_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, unless a single series has more
 # functions of PromQL that treat each decrease of a counter as a reset
-_OF_COUNTERS = ("rate", "irate", "increase", "resets")
+_COUNTER_FUNCTIONS = ("rate", "irate", "increase", "resets")
 # functions of PromQL that need only the values at the ends of a range; "" means that the expression has no function
-_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")
+_END_VALUE_FUNCTIONS = ("", "rate", "increase", "delta")
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {
@@ -104,15 +104,15 @@ class ReadRequest:
         the body cannot be read.
         """
         try:
-            request = _classes()["ReadRequest"].FromString(_unpacked(body))
+            request = _classes()["ReadRequest"].FromString(_decompress(body))
             accepted = list(request.accepted_response_types) or [_SAMPLES]
-            chosen = next((kind for kind in accepted if kind in (_SAMPLES, _STREAMED_CHUNKS)), None)
-            if chosen is None:
+            response_type = next((kind for kind in accepted if kind in (_SAMPLES, _STREAMED_CHUNKS)), None)
+            if response_type is None:
                 raise BadData(
                     f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES}) and "
                     f"STREAMED_XOR_CHUNKS ({_STREAMED_CHUNKS}); accept one of them"
                 )
-            return cls(tuple(_read_query(query) for query in request.queries), chosen == _STREAMED_CHUNKS)
+            return cls(tuple(_read_query(query) for query in request.queries), response_type == _STREAMED_CHUNKS)
         except BadData:
             raise
         except Exception as error:
@@ -131,17 +131,17 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
     samples = 0
     for query in request.queries:
         result = response.results.add()
-        for metric in evaluation.deadline.checked(metrics):
-            if not metric.is_chosen(query.matchers):
+        for metric in evaluation.deadline.check_each(metrics):
+            if not metric.matches_name_and_store(query.matchers):
                 continue
             vector, times = _samples_of(metric, query, evaluation)
             samples += int(vector.present.sum())
-            if samples > _MOST_SAMPLES:
+            if samples > _MAX_SAMPLES:
                 raise Unanswerable(
-                    f"a response has at most {_MOST_SAMPLES:,} samples, and this one would have more; use fewer "
+                    f"a response has at most {_MAX_SAMPLES:,} samples, and this one would have more; use fewer "
                     f"series, a shorter range, or greater steps and ranges, which need only coarser windows"
                 )
-            result.series.extend(_written(vector, times, evaluation.deadline))
+            result.series.extend(_encode_series(vector, times, evaluation.deadline))
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
@@ -152,26 +152,26 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
     The series of a query are sorted by their labels, because clients merge the streams of several servers.
     """
     for index, query in enumerate(request.queries):
-        for metrics in _in_order(evaluation, query):
-            vectors = [_samples_of(metric, query, evaluation) for metric in evaluation.deadline.checked(metrics)]
+        for metrics in _metrics_in_label_order(evaluation, query):
+            vectors = [_samples_of(metric, query, evaluation) for metric in evaluation.deadline.check_each(metrics)]
             yield from _frames(vectors, index, evaluation.deadline)
 
 
-def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
+def _metrics_in_label_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
     """Yield the metrics of a query in groups. In the order of labels, all series of a group come before all series of
     the next group. Usually a group has the metrics of one name. If the name of a label sorts before ``__name__``, there
     is a single group with all metrics.
     """
-    chosen = [
+    metrics_of_query = [
         metric
         for name in sorted(evaluation.metrics)
         for metric in evaluation.metrics[name]
-        if metric.is_chosen(query.matchers)
+        if metric.matches_name_and_store(query.matchers)
     ]
-    if any(label < NAME for metric in chosen for label in metric.labels):
-        yield chosen
+    if any(label < NAME for metric in metrics_of_query for label in metric.labels):
+        yield metrics_of_query
         return
-    for _, metrics in groupby(chosen, key=lambda metric: metric.name):
+    for _, metrics in groupby(metrics_of_query, key=lambda metric: metric.name):
         yield list(metrics)
 
 
@@ -181,10 +181,10 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
     """
     places = [(v, i) for v, (vector, _) in enumerate(vectors) for i in range(len(vector.series))]
     places.sort(key=lambda place: sorted(vectors[place[0]][0].series[place[1]].items()))
-    at_once = max(_CELLS_AT_ONCE // max(*(times.shape[1] for _, times in vectors), 1, 1), 1)
+    batch_size = max(_VALUES_AT_ONCE // max(*(times.shape[1] for _, times in vectors), 1, 1), 1)
     make = _classes()["ChunkedResponse"]
-    for begin in deadline.checked(range(0, len(places), at_once)):
-        part = places[begin : begin + at_once]
+    for begin in deadline.check_each(range(0, len(places), batch_size)):
+        part = places[begin : begin + batch_size]
         for (v, i), chunks in zip(part, _chunks(vectors, part), strict=True):
             labels = vectors[v][0].series[i]
             named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
@@ -209,7 +209,7 @@ def _chunks(
     return chunks
 
 
-def _unpacked(body: bytes) -> bytes:
+def _decompress(body: bytes) -> bytes:
     """Return the decompressed body of a request. The size after decompression is checked first; raise `BadData` if it
     exceeds the limit.
     """
@@ -219,8 +219,8 @@ def _unpacked(body: bytes) -> bytes:
         shift += 7
         if byte < 128:
             break
-    if size > _MOST_BYTES:
-        raise BadData(f"a request has at most {_MOST_BYTES:,} bytes; this one has {size:,}; send fewer queries")
+    if size > _MAX_BYTES:
+        raise BadData(f"a request has at most {_MAX_BYTES:,} bytes; this one has {size:,}; send fewer queries")
     return bytes(pa.decompress(body, size, "snappy", asbytes=True))
 
 
@@ -228,13 +228,13 @@ def _read_query(query: Any) -> _ReadQuery:
     # ``regex`` and ``negated`` of a `Matcher`, for each value of LabelMatcher.Type: EQ, NEQ, RE, NRE
     kinds = [(False, False), (False, True), (True, False), (True, True)]
     matchers = tuple(Matcher(matcher.name, matcher.value, *kinds[matcher.type]) for matcher in query.matchers)
-    start, end = (int(at) * _MILLIS for at in (query.start_ms, query.end_ms))
+    start, end = (int(at) * _MICROS_PER_MILLI for at in (query.start_ms, query.end_ms))
     hints = query.hints
     if hints.end_ms:
         # The range of the query is that of all selectors of the expression. The hints have that of this selector.
-        start = max(start, hints.start_ms * _MILLIS)
-        end = min(end, hints.end_ms * _MILLIS)
-    step, span = hints.step_ms * _MILLIS, hints.range_ms * _MILLIS
+        start = max(start, hints.start_ms * _MICROS_PER_MILLI)
+        end = min(end, hints.end_ms * _MICROS_PER_MILLI)
+    step, span = hints.step_ms * _MICROS_PER_MILLI, hints.range_ms * _MICROS_PER_MILLI
     return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
 
 
@@ -246,8 +246,8 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     receives the value of each window instead.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
-    first, last = _bounds(metric)
-    level = _level(metric, query, evaluation, is_total=is_total)
+    first, last = _first_and_last_start(metric)
+    level = _level_to_read(metric, query, evaluation, is_total=is_total)
     # The first window that ends at or after the start of the range begins at most one window length before this start.
     # If the range begins before the first window of the store, the first sample is that of the empty window which ends
     # when the first window begins. The value of a counter in this sample is 0.
@@ -256,22 +256,22 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
     window_ends = window_ends[window_ends >= query.start]
-    if not metric.is_at_events:
+    if not metric.has_event_times:
         window_ends = window_ends[window_ends <= query.end]
     if not len(window_ends):
         return Vector.empty(0), np.zeros((0, 0), np.int64)
-    metric, on_keys = metric.matched(query.matchers)
+    metric, key_matchers = metric.with_matchers(query.matchers)
     at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
-    selector = Selector(metric, on_keys, span=None, offset=0, text=metric.name)
-    if metric.is_at_events:
-        return _at_events(select(selector, at_ends), query)
+    selector = Selector(metric, key_matchers, span=None, offset=0, text=metric.name)
+    if metric.has_event_times:
+        return _event_samples(select(selector, at_ends), query)
     vector = numbers_of(selector, at_ends)
     if is_total:
         vector = _running_total(vector, metric, query)
-    return vector, np.broadcast_to(window_ends // _MILLIS, vector.present.shape)
+    return vector, np.broadcast_to(window_ends // _MICROS_PER_MILLI, vector.present.shape)
 
 
-def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:
+def _event_samples(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:
     """Return the last value of each window, and the time of the event with this value, in milliseconds. Events outside
     the range of the query are marked as absent.
     """
@@ -279,10 +279,10 @@ def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.in
     times = np.full(vector.present.shape, query.start - 1)
     times.flat[states.cells] = states.states.field("latest").field("time").cast(pa.int64()).to_numpy()
     is_in_range = (times >= query.start) & (times <= query.end)
-    return replace(vector, present=vector.present & is_in_range), times // _MILLIS
+    return replace(vector, present=vector.present & is_in_range), times // _MICROS_PER_MILLI
 
 
-def _bounds(metric: Metric) -> tuple[int, int]:
+def _first_and_last_start(metric: Metric) -> tuple[int, int]:
     """Return the starts of the first and of the last window of all levels, in microseconds UTC. A request for all times
     is limited to this range.
     """
@@ -297,37 +297,37 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
     """Return the running total of each series. Raise `Unanswerable` if a total decreases and the function of the query
     would treat this as a reset.
     """
-    added = np.where(vector.present, vector.values, 0.0)
-    if query.function in _OF_COUNTERS and (added < 0).any():
+    increments = np.where(vector.present, vector.values, 0.0)
+    if query.function in _COUNTER_FUNCTIONS and (increments < 0).any():
         raise Unanswerable(
             f"{metric.name} has negative sums, and {query.function} of Prometheus treats each decrease of a total as a "
             f"reset; use delta, or query this server for {query.function}"
         )
-    return Vector(vector.series, np.cumsum(added, axis=1), np.ones_like(vector.present))
+    return Vector(vector.series, np.cumsum(increments, axis=1), np.ones_like(vector.present))
 
 
-def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the level to read: the first of `_levels` whose windows have not expired in the range of the query, and do
-    not exceed the limit of windows. If all levels without expired windows exceed the limit, return the first of them.
-    Raise `Unanswerable` if every level has expired windows in the range.
+def _level_to_read(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
+    """Return the level to read: the first of `_candidate_levels` whose windows have not expired in the range of the
+    query, and do not exceed the limit of windows. If all levels without expired windows exceed the limit, return the
+    first of them. Raise `Unanswerable` if every level has expired windows in the range.
     """
-    first, last = _bounds(metric)
+    first, last = _first_and_last_start(metric)
     start = max(query.start, first)
     duration = max(min(query.end, last) - start, 0)
-    candidates = _levels(metric, query, is_total=is_total)
-    complete = [level for level in candidates if metric.view.level(level.name).available_from <= start]
-    if not complete:
+    candidates = _candidate_levels(metric, query, is_total=is_total)
+    unexpired = [level for level in candidates if metric.view.level(level.name).available_from <= start]
+    if not unexpired:
         finest = metric.view.frame.levels[0].name
-        kept_from = as_text(metric.view.level(finest).available_from)
+        available_from = as_text(metric.view.level(finest).available_from)
         raise Unanswerable(
-            f"{metric.name} has windows of {finest} only from {kept_from} on, and the range begins at "
+            f"{metric.name} has windows of {finest} only from {available_from} on, and the range begins at "
             f"{as_text(start)}; use a later range, or query this server, which reads coarser windows"
         )
     max_windows = evaluation.budget.limits.windows
-    return next((level for level in complete if duration // int(level.length) < max_windows), complete[0])
+    return next((level for level in unexpired if duration // int(level.length) < max_windows), unexpired[0])
 
 
-def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
+def _candidate_levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
     """Return the levels that may be read, in the order of preference.
 
     A level fits the query if its windows end at every moment at which Prometheus evaluates the expression, and at both
@@ -356,11 +356,11 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
         # In Prometheus 3 and later, a range excludes its start, so the requested range begins 1 ms after the start.
-        return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
+        return is_aligned and all(at % length in (0, _MICROS_PER_MILLI) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]
     if is_total:
-        coarser = short if not query.span or query.function in _OF_COARSE_WINDOWS else []
+        coarser = short if not query.span or query.function in _END_VALUE_FUNCTIONS else []
         return [*filter(fits, reversed(coarser)), finest, *coarser]
     if not query.span:
         return [finest, *filter(fits, frame.levels[1:])]
@@ -368,24 +368,24 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     return [finest, *(filter(fits, short) if is_merge else [])]
 
 
-def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> Iterator[bytes]:
+def _encode_series(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> Iterator[bytes]:
     """Yield each series that has samples as an encoded message: its labels, sorted, and then its samples, each of 22
     bytes.
     """
-    at_once = max(_CELLS_AT_ONCE // max(times.shape[1], 1), 1)
+    batch_size = max(_VALUES_AT_ONCE // max(times.shape[1], 1), 1)
     make = _classes()["Series"]
-    for begin in deadline.checked(range(0, len(vector.series), at_once)):
-        part = slice(begin, begin + at_once)
+    for begin in deadline.check_each(range(0, len(vector.series), batch_size)):
+        part = slice(begin, begin + batch_size)
         rows, moments = np.nonzero(vector.present[part])
-        samples = _encoded(vector.values[part][rows, moments], times[part][rows, moments])
-        offsets = np.searchsorted(rows, np.arange(at_once + 1))
+        samples = _encode_samples(vector.values[part][rows, moments], times[part][rows, moments])
+        offsets = np.searchsorted(rows, np.arange(batch_size + 1))
         for i, labels in enumerate(vector.series[part]):
             if offsets[i] < offsets[i + 1]:
                 named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
                 yield make(labels=named).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes()
 
 
-def _encoded(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _encode_samples(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return samples as encoded protobuf messages of 22 bytes each, of shape (samples, 22)."""
     samples = np.tile(_SAMPLE, (len(values), 1))
     samples[:, 3:11] = values.astype("<f8").view(np.uint8).reshape(-1, 8)

@@ -38,7 +38,7 @@ def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
     time = _time_texts(moments)
     if isinstance(value, str):
         return f'{{"resultType":"string","result":[{time[0]},{_json(value)}]}}'
-    return f'{{"resultType":"scalar","result":{_points(time, number_texts(value), quoted=True)[0]}}}'
+    return f'{{"resultType":"scalar","result":{_point_texts(time, number_texts(value), quoted=True)[0]}}}'
 
 
 def matrix(value: Floats | States | Vector, moments: Instants) -> str:
@@ -56,13 +56,13 @@ def number_texts(numbers: Floats) -> pa.Array:
     ['1', '0.1', '1000000000000000000000', '0.0000001', 'NaN', '-Inf']
     """
     texts = pc.cast(pa.array(numbers), pa.string())
-    odd = np.flatnonzero(~np.isfinite(numbers) | pc.match_substring(texts, "e").to_numpy(zero_copy_only=False))
-    if not len(odd):
+    rewritten = np.flatnonzero(~np.isfinite(numbers) | pc.match_substring(texts, "e").to_numpy(zero_copy_only=False))
+    if not len(rewritten):
         return texts
-    written: NDArray[Any] = texts.to_numpy(zero_copy_only=False)
-    for i in odd:
-        written[i] = _SPECIAL.get(written[i]) or np.format_float_positional(numbers[i], trim="-")
-    return pa.array(written, pa.string())
+    text_list: NDArray[Any] = texts.to_numpy(zero_copy_only=False)
+    for i in rewritten:
+        text_list[i] = _SPECIAL.get(text_list[i]) or np.format_float_positional(numbers[i], trim="-")
+    return pa.array(text_list, pa.string())
 
 
 def _series(kind: str, value: States | Vector, moments: Instants) -> str:
@@ -75,10 +75,10 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
         cells, word = np.flatnonzero(value.present), "value"
         texts = number_texts(value.values.flat[cells])
     times = _time_texts(moments).take(pa.array(cells % len(moments)))
-    points = _points(times, texts, quoted=word == "value")
+    points = _point_texts(times, texts, quoted=word == "value")
     begin, end = (f'"{word}":', "") if kind == "vector" else (f'"{word}s":[', "]")
-    joined = _joined(points, cells // len(moments), len(value.series))
-    texts_by_series = zip(value.series, joined.to_pylist(), strict=True)
+    texts_of_rows = _join_by_row(points, cells // len(moments), len(value.series))
+    texts_by_series = zip(value.series, texts_of_rows.to_pylist(), strict=True)
     result = ",".join(f'{{"metric":{_json(labels)},{begin}{text}{end}}}' for labels, text in texts_by_series if text)
     return f'{{"resultType":"{kind}","result":[{result}]}}'
 
@@ -90,16 +90,16 @@ def _histogram_texts(states: States) -> pa.Array:
     count, total, buckets = histogram_buckets(states.states, states.reader)
     low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
-    numbers = [number_texts(column) for column in (low, high, buckets.counts / states.per)]
+    numbers = [number_texts(column) for column in (low, high, buckets.counts / states.divisor)]
     fields = ["[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]']
-    texts = _text(*fields)
-    joined = _joined(texts, buckets.rows, len(count))
-    counts, totals = number_texts(count / states.per), number_texts(total / states.per)
-    members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', joined, "]}"]
-    return _text(*members)
+    texts = _concatenate(*fields)
+    texts_of_rows = _join_by_row(texts, buckets.rows, len(count))
+    counts, totals = number_texts(count / states.divisor), number_texts(total / states.divisor)
+    members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', texts_of_rows, "]}"]
+    return _concatenate(*members)
 
 
-def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
+def _join_by_row(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
     """Join the texts of each row by commas, and return one text for each of ``count`` rows. ``rows`` has the index of
     the row to which each text belongs, ascending.
     """
@@ -112,13 +112,13 @@ def _time_texts(moments: Instants) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _points(times: pa.Array, texts: pa.Array, quoted: bool) -> pa.Array:
+def _point_texts(times: pa.Array, texts: pa.Array, quoted: bool) -> pa.Array:
     quote = '"' * quoted
     pieces = ["[", times, f",{quote}", texts, f"{quote}]"]
-    return _text(*pieces)
+    return _concatenate(*pieces)
 
 
-def _text(*parts: Any) -> pa.Array:
+def _concatenate(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 

@@ -25,9 +25,9 @@ from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
-from tiltframe.serve.promql.function_table import USE_PROMETHEUS, WAY
-from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
-from tiltframe.serve.promql.parse import SECOND, written
+from tiltframe.serve.promql.function_table import REMOTE_READ_ADVICE, USE_PROMETHEUS
+from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, label_texts, matching_rows
+from tiltframe.serve.promql.parse import SECOND, duration_text
 from tiltframe.store import Query
 from tiltframe.store.backends import END, instants_of
 from windows import Instants, TimeWindow
@@ -91,11 +91,15 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
     Raise `Unanswerable` unless the selector names one metric of one store.
     """
-    text = str(node).replace("{}", "") + (f"[{written(span)}]" if span else "")
+    text = str(node).replace("{}", "") + (f"[{duration_text(span)}]" if span else "")
     if node.at is not None:
-        raise Unanswerable(f"{shown(text)} has the modifier @, which this server does not support; {WAY}")
+        raise Unanswerable(
+            f"{shown(text)} has the modifier @, which this server does not support; {REMOTE_READ_ADVICE}"
+        )
     if node.matchers.or_matchers:
-        raise Unanswerable(f"{shown(text)} has or between matchers, which this server does not support; {WAY}")
+        raise Unanswerable(
+            f"{shown(text)} has or between matchers, which this server does not support; {REMOTE_READ_ADVICE}"
+        )
     matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
     named = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
     name = node.name or (named[0] if named else None)
@@ -103,7 +107,7 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
         raise Unanswerable(f"{shown(text)} does not name a metric; name one metric, or {USE_PROMETHEUS}")
     if name not in evaluation.metrics:
         evaluation.infos[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
-    metrics = [m for m in evaluation.metrics.get(name, []) if m.is_chosen(matchers)]
+    metrics = [m for m in evaluation.metrics.get(name, []) if m.matches_name_and_store(matchers)]
     if len(metrics) > 1:
         names = [metric.store_name for metric in metrics]
         raise Unanswerable(
@@ -111,9 +115,9 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
         )
     if not metrics:
         return None
-    metric, on_keys = metrics[0].matched(matchers)
+    metric, key_matchers = metrics[0].with_matchers(matchers)
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return Selector(metric, on_keys, span=span, offset=offset, text=text)
+    return Selector(metric, key_matchers, span=span, offset=offset, text=text)
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
@@ -135,7 +139,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     function = metric.state[1]
     states = rows.column(_STATE).combine_chunks()
 
-    def merged(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
+    def states_of_runs(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
         runs = merge_runs(function, states, first, last)
         return States(
             series=series,
@@ -150,30 +154,30 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
         )
 
     if selector.span is None:
-        return _newest(states, first, last, merged)
-    unknown = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
-    cells = np.flatnonzero((first < last) & (unknown[first] == unknown[last]))
-    return merged(cells, first[cells], last[cells]).with_values()
+        return _newest_states(states, first, last, states_of_runs)
+    unknown_before = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
+    cells = np.flatnonzero((first < last) & (unknown_before[first] == unknown_before[last]))
+    return states_of_runs(cells, first[cells], last[cells]).with_values()
 
 
-def _newest(
-    states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
+def _newest_states(
+    states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], states_of_runs: Callable[..., States]
 ) -> States:
     """For each range ``[first, last)`` of rows, return the state of the newest row whose result is not null.
-    ``merged`` is a function that returns the `States` of ranges of rows.
+    ``states_of_runs`` is a function that returns the `States` of ranges of rows.
     """
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
-    candidates = merged(cells, newest, newest + 1).with_values()
+    candidates = states_of_runs(cells, newest, newest + 1).with_values()
     if len(candidates.cells) == len(cells):
         return candidates
     rows = np.arange(len(states))
-    with_value = np.full(len(states), -1)
-    rows_with_value = merged(rows, rows, rows + 1).with_values().cells
-    with_value[rows_with_value] = rows_with_value
-    newest = np.maximum.accumulate(with_value)[newest]
+    row_with_value = np.full(len(states), -1)
+    rows_with_value = states_of_runs(rows, rows, rows + 1).with_values().cells
+    row_with_value[rows_with_value] = rows_with_value
+    newest = np.maximum.accumulate(row_with_value)[newest]
     in_range = newest >= first[cells]
-    return merged(cells[in_range], newest[in_range], newest[in_range] + 1).with_values()
+    return states_of_runs(cells[in_range], newest[in_range], newest[in_range] + 1).with_values()
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
@@ -183,7 +187,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
     sentences = [f"{selector.text} is read from windows of {level.name}"]
     if step is not None and step < int(frame.levels[0].length):
         finest = frame.levels[0].name
-        sentences.append(f"steps of {written(step)} are finer than the finest windows, {finest}: values repeat")
+        sentences.append(f"steps of {duration_text(step)} are finer than the finest windows, {finest}: values repeat")
     evaluation.infos.update(dict.fromkeys(sentences))
     return level
 
@@ -198,25 +202,25 @@ def _rows(
     start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
     keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
-    within, where = f"{as_text(start)},{as_text(limits[1])}", narrowing(selector.matchers, metric)
+    within, where = f"{as_text(start)},{as_text(limits[1])}", sql_condition(selector.matchers, metric)
     answer = metric.view.states(Query(per=level, within=within, where=where, measures=[metric.measure], keys=keys))
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
-    rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
+    rows = pa.concat_tables(_matching_slices(answer.slices, selector, evaluation))
     by = {name: rows.column(name).combine_chunks() for name in (*labels, _WINDOW_END)}
     return merge_by(mark_as_checked(rows), by, {_STATE: metric.state[1]}, unknown=True)
 
 
-def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
+def _matching_slices(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
     """Yield the rows of ``slices`` that match the selector, with the labels, the end of the window, and the state.
     Raise `Unanswerable` if there are too many rows.
     """
-    metric, read = selector.metric, 0
+    metric, rows_read = selector.metric, 0
     for states in slices:
-        read += states.num_rows
-        evaluation.check(read)
+        rows_read += states.num_rows
+        evaluation.check(rows_read)
         texts = label_columns(states, metric)
-        mask = chosen(texts, selector.matchers, states.num_rows)
+        mask = matching_rows(texts, selector.matchers, states.num_rows)
         columns = {_WINDOW_END: states.column(END), _STATE: states.column(metric.state[0])}
         yield pa.table({**texts, **columns}).filter(pa.array(mask))
 
@@ -226,7 +230,7 @@ def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
     return {label: label_texts(rows.column(key)) for label, key in metric.labels.items() if key in rows.column_names}
 
 
-def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
+def sql_condition(matchers: Iterable[Matcher], metric: Metric) -> str | None:
     """Return an SQL condition from the matchers on text keys, or None if no matcher can be written in SQL. The
     condition may be true for rows that do not match, so the matchers must still be applied to the rows.
     """
@@ -243,8 +247,8 @@ def _series(
     """Return the labels of each series. ``keys`` has the values of labels by row, and ``first_rows`` the index of the
     first row of each series. The labels for the store and the metric are included, unless ``grouping`` removes them.
     """
-    own = {NAME: metric.name, STORE: metric.store_name}
-    constant = own if grouping is None else grouping.kept_labels(own)
+    own_labels = {NAME: metric.name, STORE: metric.store_name}
+    constant = own_labels if grouping is None else grouping.kept_labels(own_labels)
     label_values = keys.take(pa.array(first_rows)).to_pylist() if keys.num_columns else [{}] * len(first_rows)
     return [constant | {label: text for label, text in texts.items() if text is not None} for texts in label_values]
 
@@ -302,8 +306,8 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
                 return level
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
-        f"{text} does not consist of equally long windows: {written(span)} is not a multiple of a level ({names}), or "
-        f"the clock of {frame.timezone} changes in the range; use a multiple of a level, or {WAY}"
+        f"{text} does not consist of equally long windows: {duration_text(span)} is not a multiple of a level ({names}), "
+        f"or the clock of {frame.timezone} changes in the range; use a multiple of a level, or {REMOTE_READ_ADVICE}"
     )
 
 

@@ -65,16 +65,16 @@ def flags_of(limits: Limits) -> dict[str, str]:
     return {f"max-{name}": str(value) for name, value in vars(limits).items()}
 
 
-def database_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
+def store_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
     """Return, for the stores, the statistics that Prometheus returns for its own database. Statistics for which states
     would have to be read are 0 or empty.
     """
-    every = [metric for named in metrics.values() for metric in named]
-    views = list({metric.store_name: metric.view for metric in every}.values())
+    all_metrics = [metric for metrics_of_name in metrics.values() for metric in metrics_of_name]
+    views = list({metric.store_name: metric.view for metric in all_metrics}.values())
     levels = [view.level(level.name) for view in views for level in view.frame.levels]
     starts = [level.first_start for level in levels if level.first_start is not None]
     last_ends = [level.end for level in levels if level.end is not None]
-    labels = Counter(label for metric in every for label in metric.labels)
+    labels = Counter(label for metric in all_metrics for label in metric.labels)
     return {
         "headStats": {
             "numSeries": 0,

@@ -20,10 +20,10 @@ from aggr.extend import compiled
 
 SAMPLES = 120  # the maximum number of samples in a chunk, as in Prometheus
 # An XOR is written as a range of its bits. If it fits into the range of an earlier XOR of the chunk, this range is used
-# again. A number of leading zeros of 255 means that the chunk has no earlier XOR.
-_NO_WINDOW = 255
+# again. The value 255, in place of a number of leading zeros, means that the chunk has no earlier XOR.
+_NO_RANGE = 255
 # how a delta of deltas is written: the number of its bits, the prefix before it, and the number of bits of the prefix
-_CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
+_CHANGE_CODES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
 _CASTAGNOLI = 0x82F63B78
 
 Words = NDArray[np.uint64]
@@ -84,7 +84,7 @@ def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) 
     prefixes = np.full(changes.shape, 0b1111)
     prefix_widths = np.full(changes.shape, 4)
     bits = np.full(changes.shape, 64)
-    for width, prefix, prefix_width in reversed(_CHANGES):
+    for width, prefix, prefix_width in reversed(_CHANGE_CODES):
         fits = (changes >= -((1 << (width - 1)) - 1)) & (changes <= 1 << (width - 1))
         prefixes[fits], prefix_widths[fits], bits[fits] = prefix, prefix_width, width
     is_zero = changes == 0
@@ -98,13 +98,13 @@ def _varints(numbers: Counts) -> tuple[Words, Counts]:
     """Return two arrays. The first has the varint of each number, as a 64-bit integer that consists of the bytes of the
     varint. The second has the number of bits of each varint. ``numbers`` must be at least 0 and below 2^56.
     """
-    left = numbers.astype(np.uint64)
-    result = left & np.uint64(127)
+    high_bits = numbers.astype(np.uint64)
+    result = high_bits & np.uint64(127)
     sizes = np.ones(len(numbers), np.int64)
     for _ in range(7):
-        left = left >> np.uint64(7)
-        has_more = left > 0
-        longer = ((result | np.uint64(128)) << np.uint64(8)) | (left & np.uint64(127))
+        high_bits = high_bits >> np.uint64(7)
+        has_more = high_bits > 0
+        longer = ((result | np.uint64(128)) << np.uint64(8)) | (high_bits & np.uint64(127))
         result = np.where(has_more, longer, result)
         sizes += has_more
     return result, 8 * sizes
@@ -120,17 +120,17 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     trailing = _bit_lengths(changes & (~changes + np.uint64(1))) - 1
     is_changed = changes != 0
     is_new = np.zeros(changes.shape, np.bool_)
-    kept_leading = np.full(len(bits), _NO_WINDOW)
-    kept_trailing = np.zeros(len(bits), np.int64)
+    range_leading = np.full(len(bits), _NO_RANGE)
+    range_trailing = np.zeros(len(bits), np.int64)
     for i in range(changes.shape[1]):  # at most 119 iterations; each of them computes one sample of every chunk
-        fits = (leading[:, i] >= kept_leading) & (trailing[:, i] >= kept_trailing) & (kept_leading != _NO_WINDOW)
+        fits = (leading[:, i] >= range_leading) & (trailing[:, i] >= range_trailing) & (range_leading != _NO_RANGE)
         is_new[:, i] = is_changed[:, i] & ~fits
-        kept_leading = np.where(is_new[:, i], leading[:, i], kept_leading)
-        kept_trailing = np.where(is_new[:, i], trailing[:, i], kept_trailing)
-        leading[:, i], trailing[:, i] = kept_leading, kept_trailing
+        range_leading = np.where(is_new[:, i], leading[:, i], range_leading)
+        range_trailing = np.where(is_new[:, i], trailing[:, i], range_trailing)
+        leading[:, i], trailing[:, i] = range_leading, range_trailing
     significant = np.where(is_changed, 64 - leading - trailing, 0)
-    with_window = (0b11 << 11) | (leading << 6) | (significant & 63)
-    fields[:, 1:, 2] = np.where(is_new, with_window, np.where(is_changed, 0b10, 0))
+    with_range = (0b11 << 11) | (leading << 6) | (significant & 63)
+    fields[:, 1:, 2] = np.where(is_new, with_range, np.where(is_changed, 0b10, 0))
     widths[:, 1:, 2] = np.where(is_new, 13, np.where(is_changed, 2, 1))
     shifts = np.where(is_changed, trailing, 0).astype(np.uint64)
     fields[:, 1:, 3], widths[:, 1:, 3] = np.where(is_changed, changes >> shifts, np.uint64(0)), significant
@@ -162,11 +162,11 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
     is_used = widths > 0
     values, sizes, places = fields[is_used], widths[is_used], offsets[is_used]
     words = np.zeros(int(words_of_rows.sum()) + 1, np.uint64)
-    room = 64 - places % 64  # for each field, the number of bits from its beginning to the end of the word
-    overflow = np.maximum(sizes - room, 0)
+    free_bits = 64 - places % 64  # for each field, the number of bits from its beginning to the end of the word
+    overflow = np.maximum(sizes - free_bits, 0)
     shifted = np.where(
-        sizes <= room,
-        values << np.maximum(room - sizes, 0).astype(np.uint64),
+        sizes <= free_bits,
+        values << np.maximum(free_bits - sizes, 0).astype(np.uint64),
         values >> overflow.astype(np.uint64),
     )
     np.bitwise_or.at(words, places // 64, shifted)
@@ -184,11 +184,11 @@ def frame(message: bytes) -> bytes:
     >>> frame(b"123456789").hex()
     '09e3069283313233343536373839'
     """
-    checksum = int(_crc32c(np.frombuffer(message, np.uint8), _TABLE)) ^ 0xFFFFFFFF
-    return _length(len(message)) + checksum.to_bytes(4, "big") + message
+    checksum = int(_crc32c(np.frombuffer(message, np.uint8), _CRC_TABLE)) ^ 0xFFFFFFFF
+    return _varint(len(message)) + checksum.to_bytes(4, "big") + message
 
 
-def _length(size: int) -> bytes:
+def _varint(size: int) -> bytes:
     pieces = bytearray()
     while size > 127:
         pieces.append(size & 127 | 128)
@@ -196,14 +196,14 @@ def _length(size: int) -> bytes:
     return bytes([*pieces, size])
 
 
-def _table() -> Counts:
+def _crc_table() -> Counts:
     remainders = np.arange(256)
     for _ in range(8):
         remainders = np.where(remainders & 1, remainders >> 1 ^ _CASTAGNOLI, remainders >> 1)
     return remainders
 
 
-_TABLE = _table()
+_CRC_TABLE = _crc_table()
 
 
 @compiled
