@@ -127,8 +127,9 @@ class AccessControl:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise `Refused`, with status 421, if a request names another host than this machine. This prevents DNS rebinding: if the host
-        name of a malicious web page resolved to this machine, the scripts of the page could read the stores.
+        """Raise `Refused`, with status 421, if a request names another host than this machine. This prevents DNS
+        rebinding: if the host name of a malicious web page resolved to this machine, the scripts of the page could read
+        the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(

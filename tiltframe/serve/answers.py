@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -27,7 +28,7 @@ from tiltframe.serve.workers import WorkerPool
 _MAX_CACHED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
 _OVERHEAD_BYTES = 440  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
 # the number of bytes that are sent at once; for a slow client, no more than this waits in memory
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 # before a cache uses an answer, it must ask the server whether the answer is current
 _CACHE_CONTROL = "private, no-cache"
 
@@ -93,8 +94,7 @@ class Answers:
         """
         task_of_other_request = self._tasks.get(tag)
         if task_of_other_request is None:
-            deadline = Deadline(self._limits.seconds)
-            task = asyncio.ensure_future(self._pool.run(self._compute_and_cache, question, tag, compression, deadline))
+            task = asyncio.ensure_future(self._compute_in_thread(question, tag, compression))
             self._tasks[tag] = task
             task.add_done_callback(lambda _: self._tasks.pop(tag))
             return await task
@@ -107,18 +107,23 @@ class Answers:
             return await self._compute_once(question, tag, compression)
         if answer.remaining is None:
             return answer
-        return await self._pool.run(self._compute_and_cache, question, tag, compression, Deadline(self._limits.seconds))
+        return await self._compute_in_thread(question, tag, compression)
+
+    async def _compute_in_thread(self, question: Question, tag: str, compression: str | None) -> _Answer:
+        deadline = Deadline(self._limits.seconds)
+        compute = partial(self._compute_and_cache, question, tag, compression, deadline=deadline)
+        return await self._pool.run(compute)
 
     async def _chunks(self, answer: _Answer) -> AsyncIterator[bytes]:
-        """Yield the bytes of an answer in chunks of at most `_CHUNK` bytes. The remaining pieces of the answer are
+        """Yield the bytes of an answer in chunks of at most `_CHUNK_BYTES` bytes. The remaining pieces of the answer are
         computed in worker threads, one after the other, when the previous piece has been sent.
         """
         assert answer.remaining is not None
         assert answer.deadline is not None
         body = answer.body
         while body:
-            for at in range(0, len(body), _CHUNK):
-                yield body[at : at + _CHUNK]
+            for at in range(0, len(body), _CHUNK_BYTES):
+                yield body[at : at + _CHUNK_BYTES]
             answer.deadline.restart()
             body = await self._pool.run(next, answer.remaining, b"")
 

@@ -194,10 +194,10 @@ def run(
         # the lines after ``server.run`` are executed.
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
-    reach = "for this machine only" if is_loopback(host) else "for other machines too"
+    audience = "for this machine only" if is_loopback(host) else "for other machines too"
     mode = f"{'without a token' if token is None else 'with a token'}, {'writable' if is_writable else 'read-only'}"
     url = f"http://{shown_host}:{listening.getsockname()[1]}/"
-    LOG.info({"message": f"serving {', '.join(stores)} at {url}, {reach}, {mode}"})
+    LOG.info({"message": f"serving {', '.join(stores)} at {url}, {audience}, {mode}"})
     server = uvicorn.Server(config)
     app.state.is_stopping = lambda: server.should_exit
     if should_maintain:

@@ -47,7 +47,7 @@ from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
 from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
-from tiltframe.store.query.query import Query, asking
+from tiltframe.store.query.query import Query, with_query_parameters
 from tiltframe.store.report import Report, inspect
 from tiltframe.store.types_from_store import with_stored_types
 from tiltframe.store.verify import VerifyReport, verify_store
@@ -262,7 +262,7 @@ class FrameStore:
         view = StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
         return replace(view, jobs=self.jobs)
 
-    @asking(Query)
+    @with_query_parameters(Query)
     def query(self, query: Query) -> pa.Table:
         """Return the results of a query. A query never changes a state.
 
@@ -296,7 +296,7 @@ class FrameStore:
         """
         return pa.concat_tables(self._slices_with_warnings(query))
 
-    @asking(Query)
+    @with_query_parameters(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
         """Return results like `query`, but a few windows at a time, so that memory does not grow with the number of
         windows.

@@ -26,7 +26,7 @@ from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
-from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.query.merging import PartRanges, pieces_of, split_by_windows
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]
@@ -115,7 +115,7 @@ def _problems(
             compare = partial(_level_problem, backend=backend, manifest=manifest, fine=fine, coarse=coarse)
             parts = [part for level in (fine, coarse) for part in snapshot.of(level.name)]
             pieces = pieces_of(parts, [_comparable_range(snapshot, fine, coarse)])
-            for problem, rows in workers.map(compare, by_windows(pieces, coarse)):
+            for problem, rows in workers.map(compare, split_by_windows(pieces, coarse)):
                 if problem:
                     yield problem
                 counter.add(rows)
@@ -192,8 +192,8 @@ def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) 
     """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that can be compared with the level
     ``fine``: neither they nor any windows of ``fine`` inside them have expired.
     """
-    first_held = max(available_from(snapshot, level.name) for level in (fine, coarse))
-    return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
+    retained_from = max(available_from(snapshot, level.name) for level in (fine, coarse))
+    return EVER if retained_from == EVER[0] else (first_whole(retained_from, coarse), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:

@@ -27,9 +27,9 @@ from tiltframe.store.query.execution import (
     Answer,
     Cost,
     Reading,
-    missing_in,
+    messages_of_missing_data,
     query_schema,
-    read_labelled,
+    read_states_with_level,
     reading_of,
     results_of,
     states_schema,
@@ -39,8 +39,8 @@ from tiltframe.store.query.join_execution import Joined, join_rows, join_schema
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import present
+from tiltframe.store.query.resolution import finest_windows
+from tiltframe.store.query.results import format_results
 from tiltframe.time_range import moment_or_now, read_moment, read_time_range
 
 
@@ -190,7 +190,7 @@ class StoreView:
         schema = query_schema(self.manifest, plans[0], query)
         readings = [reading_of(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
         results = self._results(readings, query)
-        answer = self._answer(schema, present(results, query, plans[0].timezone), readings)
+        answer = self._answer(schema, format_results(results, query, plans[0].timezone), readings)
         return replace(answer, derived_keys=query.derived_keys)
 
     def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
@@ -219,7 +219,7 @@ class StoreView:
             If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(self._plan(query), self.snapshot)
-        slices = read_labelled(self.backend, self.manifest, reading, self.jobs)
+        slices = read_states_with_level(self.backend, self.manifest, reading, self.jobs)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def windows(self, query: Query) -> Answer:
@@ -241,7 +241,7 @@ class StoreView:
             If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
-        slices = read_labelled(self.backend, self.manifest, reading, self.jobs)
+        slices = read_states_with_level(self.backend, self.manifest, reading, self.jobs)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:
@@ -284,7 +284,7 @@ class StoreView:
                 f"cannot plan more than one kind of window in per; got {1 + len(other_plans)}; plan each of them "
                 "separately"
             )
-        expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
+        expired, unknown = messages_of_missing_data(reading_of(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
             self.backend,
             self.manifest,
@@ -528,7 +528,7 @@ class StoreView:
         within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
         sizes = query.sizes
         if query.points is not None:
-            sizes = (finest_within(self.snapshot, self.frame, within=within, points=query.points, timezone=zone),)
+            sizes = (finest_windows(self.snapshot, self.frame, within=within, points=query.points, timezone=zone),)
         return plan_queries(self.frame, query, within=within, sizes=sizes, now=now)
 
     def _plan(self, query: Query) -> QueryPlan:
@@ -542,7 +542,7 @@ class StoreView:
 
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
         """Return an answer with the messages about expired windows and about measures that were added later."""
-        missing = [missing_in(reading, self.snapshot) for reading in readings]
+        missing = [messages_of_missing_data(reading, self.snapshot) for reading in readings]
         expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
         return Answer(schema, slices, expired=tuple(expired), unknown=tuple(unknown), readings=readings)

@@ -50,8 +50,8 @@ def read_expression(text: str) -> Expression:
     """
     if len(text) > _MAX_CHARACTERS or len(_STRINGS.sub("", text)) > _MAX_CODE_CHARACTERS:
         raise BadData(
-            f"an expression has at most {_MAX_CODE_CHARACTERS:,} characters outside of strings; this one has more; split "
-            "it into several expressions"
+            f"an expression has at most {_MAX_CODE_CHARACTERS:,} characters outside of strings; this one has more; "
+            "split it into several expressions"
         )
     _check_nesting(text)
     _check_regexes(text)

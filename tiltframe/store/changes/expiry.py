@@ -16,7 +16,7 @@ from tiltframe.store.log.manifest import Manifest, horizon_of
 from tiltframe.store.log.records import EXPIRED, available_from, expired_before
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import pieces_of, write_without
+from tiltframe.store.query.merging import pieces_of, write_without_range
 from tiltframe.time_range import moment_or_now
 
 
@@ -37,8 +37,8 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
             rows = backend.read(pieces_of(cut, [(EVER[0], horizon)]), []).num_rows
             removed[name] = horizon, rows + sum(part.rows for part in old if part not in cut)
             transaction.removes(old)
-            write_without(
-                backend, transaction, manifest, level=manifest.frame.level(name), parts=cut, removed=(EVER[0], horizon)
+            write_without_range(
+                backend, transaction, manifest, level=manifest.frame.level(name), parts=cut, removed_range=(EVER[0], horizon)
             )
         if transaction.removed:
             horizons = {name: horizon for name, (horizon, rows) in removed.items() if rows}

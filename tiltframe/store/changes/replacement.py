@@ -41,7 +41,7 @@ from tiltframe.store.log.records import (
 )
 from tiltframe.store.log.run import Attempt, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import pieces_of, write_merged, write_without
+from tiltframe.store.query.merging import pieces_of, write_merged, write_without_range
 from tiltframe.tabular import table_of
 from tiltframe.time_range import read_time_range
 
@@ -175,7 +175,7 @@ def replace_range(
                     backend, transaction, manifest, level=level, part_ranges=pieces_of(below, [wide])
                 )
             old = [part for part in parts if part.within(wide)]
-            left = write_without(backend, transaction, manifest, level=level, parts=old, removed=wide)
+            left = write_without_range(backend, transaction, manifest, level=level, parts=old, removed_range=wide)
             transaction.removes(old)
             below = [*(part for part in parts if part not in old), *left, *written]
         transaction.records(EXPIRED, json.dumps(expired_before(snapshot)))

@@ -30,7 +30,7 @@ from tiltframe.store.log.records import EXPIRED, available_from, checked_records
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import by_windows, pieces_of
+from tiltframe.store.query.merging import pieces_of, split_by_windows
 from tiltframe.tabular import table_of
 from windows import TimeWindow
 
@@ -159,7 +159,7 @@ def _write_without(
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
     is_there = np.zeros(len(starts), np.bool_)
-    for pieces in by_windows(pieces_of(parts, [EVER]), level):
+    for pieces in split_by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
         merged = merge_level(states, frame, level, unknown=True)
         starts_here = starts[np.isin(starts, instants_of(merged))]

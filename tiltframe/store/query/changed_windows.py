@@ -26,7 +26,7 @@ from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
-from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.query.merging import PartRanges, pieces_of, split_by_windows
 from windows import TimeWindow
 
 
@@ -68,8 +68,8 @@ class SeenParts:
             If the text was not written by `to_json`.
         """
         try:
-            described = json.loads(text)
-            return cls(described["version"], tuple(Part(**part) for part in described["parts"]))
+            members = json.loads(text)
+            return cls(members["version"], tuple(Part(**part) for part in members["parts"]))
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"cannot read {shown(text)}; pass text that SeenParts.to_json wrote") from None
 
@@ -97,47 +97,51 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
     If parts are removed while they are read, a newer snapshot is used in the place of ``snapshot``. The result contains
     the version of the snapshot that was used.
     """
-    planned = [snapshot]
+    first_snapshot = [snapshot]
 
     def attempt() -> Changes:
-        snapshot = planned.pop() if planned else snapshot_of(backend)
-        tables = [_nothing(manifest)]
+        snapshot = first_snapshot.pop() if first_snapshot else snapshot_of(backend)
+        tables = [_no_windows(manifest)]
         for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
-            tables += _changed(backend, manifest, level=level, since=since, snapshot=snapshot)
+            tables += _changed_windows(backend, manifest, level=level, since=since, snapshot=snapshot)
         return Changes(SeenParts(snapshot.version, snapshot.parts), pa.concat_tables(tables))
 
     return retry_on_conflict(attempt)
 
 
-def _changed(
+def _changed_windows(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
     """Return tables of the windows and keys of a level whose merged states have changed. The parts that were removed
     after ``since`` are compared with those that were added, a few windows at a time.
     """
-    before = {part.name for part in since.parts} if since else set()
-    now = {part.name for part in snapshot.parts}
-    removed = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
-    added = [part for part in snapshot.of(level.name) if part.name not in before]
+    names_before = {part.name for part in since.parts} if since else set()
+    names_now = {part.name for part in snapshot.parts}
+    removed = [
+        part for part in (since.parts if since else ()) if part.level == level.name and part.name not in names_now
+    ]
+    added = [part for part in snapshot.of(level.name) if part.name not in names_before]
     tables = []
-    for pieces in by_windows(pieces_of([*removed, *added], [EVER]), level):
-        old = [(part, span) for part, span in pieces if part.name not in now]
-        new = [(part, span) for part, span in pieces if part.name in now]
-        compared = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
-        after = _merged(backend, manifest, level=level, pieces=new, columns=compared)
+    for pieces in split_by_windows(pieces_of([*removed, *added], [EVER]), level):
+        old = [(part, span) for part, span in pieces if part.name not in names_now]
+        new = [(part, span) for part, span in pieces if part.name in names_now]
+        compared_columns = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
+        new_rows = _merged_rows(backend, manifest, level=level, pieces=new, columns=compared_columns)
         try:
-            rows = _different(_merged(backend, manifest, level=level, pieces=old, columns=compared), after)
+            rows = _differing_rows(
+                _merged_rows(backend, manifest, level=level, pieces=old, columns=compared_columns), new_rows
+            )
         except Conflict:  # A vacuum has deleted the old parts, so every window of the new parts counts as changed.
             if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
                 raise
-            rows = after
+            rows = new_rows
         keys = {name: key_column(rows.column(name)) for name in (START, END, *manifest.frame.keys)}
         windows = merge_by(rows, keys, {})
         tables.append(windows.add_column(0, LEVEL, pa.repeat(pa.scalar(level.name), windows.num_rows)))
     return tables
 
 
-def _merged(
+def _merged_rows(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
     """Return one row per window and key with the merged states of ``pieces``, ranges of parts. If ``columns`` contains
@@ -149,13 +153,13 @@ def _merged(
     return rows.add_column(1, END, pa.array(level.ends(instants_of(rows))).cast(INSTANT))
 
 
-def _different(before: pa.Table, after: pa.Table) -> pa.Table:
+def _differing_rows(before: pa.Table, after: pa.Table) -> pa.Table:
     hashes_before, hashes_after = (row_hashes(table.columns)[0] for table in (before, after))
     sides = ((before, ~np.isin(hashes_before, hashes_after)), (after, ~np.isin(hashes_after, hashes_before)))
-    return pa.concat_tables([table.filter(pa.array(alone)) for table, alone in sides])
+    return pa.concat_tables([table.filter(pa.array(is_unmatched)) for table, is_unmatched in sides])
 
 
-def _nothing(manifest: Manifest) -> pa.Table:
+def _no_windows(manifest: Manifest) -> pa.Table:
     fields = [manifest.schema.field(name) for name in manifest.frame.keys]
-    at = manifest.schema.field(START).type
-    return pa.schema([(LEVEL, pa.string()), (START, at), (END, at), *fields]).empty_table()
+    time_type = manifest.schema.field(START).type
+    return pa.schema([(LEVEL, pa.string()), (START, time_type), (END, time_type), *fields]).empty_table()

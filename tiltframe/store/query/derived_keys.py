@@ -142,22 +142,22 @@ def register_kind(kind: type[DerivedKey]) -> None:
 
 def key_kinds() -> Mapping[str, type[DerivedKey]]:
     """Return all registered kinds of derived keys, including the kinds of entry points, as name → class."""
-    _load_others()
+    _load_entry_points()
     return _KINDS
 
 
 @cache
-def _load_others() -> None:
+def _load_entry_points() -> None:
     load_group(GROUP, "kind of derived keys", register_kind)
 
 
-def restored_key(described: Any) -> Any:
+def key_from_description(described: Any) -> Any:
     """Return the derived key that a result of `DerivedKey.describe` defines. Other values, such as the name of a key,
     are returned unchanged. Raise ``ValueError`` if a mapping is not such a description.
     """
     if not isinstance(described, Mapping):
         return described
-    kind = next((kind for word, kind in key_kinds().items() if word in described), None)
+    kind = next((kind for name, kind in key_kinds().items() if name in described), None)
     try:
         if kind is not None:
             return kind.from_description(described)
@@ -184,7 +184,7 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
     return dict(keys)
 
 
-def reporting_unmapped(
+def count_unmapped(
     slices: Iterator[pa.Table], derived: Mapping[str, DerivedKey], report: Callable[[str], None]
 ) -> Iterator[pa.Table]:
     """Yield the tables ``slices`` of results. After the last one, call ``report`` with a message for each key in

@@ -25,24 +25,24 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import closed_before
-from tiltframe.store.query.derived_keys import DerivedKey, reporting_unmapped
+from tiltframe.store.query.derived_keys import DerivedKey, count_unmapped
 from tiltframe.store.query.filling import empty_windows, fill_values
-from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, by_windows, pieces_of, pieces_within
+from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, pieces_of, pieces_within, split_by_windows
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import (
+    add_expressions,
     empty_measures,
     finish,
     finish_measures,
-    latest_of_keys,
-    only_closed,
-    present,
-    regroup,
-    united,
-    with_expressions_of,
+    format_results,
+    merge_into_windows,
+    merge_tables,
+    select_closed,
+    select_latest,
 )
 from tiltframe.store.query.running import running_states
-from tiltframe.store.query.stored_results import functions_of, read_results
+from tiltframe.store.query.stored_results import read_results, row_functions
 from tiltframe.time_range import closed
 from windows import TimeWindow
 
@@ -140,7 +140,7 @@ class Answer:
         """
         if not self.derived_keys:
             return self
-        return replace(self, slices=reporting_unmapped(self.slices, self.derived_keys, report))
+        return replace(self, slices=count_unmapped(self.slices, self.derived_keys, report))
 
     @property
     def cost(self) -> Cost:
@@ -162,13 +162,13 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     """
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
-    first_held = available_from(snapshot, level)
+    retained_from = available_from(snapshot, level)
     low, high = planned.span()
-    part_ranges = pieces_of(snapshot.of(level), [(max(low, first_held), high)])
+    part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
     return Reading(
         plan=plan,
         part_ranges=part_ranges,
-        retained_from=first_held,
+        retained_from=retained_from,
         closed_before=closed_before(snapshot),
         is_filled=is_filled,
     )
@@ -188,19 +188,19 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     if plan.window.max_overlap > 1:
         pieces = iter([part_ranges])
     else:
-        pieces = by_windows(part_ranges, level if plan.whole else plan.window)
+        pieces = split_by_windows(part_ranges, level if plan.whole else plan.window)
 
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
-        return regroup(_read(backend, manifest, plan, pieces_read), plan, span)
+        return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
 
     with Workers(threads) as workers:
         states = workers.map(read_and_merge, pieces)
         first = next(states, None)
         if first is None:
             schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
-            yield regroup(schema.empty_table(), plan, (0, 0))
+            yield merge_into_windows(schema.empty_table(), plan, (0, 0))
         elif plan.whole:
-            yield united([first, *states], plan)
+            yield merge_tables([first, *states], plan)
         else:
             yield first
             del first  # so that its memory is free while the next table is read
@@ -210,20 +210,20 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
 def results_of(
     backend: Backend, manifest: Manifest, reading: Reading, query: Query, *, now: int, jobs: int = 1
 ) -> Iterator[pa.Table]:
-    """Return an iterator of tables of results, as `finished` does. Results of windows that need no merge are taken from
-    the backend, if it has them. ``now`` is in microseconds UTC.
+    """Return an iterator of tables of results, as `results_from_states` does. Results of windows that need no merge are
+    taken from the backend, if it has them. ``now`` is in microseconds UTC.
     """
-    functions = functions_of(reading.plan, query)
+    functions = row_functions(reading.plan, query)
     if functions is None or not isinstance(backend, ResultReader) or not reading.part_ranges:
-        return finished(read_states(backend, manifest, reading, jobs), reading, query, now)
+        return results_from_states(read_states(backend, manifest, reading, jobs), reading, query, now)
     reader: ResultReader = backend
     plan = reading.plan
     narrowing = plan.narrowing(manifest.schema)
 
-    def merged(pieces: PartRanges) -> pa.Table:
+    def read_and_finish(pieces: PartRanges) -> pa.Table:
         finished_slices = []
-        for piece in by_windows(pieces, plan.window, ROWS_AT_ONCE):
-            states = regroup(_read(backend, manifest, plan, piece), plan, plan.span())
+        for piece in split_by_windows(pieces, plan.window, ROWS_AT_ONCE):
+            states = merge_into_windows(_read(backend, manifest, plan, piece), plan, plan.span())
             finished_slices.append(finish_measures(states, plan))
         return pa.concat_tables(finished_slices)
 
@@ -237,21 +237,21 @@ def results_of(
                 functions,
                 pieces,
                 narrowing=narrowing,
-                read_merged=lambda span: merged(pieces_within(pieces, span)),
+                read_merged=lambda span: read_and_finish(pieces_within(pieces, span)),
             )
             if results is not None:
                 return results
-        return merged(pieces)
+        return read_and_finish(pieces)
 
     def tables() -> Iterator[pa.Table]:
         with Workers(threads_of(backend, jobs)) as workers:
-            yield from workers.map(read, by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE))
+            yield from workers.map(read, split_by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE))
 
-    selected = _selected(tables(), reading, query, now)
-    return (with_expressions_of(table, plan, reading.retained_from, now) for table in selected)
+    selected = _selected_windows(tables(), reading, query, now)
+    return (add_expressions(table, plan, reading.retained_from, now) for table in selected)
 
 
-def read_labelled(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
+def read_states_with_level(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
     """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
     plan = reading.plan
     states_read = read_states(backend, manifest, reading, jobs)
@@ -280,9 +280,9 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 
 
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
-    """Return the schema of the tables that `read_labelled` yields. Nothing is read."""
-    nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
-    return labelled(nothing, plan.frame, plan.window).schema
+    """Return the schema of the tables that `read_states_with_level` yields. Nothing is read."""
+    empty_states = merge_into_windows(manifest.schema.empty_table(), plan, (0, 0))
+    return labelled(empty_states, plan.frame, plan.window).schema
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
@@ -290,28 +290,28 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
     expression of the query cannot be computed from results with their types.
     """
     measures = empty_measures(manifest.schema, plan)
-    results = with_expressions_of(measures, plan, 0, 0)
+    results = add_expressions(measures, plan, 0, 0)
     if query.fill:
         results = fill_values(results, measures, plan, query.fill)
-    return next(present(iter([results]), query, plan.timezone)).schema
+    return next(format_results(iter([results]), query, plan.timezone)).schema
 
 
-def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
+def results_from_states(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Return an iterator of tables of results. ``slices`` are the tables of states that `read_states` yields. If
     results depend on other windows (``fill``, ``edges`` or ``running``), there is one table with all results. Otherwise
     there is one table of results for each table of states. ``now`` is in microseconds UTC.
     """
-    plan, first_held = reading.plan, reading.retained_from
+    plan, retained_from = reading.plan, reading.retained_from
     if plan.edges is None and not query.fill and not query.running:
-        return (finish(states, plan, first_held, now) for states in _selected(slices, reading, query, now))
+        return (finish(states, plan, retained_from, now) for states in _selected_windows(slices, reading, query, now))
     states = pa.concat_tables(slices)
     if plan.edges is not None:
-        results = _finish_to_edges(states, plan, fill=query.fill, known_from=first_held, now=now)
+        results = _finish_to_edges(states, plan, fill=query.fill, known_from=retained_from, now=now)
     else:
         windows = _fill_gaps(states, plan, now) if query.fill else states
-        results = finish(running_states(windows, plan) if query.running else windows, plan, first_held, now)
+        results = finish(running_states(windows, plan) if query.running else windows, plan, retained_from, now)
         results = fill_values(results, states, plan, query.fill) if query.fill else results
-    return _selected(iter([results]), reading, query, now)
+    return _selected_windows(iter([results]), reading, query, now)
 
 
 def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
@@ -319,20 +319,20 @@ def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, kno
     outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
     those of `finish`.
     """
-    begun = instants_of(states)
-    is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
-    inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
-    windows = _fill_gaps(inside, plan, now) if fill else inside
-    results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
-    return fill_values(results, inside, plan, fill) if fill else results
+    starts = instants_of(states)
+    is_requested = (starts >= plan.within[0]) & (starts < plan.within[1])
+    requested, neighbouring = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
+    windows = _fill_gaps(requested, plan, now) if fill else requested
+    results = finish(pa.concat_tables([windows, neighbouring]), plan, known_from, now).slice(0, windows.num_rows)
+    return fill_values(results, requested, plan, fill) if fill else results
 
 
 def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``."""
-    return states if plan.whole else united([states, empty_windows(states, plan, now)], plan)
+    return states if plan.whole else merge_tables([states, empty_windows(states, plan, now)], plan)
 
 
-def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
+def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Return an iterator of tables with the rows that ``closed`` and ``latest`` of the query select: only closed
     windows, or only the last window of each key.
 
@@ -341,29 +341,31 @@ def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: 
     """
     if query.closed:
         bound = min(now, reading.closed_before)
-        windows = (only_closed(table, reading.retained_from, bound) for table in windows)
+        windows = (select_closed(table, reading.retained_from, bound) for table in windows)
     if not query.latest:
         return windows
     plan = reading.plan
-    first = latest_of_keys(next(windows), plan)
-    return iter([reduce(lambda newest, more: latest_of_keys(pa.concat_tables([newest, more]), plan), windows, first)])
+    first = select_latest(next(windows), plan)
+    return iter([reduce(lambda newest, more: select_latest(pa.concat_tables([newest, more]), plan), windows, first)])
 
 
-def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def messages_of_missing_data(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return two tuples of messages. The first is about windows in the range that have expired, the second about
     measures that were added to the store later and are null in a part of the range.
     """
-    return _expired(reading.plan, reading.retained_from), _unknown(reading.plan, snapshot, reading.retained_from)
+    return _messages_of_expired(reading.plan, reading.retained_from), _messages_of_unknown(
+        reading.plan, snapshot, reading.retained_from
+    )
 
 
-def _expired(plan: QueryPlan, first_held: int) -> tuple[str, ...]:
-    if plan.within[0] >= first_held:
+def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]:
+    if plan.within[0] >= retained_from:
         return ()
     level = plan.frame.levels[plan.level()].name
-    return (f"{level} has windows only from {as_text(first_held)} on; query a coarser level for earlier windows",)
+    return (f"{level} has windows only from {as_text(retained_from)} on; query a coarser level for earlier windows",)
 
 
-def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str, ...]:
+def _messages_of_unknown(plan: QueryPlan, snapshot: Snapshot, retained_from: int) -> tuple[str, ...]:
     starts = known_from(snapshot)
     if not starts:
         return ()
@@ -371,5 +373,5 @@ def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str,
     return tuple(
         f"{name} was added at {as_text(at)}, and is null in earlier windows"
         for name, at in since.items()
-        if max(plan.within[0], first_held) < at
+        if max(plan.within[0], retained_from) < at
     )

@@ -22,7 +22,7 @@ from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
-from tiltframe.store.query.plan import MOST_ROWS, QueryPlan
+from tiltframe.store.query.plan import MAX_ROWS, QueryPlan
 from tiltframe.time_range import closed
 from windows.timezone import Instants
 
@@ -31,13 +31,13 @@ Marks = NDArray[np.bool_]
 # Numbers below this bound, in units of their last decimal place, are interpolated as doubles. Larger numbers are
 # interpolated exactly, because a double would not round them correctly.
 _EXACT_DOUBLES = 2.0**50
-_MOST_DIGITS = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
+_DECIMAL_PRECISION = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 
 
 def empty_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return a row for every window in the range up to ``now`` and every key that occurs in ``states``. The rows have
     the state of a group without rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there would be more than
-    `MOST_ROWS` rows.
+    `MAX_ROWS` rows.
     """
     starts = instants_of(states)
     bounds = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
@@ -46,47 +46,49 @@ def empty_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     window_starts = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
     key_count = 1 if keys is None else keys.num_rows
-    if len(window_starts) * key_count > MOST_ROWS:
+    if len(window_starts) * key_count > MAX_ROWS:
         raise ValueError(
-            f"filling would return {len(window_starts) * key_count:,} rows, but at most {MOST_ROWS:,} are allowed; use "
+            f"filling would return {len(window_starts) * key_count:,} rows, but at most {MAX_ROWS:,} are allowed; use "
             "a shorter range, fewer keys or coarser windows"
         )
-    begins_and_ends = ((START, window_starts), (END, plan.window.ends(window_starts)))
-    grid = {name: pa.array(np.repeat(at, key_count)).cast(INSTANT) for name, at in begins_and_ends}
+    window_columns = ((START, window_starts), (END, plan.window.ends(window_starts)))
+    grid = {name: pa.array(np.repeat(at, key_count)).cast(INSTANT) for name, at in window_columns}
     for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
     # Added rows have the state of a group without rows. A null state would mean that the measure did not exist yet.
     for name in plan.states:
-        nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
-        grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
+        empty_state = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
+        grid[name] = empty_state.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
     return pa.table(grid, schema=states.schema)
 
 
-def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
+def fill_values(results: pa.Table, rows_with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
     """Replace missing values in results by the method ``fill``, separately for each key. Add the column ``filled``,
-    which is true if a window and key have no rows, and return the table. ``with_events`` contains the windows and keys
-    that have rows.
+    which is true if a window and key have no rows, and return the table. ``rows_with_events`` contains the windows and
+    keys that have rows.
     """
-    both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
-    windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
-    ids = windows.ids[with_events.num_rows :]
-    filled = np.bincount(windows.ids[: with_events.num_rows], minlength=windows.n)[ids] == 0
+    windows_and_keys = pa.concat_tables([table.select([START, *plan.keys]) for table in (rows_with_events, results)])
+    windows, _ = group_by(
+        [key_column(windows_and_keys.column(name)) for name in (START, *plan.keys)], windows_and_keys.num_rows
+    )
+    ids = windows.ids[rows_with_events.num_rows :]
+    filled = np.bincount(windows.ids[: rows_with_events.num_rows], minlength=windows.n)[ids] == 0
     keys, _ = group_by([key_column(results.column(name)) for name in plan.keys], results.num_rows)
     gaps = _Gaps(instants_of(results), keys.ids, filled, keeps_null=str(fill).endswith("_gaps"))
-    fillers: dict[str, Callable[[pa.Array], pa.Array]] = {
-        "zero": partial(_each_number, fill=_zero, gaps=gaps),
+    fill_functions: dict[str, Callable[[pa.Array], pa.Array]] = {
+        "zero": partial(_fill_numbers, fill=_zero, gaps=gaps),
         "previous": partial(_previous, gaps=gaps),
-        "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
+        "linear": partial(_fill_numbers, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
-    filler = fillers.get(str(fill).removesuffix("_gaps"))
-    # With ``edges``, the measures in ``unfilled`` also have results for windows without rows, so there is no value to
-    # replace.
-    unfilled = plan.read_to_edges if plan.edges is not None else ()
-    for name in [name for name in plan.results if name not in unfilled] if filler else ():
-        assert filler is not None
-        values = filler(one_array(results.column(name)))
+    fill_function = fill_functions.get(str(fill).removesuffix("_gaps"))
+    # With ``edges``, the measures in ``complete_measures`` also have results for windows without rows, so there is no
+    # value to replace.
+    complete_measures = plan.read_to_edges if plan.edges is not None else ()
+    for name in [name for name in plan.results if name not in complete_measures] if fill_function else ():
+        assert fill_function is not None
+        values = fill_function(one_array(results.column(name)))
         results = results.set_column(results.column_names.index(name), name, values)
     return results.append_column(FILLED, pa.array(filled))
 
@@ -97,15 +99,15 @@ class _Gaps:
 
     starts: Instants  # the start of each row's window, in microseconds UTC
     keys: Rows  # the integer id of each row's key
-    without_events: Marks  # a mask of the rows that filling has added
+    is_added: Marks  # a mask of the rows that filling has added
     keeps_null: bool  # whether null results of windows with rows are values, and not replaced
 
-    def to_fill(self, values: pa.Array) -> Marks:
+    def rows_to_fill(self, values: pa.Array) -> Marks:
         """Return a mask of the rows whose value must be replaced."""
         if self.keeps_null:
-            return self.without_events
+            return self.is_added
         nulls: Marks = values.is_null().to_numpy(zero_copy_only=False)
-        return self.without_events | nulls
+        return self.is_added | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
         """Return two arrays with one index per row. The first array contains the index of the nearest row at or before
@@ -113,30 +115,30 @@ class _Gaps:
         after the window. An index is -1 if there is no such row.
         """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
-        has_value = ~self.without_events
+        has_value = ~self.is_added
         if not self.keeps_null:
             has_value = has_value & values.is_valid().to_numpy(zero_copy_only=False)
         has_value = has_value[order]
-        last = np.maximum.accumulate(np.where(has_value, places, 0))
-        following = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
+        previous_with_value = np.maximum.accumulate(np.where(has_value, places, 0))
+        next_with_value = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
         before, after = np.empty_like(order), np.empty_like(order)
-        for neighbour, at in ((before, last), (after, following)):
+        for neighbour, at in ((before, previous_with_value), (after, next_with_value)):
             usable = has_value[at] & (self.keys[order][at] == self.keys[order])
             neighbour[order] = np.where(usable, order[at], -1)
         return before, after
 
 
-def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
+def _fill_numbers(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
     """Return ``values`` with missing numbers replaced, also in the fields of records. ``fill`` is a function that
     replaces the missing numbers of one column. Columns of other types are returned unchanged.
     """
     kind = values.type
     if pa.types.is_struct(kind):
-        children = [_each_number(child, fill, gaps) for child in values.flatten()]
-        nothing = reduce(pc.and_, [child.is_null() for child in children], values.is_null())
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=nothing)
+        children = [_fill_numbers(child, fill, gaps) for child in values.flatten()]
+        is_all_null = reduce(pc.and_, [child.is_null() for child in children], values.is_null())
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=is_all_null)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return pc.if_else(pa.array(gaps.to_fill(values)), fill(values), values)
+        return pc.if_else(pa.array(gaps.rows_to_fill(values)), fill(values), values)
     return values
 
 
@@ -146,7 +148,7 @@ def _zero(values: pa.Array) -> pa.Array:
 
 def _previous(values: pa.Array, gaps: _Gaps) -> pa.Array:
     before, _ = gaps.neighbours(values)
-    return pc.if_else(pa.array(gaps.to_fill(values)), values.take(pa.array(before, mask=before < 0)), values)
+    return pc.if_else(pa.array(gaps.rows_to_fill(values)), values.take(pa.array(before, mask=before < 0)), values)
 
 
 def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
@@ -155,28 +157,28 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     """
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
-    inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)
-    # An index of -1 stands for a missing neighbour, but selects the last row; ``inside`` excludes such rows.
-    between = np.flatnonzero(inside & valid[before] & valid[after])
+    is_between = gaps.rows_to_fill(values) & (before >= 0) & (after >= 0)
+    # An index of -1 stands for a missing neighbour, but selects the last row; ``is_between`` excludes such rows.
+    between = np.flatnonzero(is_between & valid[before] & valid[after])
     low, high = before[between], after[between]
     starts = gaps.starts
     share = (starts[between] - starts[low]) / (starts[high] - starts[low])
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    line = numbers[low] + (numbers[high] - numbers[low]) * share
+    interpolated = numbers[low] + (numbers[high] - numbers[low]) * share
     is_large = np.zeros(len(between), np.bool_)
     if not pa.types.is_floating(values.type):
         scale = values.type.scale if pa.types.is_decimal(values.type) else 0
         is_large = np.maximum(np.abs(numbers[low]), np.abs(numbers[high])) * 10.0**scale >= _EXACT_DOUBLES
     if pa.types.is_integer(values.type):
-        line = np.rint(line)
-    filled = pa.array(np.where(is_large, 0.0, line)).cast(values.type)
+        interpolated = np.rint(interpolated)
+    filled = pa.array(np.where(is_large, 0.0, interpolated)).cast(values.type)
     if is_large.any():
         spans = starts[low], starts[between], starts[high]
         exact = _exact_line(values, low[is_large], high[is_large], [span[is_large] for span in spans])
         filled = pc.replace_with_mask(filled, pa.array(is_large), exact)
-    place = np.full(len(values), -1)
-    place[between] = np.arange(len(between))
-    return filled.take(pa.array(place, mask=place < 0))
+    positions = np.full(len(values), -1)
+    positions[between] = np.arange(len(between))
+    return filled.take(pa.array(positions, mask=positions < 0))
 
 
 def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instants]) -> pa.Array:
@@ -187,8 +189,8 @@ def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instant
     arrays of times in microseconds UTC: of the rows before, the missing values, and the rows after.
     """
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-    of_low, of_filled, of_high = (span.tolist() for span in spans)
-    with localcontext(prec=_MOST_DIGITS):
+    low_times, filled_times, high_times = (span.tolist() for span in spans)
+    with localcontext(prec=_DECIMAL_PRECISION):
         lows, highs = (
             [int(Decimal(number).scaleb(scale)) for number in values.take(pa.array(rows)).to_pylist()]
             for rows in (low, high)
@@ -196,8 +198,8 @@ def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instant
         units = [
             round(low + Fraction((high - low) * (time - begin), end - begin))
             for (low, high), begin, time, end in zip(
-                zip(lows, highs, strict=True), of_low, of_filled, of_high, strict=True
+                zip(lows, highs, strict=True), low_times, filled_times, high_times, strict=True
             )
         ]
-        line = [Decimal(unit).scaleb(-scale) for unit in units] if scale else units
-    return pa.array(line, values.type)
+        interpolated = [Decimal(unit).scaleb(-scale) for unit in units] if scale else units
+    return pa.array(interpolated, values.type)

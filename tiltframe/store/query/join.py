@@ -23,8 +23,8 @@ from tiltframe.store.query.query import Query
 
 HOW = ("left", "inner")
 # arguments of `Query` that are not options of a join; ``per`` and ``within`` are parameters of `Join`
-_NOT_OF_JOINS = ("per", "within", "order_by", "limit", "points")
-JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _NOT_OF_JOINS)
+_EXCLUDED_ARGUMENTS = ("per", "within", "order_by", "limit", "points")
+JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _EXCLUDED_ARGUMENTS)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Join:
             raise ValueError(f"prefix must be text, such as 'store_'; got {shown(self.prefix)}")
         for name in self.options:
             if name not in JOIN_OPTIONS:
-                raise ValueError(f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
+                raise ValueError(
+                    f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_JOIN_PARAMETERS])}"
+                )
         Query(**self.options)
 
     @classmethod
@@ -100,14 +102,16 @@ class Join:
                 "a join needs the parameter on, which is a key, a list of keys, or an equality such as 'ticker = "
                 "symbol'; pass it"
             )
-        own = {name: members.pop(name) for name in _OWN if name in members}
-        if isinstance(own.get("within"), list):
-            own["within"] = tuple(own["within"])
+        join_arguments = {name: members.pop(name) for name in _JOIN_PARAMETERS if name in members}
+        if isinstance(join_arguments.get("within"), list):
+            join_arguments["within"] = tuple(join_arguments["within"])
         for name in members:
             if name not in JOIN_OPTIONS:
-                raise ValueError(f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
+                raise ValueError(
+                    f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_JOIN_PARAMETERS])}"
+                )
         query = Query.from_dict(members)
-        return cls(**own, options={name: getattr(query, name) for name in members})
+        return cls(**join_arguments, options={name: getattr(query, name) for name in members})
 
     def query(self, within: Any, per: Any) -> Query:
         """Return the query with the options of the join for a range and a kind of window.
@@ -126,4 +130,4 @@ class Join:
         return Query(per, within, **self.options)
 
 
-_OWN = tuple(f.name for f in fields(Join) if f.name != "options")
+_JOIN_PARAMETERS = tuple(f.name for f in fields(Join) if f.name != "options")

@@ -64,9 +64,9 @@ def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: in
     arguments of the join do not fit the store; this is checked before anything is read.
     """
     ranges = ranges_of_rows(rows, join, frame, now)
-    example = ask(join.query(*_constants(join, rows.schema))) if not ranges else None
+    example_answer = ask(join.query(*_schema_arguments(join, rows.schema))) if not ranges else None
     answers = [ask(read.query) for read in ranges]
-    results_schema = example.schema if example is not None else answers[0].schema
+    results_schema = example_answer.schema if example_answer is not None else answers[0].schema
     columns = _columns(rows.schema, results_schema, join, frame.keys)
     key_values = {
         key: key_values_of(rows, text, key, normalized_type(results_schema.field(key).type))
@@ -75,9 +75,9 @@ def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: in
 
     def slices() -> Iterator[pa.Table]:
         tables = (answer.table() for answer in answers)
-        matched = match_rows(key_values, ranges, tables, results_schema)
+        matches = match_rows(key_values, ranges, tables, results_schema)
         yield columns.schema.empty_table()
-        yield from joined_slices(rows, matched, list(columns.names), columns.schema, is_left=join.how == "left")
+        yield from joined_slices(rows, matches, list(columns.names), columns.schema, is_left=join.how == "left")
 
     return Joined(
         columns.schema,
@@ -93,7 +93,7 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
     return join_rows(rows.empty_table(), join, ask, frame=frame, now=now).schema
 
 
-def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
+def _schema_arguments(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
     """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as the results of the
     join. These are the join's own arguments. An argument that is a column of the rows, or a pair that contains a column
     of the rows, is replaced by None.
@@ -111,7 +111,7 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
     keys = join.options.get("keys")
     on = read_on(join.on, schema.names, frame_keys if keys is None else list(keys))
     names = {}
-    joined = list(schema)
+    joined_fields = list(schema)
     for result in results:
         name = join.prefix + result.name
         if name in schema.names:
@@ -122,5 +122,5 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
                 "measure"
             )
         names[result.name] = name
-        joined.append(pa.field(name, result.type))
-    return _Columns(on, names, pa.schema(joined))
+        joined_fields.append(pa.field(name, result.type))
+    return _Columns(on, names, pa.schema(joined_fields))

@@ -40,7 +40,7 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
     """
     if isinstance(on, str):
         name = sql.column_of(on)
-        pairs = [(name, quoted(name))] if name is not None else _pairs(on, names, keys)
+        pairs = [(name, quoted(name))] if name is not None else _key_equalities(on, names, keys)
     else:
         pairs = list(on.items()) if isinstance(on, Mapping) else [(key, quoted(key)) for key in on]
     for key, text in pairs:
@@ -52,26 +52,30 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
     return dict(pairs)
 
 
-def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
+def _key_equalities(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
     """Return the equalities of the condition ``on`` as pairs: a key of the store, and an expression of the rows that
     must be equal to it.
     """
     pairs = []
     for left, right in sql.equalities(on, (ROW, STORE)):
-        ways = [(key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)]
-        if len(ways) > 1:
-            ways = [(key, text) for key, text in ways if set(sql.columns_of(text, "expression")) <= set(names)] or ways
-        if len(set(ways)) > 1:
+        candidates = [
+            (key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)
+        ]
+        if len(candidates) > 1:
+            candidates = [
+                (key, text) for key, text in candidates if set(sql.columns_of(text, "expression")) <= set(names)
+            ] or candidates
+        if len(set(candidates)) > 1:
             raise ValueError(
                 f"{left.text} = {right.text} can be read in two ways, because both are keys of the store and columns "
                 f"of the rows; write {ROW}.{left.text} = {STORE}.{right.text}"
             )
-        if not ways:
+        if not candidates:
             raise ValueError(
                 f"{left.text} = {right.text} does not compare a key of the store with the row; one side must be one of "
                 f"{', '.join(keys) or 'no keys'}, and the other an expression of the row's columns"
             )
-        pairs.append(ways[0])
+        pairs.append(candidates[0])
     return pairs
 
 

@@ -27,7 +27,7 @@ _ROWS_PER_SLICE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Matched:
+class RowMatches:
     """The results of a join. The results of input row ``i`` are ``count[i]`` consecutive rows of ``results``, beginning
     at the index ``first[i]``.
     """
@@ -42,7 +42,7 @@ def match_rows(
     ranges: Sequence[RowRanges],
     tables: Iterable[pa.Table],
     schema: pa.Schema,
-) -> Matched:
+) -> RowMatches:
     """Return the results that belong to the rows of a join. Tables are read one after another, and results are kept
     only if their keys occur in the rows.
 
@@ -51,28 +51,28 @@ def match_rows(
     """
     row_count = len(next(iter(key_values.values())))
     first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
-    used, offset = [schema.empty_table()], 0
+    used_results, offset = [schema.empty_table()], 0
     for ranges_read, results in zip(ranges, tables, strict=True):
         keys_of_rows = {key: values.take(pa.array(ranges_read.rows)) for key, values in key_values.items()}
-        row_ids, result_ids, key_count = _common_ids(keys_of_rows, results)
+        row_ids, result_ids, key_count = _ids_of_keys(keys_of_rows, results)
         is_used = np.zeros(key_count, np.bool_)
         is_used[row_ids[row_ids >= 0]] = True
         with_used_key = np.flatnonzero(is_used[result_ids])
-        begun, place = np.unique(instants_of(results)[with_used_key], return_inverse=True)
+        window_starts, position = np.unique(instants_of(results)[with_used_key], return_inverse=True)
         # one number per result, such that ascending numbers sort the results by key, then by window
-        sort_keys = result_ids[with_used_key] * (len(begun) + 1) + place
+        sort_keys = result_ids[with_used_key] * (len(window_starts) + 1) + position
         order = np.argsort(sort_keys, kind="stable")
-        of_keys = row_ids * (len(begun) + 1)
+        first_sort_keys = row_ids * (len(window_starts) + 1)
         sorted_keys = sort_keys[order]
-        range_first = np.searchsorted(sorted_keys, of_keys + np.searchsorted(begun, ranges_read.low))
-        range_end = np.searchsorted(sorted_keys, of_keys + np.searchsorted(begun, ranges_read.high))
+        range_first = np.searchsorted(sorted_keys, first_sort_keys + np.searchsorted(window_starts, ranges_read.low))
+        range_end = np.searchsorted(sorted_keys, first_sort_keys + np.searchsorted(window_starts, ranges_read.high))
         has_key = row_ids >= 0
         numbers = ranges_read.rows[has_key]
         first[numbers] = range_first[has_key] + offset
         count[numbers] = (range_end - range_first)[has_key]
-        used.append(results.take(pa.array(with_used_key[order])))
+        used_results.append(results.take(pa.array(with_used_key[order])))
         offset += len(order)
-    return Matched(pa.concat_tables(used).combine_chunks(), first, count)
+    return RowMatches(pa.concat_tables(used_results).combine_chunks(), first, count)
 
 
 def key_values_of(rows: pa.Table, text: str, key: str, kind: pa.DataType) -> pa.Array:
@@ -99,7 +99,7 @@ def _kind(dtype: pa.DataType) -> str:
     return "timestamp" if pa.types.is_timestamp(dtype) else str(dtype)
 
 
-def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
+def _ids_of_keys(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
     """Return two arrays and a number: the integer id of the keys of each row, the integer id of the keys of each
     result, and the number of distinct ids. Equal combinations of keys have equal ids. Rows with a null key have the id
     -1, because null is not equal to any value.
@@ -108,8 +108,8 @@ def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tupl
     columns, is_null = [], np.zeros(rows, np.bool_)
     for key, values in keys_of_rows.items():
         is_null |= values.is_null().to_numpy(zero_copy_only=False)
-        of_results = key_column(results.column(key))
-        columns.append(pa.concat_arrays([values.cast(of_results.type), of_results]))
+        result_columns = key_column(results.column(key))
+        columns.append(pa.concat_arrays([values.cast(result_columns.type), result_columns]))
     groups, _ = group_by(columns, rows + results.num_rows)
     row_ids = np.where(is_null, -1, groups.ids[:rows])
     return row_ids, groups.ids[rows:].astype(np.int64), groups.n
@@ -129,37 +129,37 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def joined_slices(
-    rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
+    rows: pa.Table, matches: RowMatches, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
     """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They are in the order of the input rows.
     The joined rows of one input row are in the order of its results. With ``is_left``, rows without results are
     returned too, with nulls.
     """
-    lengths = np.maximum(matched.count, 1) if is_left else matched.count
+    lengths = np.maximum(matches.count, 1) if is_left else matches.count
     row_ends = np.cumsum(lengths)
     total = int(row_ends[-1]) if len(row_ends) else 0
-    results = matched.results.select(list(names))
+    results = matches.results.select(list(names))
     for low in range(0, total, _ROWS_PER_SLICE):
         high = min(low + _ROWS_PER_SLICE, total)
         first_row, last_row = np.searchsorted(row_ends, [low, high - 1], side="right")
-        covered = np.arange(first_row, last_row + 1)
-        row_begins = row_ends[covered] - lengths[covered]
-        joined_counts = np.minimum(row_ends[covered], high) - np.maximum(row_begins, low)
-        result_numbers = np.arange(low, high) + np.repeat(matched.first[covered] - row_begins, joined_counts)
-        is_unmatched = matched.count[covered] == 0
+        row_numbers = np.arange(first_row, last_row + 1)
+        row_begins = row_ends[row_numbers] - lengths[row_numbers]
+        joined_counts = np.minimum(row_ends[row_numbers], high) - np.maximum(row_begins, low)
+        result_numbers = np.arange(low, high) + np.repeat(matches.first[row_numbers] - row_begins, joined_counts)
+        is_unmatched = matches.count[row_numbers] == 0
         without_result = None  # no mask if all rows have results, because a mask makes `take` slower
         if is_unmatched.any():
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
-        of_rows = _repeated(rows.slice(first_row, len(covered)), joined_counts)
+        row_columns = _repeat_rows(rows.slice(first_row, len(row_numbers)), joined_counts)
         # The check of the indices is skipped, because it would take a quarter of the time of `take` and all indices are
         # valid. Only an empty table of results lacks the index 0, which stands for a missing result.
         is_checked = not results.num_rows
-        of_results = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
-        yield pa.Table.from_arrays([*of_rows, *of_results.columns], schema=schema)
+        result_columns = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
+        yield pa.Table.from_arrays([*row_columns, *result_columns.columns], schema=schema)
 
 
-def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
+def _repeat_rows(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
     """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. A column is run-end encoded and then
     decoded by Arrow if Arrow supports this for its type, because this takes a half to a fifth of the time of `take`.
     """

@@ -54,12 +54,12 @@ def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> li
     low, high, has_range = _range_of_rows(rows, join.within, zone, now)
     queries: list[RowRanges] = []
     for per, has_windows in _windows_of_rows(rows, join):
-        numbers = np.flatnonzero(has_range & has_windows)
-        of_rows = numbers, low[numbers], high[numbers]
+        row_indices = np.flatnonzero(has_range & has_windows)
+        rows_with_ranges = row_indices, low[row_indices], high[row_indices]
         queries += (
-            _of_united_ranges(join, per, *of_rows)
+            _queries_of_overlapping_ranges(join, per, *rows_with_ranges)
             if _is_range_independent(join, per, frame)
-            else _of_distinct_ranges(join, per, *of_rows)
+            else _queries_of_distinct_ranges(join, per, *rows_with_ranges)
         )
     return queries
 
@@ -110,14 +110,14 @@ def _read_column(
     """
     column = _in_microseconds(one_array(rows.column(name)))
     groups, row_of_group = group_by([column], rows.num_rows)
-    read_values: list[tuple[int, ...]] = [(0,)]
+    numbers_of_values: list[tuple[int, ...]] = [(0,)]
     for value in column.take(pa.array(row_of_group)).to_pylist():
         try:
-            read_values.append((0,) if value is None else read(value))
+            numbers_of_values.append((0,) if value is None else read(value))
         except ValueError as error:
             raise ValueError(f"the row with {name}={shown(value)}: {error}") from None
-    width = max(len(values) for values in read_values)
-    table = np.array([values if len(values) == width else (0,) * width for values in read_values[1:]], np.int64)
+    width = max(len(values) for values in numbers_of_values)
+    table = np.array([values if len(values) == width else (0,) * width for values in numbers_of_values[1:]], np.int64)
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     return table.reshape(-1, width)[groups.ids], ~is_null
 
@@ -140,9 +140,11 @@ def _check_not_empty(
         return
     row = int(empty[0])
     values = {end: rows.column(end)[row].as_py() for end in within if is_column(end, rows.schema)}
-    named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+    values_text = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
     row_range = tuple(values.get(end, end) for end in within)
-    raise ValueError(f"the row with {named}: the range {shown(row_range)} is empty: its end must come after its start")
+    raise ValueError(
+        f"the row with {values_text}: the range {shown(row_range)} is empty: its end must come after its start"
+    )
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
@@ -175,14 +177,16 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 
 
-def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
-    """Yield one query for each group of rows whose ranges overlap. ``numbers`` are the indices of the rows, and ``low``
-    and ``high`` the starts and the ends of their ranges.
+def _queries_of_overlapping_ranges(
+    join: Join, per: Any, row_indices: Positions, low: Positions, high: Positions
+) -> Iterator[RowRanges]:
+    """Yield one query for each group of rows whose ranges overlap. ``row_indices`` are the indices of the rows, and
+    ``low`` and ``high`` the starts and the ends of their ranges.
 
     Two ranges also belong to the same group if the gap between them is at most as long as the mean range, because it is
     faster to read the windows in the gap than to execute another query.
     """
-    if not len(numbers):
+    if not len(row_indices):
         return
     order = np.argsort(low, kind="stable")
     latest_end = np.maximum.accumulate(high[order])
@@ -190,25 +194,25 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
     is_new = low[order][1:] - latest_end[:-1] > np.mean(lengths)
     for members in np.split(order, np.flatnonzero(is_new) + 1):
         query = _query(join, per, int(low[members].min()), int(high[members].max()))
-        yield RowRanges(query, numbers[members], low[members], high[members])
+        yield RowRanges(query, row_indices[members], low[members], high[members])
 
 
-def _of_distinct_ranges(
-    join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
+def _queries_of_distinct_ranges(
+    join: Join, per: Any, row_indices: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
     """Yield one query for each distinct range, together with the rows that have this range. Each row gets all results
-    of its query. ``numbers`` are the indices of the rows, and ``low`` and ``high`` the starts and the ends of their
+    of its query. ``row_indices`` are the indices of the rows, and ``low`` and ``high`` the starts and the ends of their
     ranges.
     """
-    if not len(numbers):
+    if not len(row_indices):
         return
-    groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))
+    groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(row_indices))
     order = np.argsort(groups.ids, kind="stable")
     members_of = np.split(order, np.cumsum(np.bincount(groups.ids, minlength=groups.n))[:-1])
     for row, members in zip(row_of_group.tolist(), members_of, strict=True):
         query = _query(join, per, int(low[row]), int(high[row]))
         bounds = (np.full(len(members), bound) for bound in EVER)
-        yield RowRanges(query, numbers[members], *bounds)
+        yield RowRanges(query, row_indices[members], *bounds)
 
 
 def _query(join: Join, per: Any, low: int, high: int) -> Query:

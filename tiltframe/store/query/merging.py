@@ -28,7 +28,7 @@ PartRanges: TypeAlias = list[tuple[Part, Range]]
 ROWS_AT_ONCE = 100_000
 # Of a group of parts, a frequent compaction merges at least this many, and leaves a part that has more than the ratio
 # times the rows of all smaller parts.
-_FEWEST_SIMILAR, _SIZE_RATIO = 4, 4
+_MIN_SMALL_PARTS, _SIZE_RATIO = 4, 4
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
@@ -66,24 +66,26 @@ def write_merged(
     the new parts. The parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
     """
     columns, parts = manifest.schema.names[1:], list[Part]()
-    for pieces in by_windows(part_ranges, level):
+    for pieces in split_by_windows(part_ranges, level):
         states = reader.read(pieces, columns)
         if states.num_rows:
             parts += writer.write(level, merge_level(states, manifest.frame, level, unknown=True))
     return parts
 
 
-def write_without(
-    reader: Reader, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
+def write_without_range(
+    reader: Reader, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed_range: Range
 ) -> list[Part]:
     """Write the states of parts of a level again through ``writer``, without the windows that start in the range
-    ``removed``. Return the new parts.
+    ``removed_range``. Return the new parts.
     """
-    pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
+    pieces = [(part, span) for part in parts for span in minus([part.range], [removed_range])]
     return write_merged(reader, writer, manifest, level=level, part_ranges=pieces)
 
 
-def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | None = None) -> Iterator[PartRanges]:
+def split_by_windows(
+    part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | None = None
+) -> Iterator[PartRanges]:
     """Split ranges of parts by time, and yield them in groups of about ``rows_at_once`` rows, by default
     `ROWS_AT_ONCE`. All rows of a window of ``level`` are in the same group.
     """
@@ -94,8 +96,8 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int | N
         yield sorted(part_ranges, key=itemgetter(1))
         return
     bucket = bucket_of(level)
-    touched = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
-    begins = bucket.starts(touched)
+    boundary_times = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
+    begins = bucket.starts(boundary_times)
     edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
     pieces_by_bucket: dict[int, PartRanges] = {}
     for part, span in part_ranges:
@@ -134,25 +136,25 @@ def _rows(part_ranges: PartRanges) -> int:
     return sum(part.rows for part, _ in part_ranges)
 
 
-def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
+def groups_to_compact(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
     """Yield groups of at least two parts of a level that a compaction can replace by fewer parts. The parts of a group
     are in the same bucket, and their windows end at or before ``before``, in microseconds UTC.
     """
     if not parts:
         return
-    closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
+    is_closed_by_part = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
     buckets = bucket_of(level).starts(np.array([part.first_start for part in parts], np.int64))
     groups: dict[int, list[Part]] = {}
-    for part, is_closed, bucket in zip(parts, closed, buckets, strict=True):
+    for part, is_closed, bucket in zip(parts, is_closed_by_part, buckets, strict=True):
         if is_closed:
             groups.setdefault(int(bucket), []).append(part)
     for group in groups.values():
-        yield from (cluster for cluster in _clusters(group) if len(cluster) > 1)
+        yield from (cluster for cluster in _parts_to_merge(group) if len(cluster) > 1)
 
 
 def similar(parts: Sequence[Part]) -> list[Part]:
-    """Return the small parts of a group from `mergeable`, without those that are much larger than the others together.
-    Return no parts if a merge would replace fewer than `_FEWEST_SIMILAR`.
+    """Return the small parts of a group from `groups_to_compact`, without those that are much larger than the others together.
+    Return no parts if a merge would replace fewer than `_MIN_SMALL_PARTS`.
 
     The largest part that is returned has at most `_SIZE_RATIO` times the rows of all smaller parts together. A larger
     part is therefore merged only after its group has received enough rows in small parts. Log-structured merge trees
@@ -163,17 +165,17 @@ def similar(parts: Sequence[Part]) -> list[Part]:
     rows = np.array([part.rows for part in ascending])
     is_similar = rows[1:] <= _SIZE_RATIO * np.cumsum(rows)[:-1]
     count = int(np.flatnonzero(is_similar)[-1]) + 2 if is_similar.any() else 0
-    return ascending[:count] if count >= _FEWEST_SIMILAR else []
+    return ascending[:count] if count >= _MIN_SMALL_PARTS else []
 
 
-def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _parts_to_merge(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Divide the parts of a bucket into groups. Parts whose times overlap are in the same group. Parts that do not
     overlap are in the same group only if the group has at most `ROWS_AT_ONCE` rows.
     """
     cluster: list[Part] = []
     for part in sorted(parts, key=lambda part: part.first_start):
-        apart = cluster and part.first_start > max(other.last_start for other in cluster)
-        if apart and sum(other.rows for other in [*cluster, part]) > ROWS_AT_ONCE:
+        is_apart = cluster and part.first_start > max(other.last_start for other in cluster)
+        if is_apart and sum(other.rows for other in [*cluster, part]) > ROWS_AT_ONCE:
             yield cluster
             cluster = []
         cluster.append(part)

@@ -16,7 +16,7 @@ from windows.timezone import Instants, clock
 
 _DAY = 86_400_000_000
 _YEAR = 366 * _DAY
-_YEARS = (0, 2_145_916_800_000_000)  # the years 1970 to 2037, for queries without a range
+_DEFAULT_RANGE = (0, 2_145_916_800_000_000)  # the years 1970 to 2037, for queries without a range
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
@@ -40,18 +40,18 @@ def _ranges_to_compare(pane: TimeWindow, level: TimeWindow, within: Range) -> li
     is the complete range. For shorter windows, the ranges are the first day, and the days before and after each change
     of the UTC offset, because the starts of windows follow the same pattern between two changes.
     """
-    low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
-    high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
+    low = min(_DEFAULT_RANGE[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
+    high = max(_DEFAULT_RANGE[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
     low, high = low - int(pane.length), high + int(pane.length)
     if pane.length >= _DAY:
         return [(low, high)]
     zones = [zone for zone in (pane.timezone, level.timezone) if zone is not None]
     changes = np.concatenate([clock(zone, low, high).since for zone in zones])
-    around = changes[(changes > low) & (changes < high)].tolist()
-    return [(low, low + _DAY), *((at - _DAY, at + _DAY) for at in around)]
+    changes_in_range = changes[(changes > low) & (changes < high)].tolist()
+    return [(low, low + _DAY), *((at - _DAY, at + _DAY) for at in changes_in_range)]
 
 
-def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
+def check_windows_nest(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
     """Raise ``ValueError`` if a window of ``level`` that was read does not lie in a single window of ``target``.
     ``starts`` are the starts of the windows that were read, in microseconds UTC.
 
@@ -59,16 +59,16 @@ def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None
     all years, because the plan of the query has already compared them.
     """
     pane = target.pane
-    certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years
-    if certain or not len(starts):
+    is_already_checked = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years
+    if is_already_checked or not len(starts):
         return
     window_starts = np.unique(starts)
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
         check_nested(pane, pane.assign(window_starts), window_starts, level.ends(window_starts))
         return
-    across = window_starts[pane.starts(window_starts) != pane.starts(level.ends(window_starts) - 1)]
-    if len(across):
+    split_starts = window_starts[pane.starts(window_starts) != pane.starts(level.ends(window_starts) - 1)]
+    if len(split_starts):
         raise ValueError(
-            f"the window of {level.name} from {as_text(int(across[0]))} on lies in two of {target.name} in "
+            f"the window of {level.name} from {as_text(int(split_starts[0]))} on lies in two of {target.name} in "
             f"{pane.timezone}, whose clock differed at that time; use a later range, or the time zone {level.timezone}"
         )

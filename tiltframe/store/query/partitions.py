@@ -22,18 +22,18 @@ from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.query.execution import (
-    finished,
     query_schema,
-    read_labelled,
     read_states,
+    read_states_with_level,
     reading_of,
+    results_from_states,
     states_schema,
 )
 from tiltframe.store.query.merging import PartRanges
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import present
+from tiltframe.store.query.results import format_results
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
@@ -123,22 +123,24 @@ class PlannedQuery:
         table
             A table, which may have no rows.
         """
-        within = partition if self.is_indivisible else self._closed(partition)
+        within = partition if self.is_indivisible else self._without_open_ends(partition)
         if within is None:
             return self.schema.empty_table()
         plan = replace(self.plan, within=within)
         reading = reading_of(plan, snapshot_of(self.backend))
         if self.as_states:
-            return pa.concat_tables(read_labelled(self.backend, self.manifest, reading))
+            return pa.concat_tables(read_states_with_level(self.backend, self.manifest, reading))
         states = read_states(self.backend, self.manifest, reading)
         now = moment_or_now(self.query.now, plan.timezone)
-        results = pa.concat_tables(present(finished(states, reading, self.query, now), self.query, plan.timezone))
+        results = pa.concat_tables(
+            format_results(results_from_states(states, reading, self.query, now), self.query, plan.timezone)
+        )
         if not self.stored_types:
             return results
         columns = [stored(one_array(column)) for column in results.columns]
         return pa.table(columns, names=results.column_names)
 
-    def _closed(self, partition: Range) -> Range | None:
+    def _without_open_ends(self, partition: Range) -> Range | None:
         """Return a partition without open ends: the first and the last time of the store's windows replace them. Return
         None if the store has no windows in the partition.
         """
@@ -147,7 +149,7 @@ class PlannedQuery:
             spans = [span for _, span in self._part_ranges()]
             if not spans:
                 return None
-            low = max(low, first_with(self.plan.window, min(span[0] for span in spans)))
+            low = max(low, earliest_window_start(self.plan.window, min(span[0] for span in spans)))
             high = min(high, max(span[1] for span in spans))
         return (low, high) if low < high else None
 
@@ -155,23 +157,23 @@ class PlannedQuery:
         return reading_of(self.plan, snapshot_of(self.backend)).part_ranges
 
 
-def first_with(target: TimeWindow, at: int) -> int:
+def earliest_window_start(target: TimeWindow, at: int) -> int:
     """Return the start of the earliest window of ``target`` that contains the moment ``at``; both are in microseconds
     UTC.
 
     >>> from windows import hopping
-    >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
+    >>> earliest_window_start(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
     30
     """
     return int(target.assign(np.array([at], np.int64)).starts.min())
 
 
-def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
-    """Return the values of ``places`` at which to split rows, so that about ``rows_per_task`` rows lie between two
-    splits. ``places`` are times in microseconds UTC, and ``rows[i]`` is the number of rows at ``places[i]``.
+def _cuts(times: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
+    """Return the values of ``times`` at which to split rows, so that about ``rows_per_task`` rows lie between two
+    splits. ``times`` are times in microseconds UTC, and ``rows[i]`` is the number of rows at ``times[i]``.
     """
-    places, place_numbers = np.unique(places, return_inverse=True)
-    rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)
-    before = np.cumsum(rows_by_place) - rows_by_place
-    cuts: list[int] = places[1:][np.diff(before // rows_per_task) > 0].tolist()
+    times, time_indices = np.unique(times, return_inverse=True)
+    rows_by_time = np.bincount(time_indices, rows).astype(np.int64)
+    before = np.cumsum(rows_by_time) - rows_by_time
+    cuts: list[int] = times[1:][np.diff(before // rows_per_task) > 0].tolist()
     return cuts

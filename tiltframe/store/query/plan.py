@@ -26,7 +26,7 @@ from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name
 # the maximum number of rows that filling and overlapping windows may create; more would not fit into memory
-MOST_ROWS = 10_000_000
+MAX_ROWS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class QueryPlan:
         """The names of the measures that ``edges`` applies to. Such a measure is computed from points, as a
         time-weighted average is, and the times of the points are the event times of the frame.
         """
-        near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
-        return tuple(name for name, by in near.items() if by in (None, self.frame.time))
+        time_columns = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
+        return tuple(name for name, by in time_columns.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
         """Return the plan with the range of all windows to read. With ``edges``, the range is extended to windows whose
@@ -85,13 +85,13 @@ class QueryPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to read: keys, columns of the condition, and states."""
-        return tuple(dict.fromkeys([*self.keys_read, *self.states]))
+        return tuple(dict.fromkeys([*self.keys_to_read, *self.states]))
 
     @property
-    def keys_read(self) -> tuple[str, ...]:
+    def keys_to_read(self) -> tuple[str, ...]:
         """The keys of the frame to read, for the keys of the results and for the condition."""
         read = () if self.where is None else sql.columns_of(self.where)
-        keys = [key_read(name, self.frame) for name in (*self._keys_by_name(), *read)]
+        keys = [frame_key(name, self.frame) for name in (*self._keys_by_name(), *read)]
         return tuple(dict.fromkeys(key for key in keys if key is not None))
 
     def _keys_by_name(self) -> list[str]:
@@ -110,8 +110,8 @@ class QueryPlan:
         read = () if self.where is None else sql.columns_of(self.where)
         # backends do not skip rows by fields of structs, so they do not compare times in such fields
         types = [schema.field(name).type for name in read if name in schema.names]
-        timed = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
-        return None if timed else self.where
+        compares_local_times = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
+        return None if compares_local_times else self.where
 
     def span(self) -> Range:
         """Return the range from the start of the first window to the end of the last window, in microseconds UTC. Open
@@ -128,9 +128,9 @@ class QueryPlan:
         or the whole range, consist of complete windows of the level.
         """
         levels = self.frame.levels
-        able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
+        candidates = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
         bounds = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
-        return [i for i in able if bool((levels[i].starts(bounds) == bounds).all())][-1]
+        return [i for i in candidates if bool((levels[i].starts(bounds) == bounds).all())][-1]
 
 
 def plan_queries(
@@ -143,7 +143,7 @@ def plan_queries(
     fit the frame, or names the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
-        if key_read(name, frame) is None:
+        if frame_key(name, frame) is None:
             hint = f"compare results with {parameter('having')}"
             if name not in frame.measures:
                 hint = f"a text is written in single quotes, {shown(name)}"
@@ -153,15 +153,15 @@ def plan_queries(
     zone = query.timezone or frame.timezone
     windows = [_window(frame, size, zone, within) for size in sizes]
     for i, window in enumerate(windows):
-        same = next((other for other in windows[:i] if _same(window, other)), None)
-        if same is not None:
+        equal_window = next((other for other in windows[:i] if _are_same_windows(window, other)), None)
+        if equal_window is not None:
             names = listed([window.name for window in windows])
             raise ValueError(
-                f"{parameter('per')} contains a level twice, {names}: {same.name} and {window.name} are the same; name "
-                "each level once"
+                f"{parameter('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are the "
+                "same; name each level once"
             )
-    every = [name for name in frame.results if not _keys_read(name, frame).difference(_keys(frame, query))]
-    requested: Mapping[str, Any] = dict(zip(every, every, strict=True))
+    default_results = [name for name in frame.results if not _keys_read(name, frame).difference(_keys(frame, query))]
+    requested: Mapping[str, Any] = dict(zip(default_results, default_results, strict=True))
     if query.measures is not None:
         requested = query.measures  # type: ignore[assignment]
     for key_names in (frame.keys, tuple(query.derived_keys)):
@@ -203,10 +203,10 @@ def _check_edges(plan: QueryPlan) -> None:
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 
 
-def _same(window: TimeWindow, other: TimeWindow) -> bool:
+def _are_same_windows(window: TimeWindow, other: TimeWindow) -> bool:
     """Return whether two windows are equal although their text may differ, such as ``60s`` and ``1m``."""
-    alike = window.sort_key == other.sort_key and window.timezone == other.timezone
-    return window == other or (alike and window.is_made_of(other) and other.is_made_of(window))
+    has_same_length = window.sort_key == other.sort_key and window.timezone == other.timezone
+    return window == other or (has_same_length and window.is_made_of(other) and other.is_made_of(window))
 
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
@@ -231,7 +231,7 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     )
 
 
-def key_read(name: str, frame: TiltFrame) -> str | None:
+def frame_key(name: str, frame: TiltFrame) -> str | None:
     """Return the key of a frame that a name refers to: the key of this name, or the key that has the named field, such
     as ``tags`` for ``tags.host``. Return None if there is no such key.
     """
@@ -248,8 +248,10 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
         return frame.keys
     for name in query.keys:
         key = query.derived_keys[name].key if name in query.derived_keys else name
-        if key_read(key, frame) is None:
-            raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _names_there(frame.keys))}")
+        if frame_key(key, frame) is None:
+            raise ValueError(
+                f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _existing_names(frame.keys))}"
+            )
     return tuple(query.keys)
 
 
@@ -275,7 +277,7 @@ def _measures(
             continue
         if name == reading and reading not in stored:
             raise ValueError(
-                f"the frame has no measure {shown(name)}; {nearest(name, readable, _names_there(frame.results))}"
+                f"the frame has no measure {shown(name)}; {nearest(name, readable, _existing_names(frame.results))}"
             )
         for read, bases in results_read(str(reading), readable).items():
             if not bases and sql.column_in(read, (LEVEL, START, END, *frame.keys)) is None:
@@ -328,7 +330,7 @@ def _is_expression(requested: Measure | str, frame: TiltFrame) -> bool:
     return isinstance(requested, str) and requested not in frame.measures
 
 
-def _names_there(names: Iterable[str]) -> str:
+def _existing_names(names: Iterable[str]) -> str:
     return f"it has {_list(names)}"
 
 

@@ -15,7 +15,7 @@ from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
 from tiltframe.parameter_names import argument, parameter
-from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, restored_key
+from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, key_from_description
 from tiltframe.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
 
@@ -175,18 +175,18 @@ class Query:
                     f"{argument('per', self.per)} and {argument('points', self.points)} contradict each other; pass "
                     "only one of them"
                 )
-        several = tuple(None if window is None else self._written(window) for window in self.sizes)
-        if not several:
+        per_values = tuple(None if window is None else self._name_or_window(window) for window in self.sizes)
+        if not per_values:
             raise ValueError(f"{parameter('per')} must name at least one level; got an empty list")
-        return several if len(several) > 1 else several[0]  # type: ignore[return-value]
+        return per_values if len(per_values) > 1 else per_values[0]  # type: ignore[return-value]
 
-    def _written(self, per: str | TimeWindow) -> str | TimeWindow:
+    def _name_or_window(self, per: str | TimeWindow) -> str | TimeWindow:
         """Return the name of a window, if `windows.read_window` reads this name in the zone of the query as the same
         window. Otherwise return the window itself.
         """
         window = as_window(per, self.timezone or "UTC")
-        named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
-        return window.name if named or isinstance(per, str) else window
+        is_name_enough = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
+        return window.name if is_name_enough or isinstance(per, str) else window
 
     @property
     def sizes(self) -> tuple[Any, ...]:
@@ -208,12 +208,12 @@ class Query:
         """
         order: dict[str, str] = {}
         for text in self.order_by:
-            name, _, way = text.strip().rpartition(" ")
-            if not name or way.lower() not in ("asc", "desc"):
-                name, way = text.strip(), "asc"
+            name, _, direction = text.strip().rpartition(" ")
+            if not name or direction.lower() not in ("asc", "desc"):
+                name, direction = text.strip(), "asc"
             if name.strip() in order:
                 raise ValueError(f"{parameter('order_by')} contains {shown(name.strip())} twice; name it once")
-            order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
+            order[name.strip()] = "descending" if direction.lower() == "desc" else "ascending"
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
@@ -300,7 +300,7 @@ class Query:
         if isinstance(members.get("measures"), Mapping):
             members["measures"] = {name: _read_measure(name, measure) for name, measure in members["measures"].items()}
         if isinstance(members.get("keys"), Mapping):
-            members["keys"] = {name: restored_key(key) for name, key in members["keys"].items()}
+            members["keys"] = {name: key_from_description(key) for name, key in members["keys"].items()}
         defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
         return cls(**{name: defaults[name] if value is None else value for name, value in members.items()})
 
@@ -335,7 +335,7 @@ class Query:
         return cls.from_dict(described)
 
 
-def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
+def _with_name_suggestions(init: Callable[..., None]) -> Callable[..., None]:
     """Return an initialiser whose error for an unknown argument suggests the most similar name."""
 
     @wraps(init)
@@ -348,10 +348,12 @@ def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     return initialise
 
 
-Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
+Query.__init__ = _with_name_suggestions(Query.__init__)  # type: ignore[method-assign]
 
 
-def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
+def with_query_parameters(
+    make: Callable[P, Query],
+) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
     """Return a decorator for methods with one parameter, a `Query`. The decorated method has the parameters of
     ``make``, such as those of `Query`, and passes the query that ``make`` returns for its arguments.
     """
@@ -362,10 +364,11 @@ def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Ca
             return method(self, make(*args, **kwargs))
 
         signature = inspect.signature(make)
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         returns = inspect.signature(method).return_annotation
-        parameters = [own, *signature.parameters.values()]
-        ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)  # type: ignore[attr-defined]
+        parameters = [self_parameter, *signature.parameters.values()]
+        # type: ignore[attr-defined]
+        ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)
         return ask
 
     return take_query

@@ -17,7 +17,7 @@ from windows import TimeWindow, read_window
 _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to use if all levels are too fine
 
 
-def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
+def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
     """Return the finest windows in ``timezone`` such that at most ``points`` windows start in the range ``within``.
 
     They have the size of a level from which no windows in the range have expired. If even the coarsest level has more
@@ -34,12 +34,12 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
     coarsest = frame.levels[-1].length
     names = [level.name for level in frame.levels] + [n for n in _COARSER if read_window(n).length > coarsest]
     windows = [read_window(name, timezone) for name in names]
-    able = [[is_made_of(window, level, (low, high)) for level in frame.levels] for window in windows]
-    sources = [max((i for i, makes in enumerate(row) if makes), default=None) for row in able]
-    last = max((i for i in sources if i is not None), default=None)
+    is_possible = [[is_made_of(window, level, (low, high)) for level in frame.levels] for window in windows]
+    sources = [max((i for i, is_source in enumerate(row) if is_source), default=None) for row in is_possible]
+    coarsest_source = max((i for i in sources if i is not None), default=None)
     for window, source in zip(windows, sources, strict=True):
-        usable = source is not None and (is_complete[source] or source == last)
-        if usable and _count(window, low, high, points) <= points:
+        is_usable = source is not None and (is_complete[source] or source == coarsest_source)
+        if is_usable and _count(window, low, high, points) <= points:
             return window
     raise ValueError(
         f"the range has more than {points:,} windows even with one window per year; increase points, or use a shorter "

@@ -27,8 +27,8 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of, take_rows
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
-from tiltframe.store.query.other_zone import check_parts
-from tiltframe.store.query.plan import MOST_ROWS, QueryPlan
+from tiltframe.store.query.other_zone import check_windows_nest
+from tiltframe.store.query.plan import MAX_ROWS, QueryPlan
 from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
@@ -44,43 +44,43 @@ def select_rows(rows: pa.Table, plan: QueryPlan) -> pa.Table:
     return pa.table({name: rows.column(name) for name in rows.column_names} | derived)
 
 
-def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
+def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge rows of states of a level into the windows and keys of a plan. Return a table with window_start,
     window_end, keys and states.
 
     If the plan has one result over the whole range, ``span`` is the start and the end of its only window, in
     microseconds UTC. Other plans ignore ``span``. Raise ``ValueError`` if overlapping windows would need more than
-    `MOST_ROWS` rows.
+    `MAX_ROWS` rows.
     """
     rows = select_rows(rows, plan)
     if plan.whole:
         starts, window_ends = (np.full(rows.num_rows, at) for at in span)
         return merge_windows(rows, starts, window_ends, plan)
-    check_parts(instants_of(rows), plan.frame.levels[plan.level()], plan.window)
+    check_windows_nest(instants_of(rows), plan.frame.levels[plan.level()], plan.window)
     if plan.window.max_overlap > 1:
         panes = plan.window.pane.assign(instants_of(rows))
         rows = merge_windows(rows, panes.starts, panes.ends, plan)
-        if rows.num_rows * plan.window.max_overlap > MOST_ROWS:
+        if rows.num_rows * plan.window.max_overlap > MAX_ROWS:
             raise ValueError(
                 f"each of {rows.num_rows:,} states would be in {plan.window.max_overlap:,} windows of {plan.per}, but "
-                f"at most {MOST_ROWS:,} states are allowed; use a shorter range, fewer keys or longer hops"
+                f"at most {MAX_ROWS:,} states are allowed; use a shorter range, fewer keys or longer hops"
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
     # If windows overlap, the states were merged into panes above, and thereby checked.
     states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
     merged = merge_windows(states, windows.starts, windows.ends, plan)
-    begun = instants_of(merged)
-    return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
+    starts_of_windows = instants_of(merged)
+    return merged.filter(pa.array((starts_of_windows >= plan.within[0]) & (starts_of_windows < plan.within[1])))
 
 
-def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Merge tables of states that `regroup` has returned. Return one table with one row per window and key."""
+def merge_tables(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
+    """Merge tables of states that `merge_into_windows` has returned. Return one table with one row per window and key."""
     states = pa.concat_tables(parts)
     return merge_windows(mark_as_checked(states), instants_of(states), instants_of(states, END), plan)
 
 
-def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
+def select_latest(states: pa.Table, plan: QueryPlan) -> pa.Table:
     """Return the rows that belong to the last window of each key. ``states`` is a table of states or of results."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
@@ -88,7 +88,7 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     return states.filter(pa.array(starts == last[groups.ids]))
 
 
-def only_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
+def select_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
     """Return the rows of the windows that begin at or after ``known_from`` and end at or before ``until``, both in
     microseconds UTC.
     """
@@ -108,9 +108,9 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
     neighbours = {}
     if plan.edges is not None:
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
-        between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
-        neighbours = dict.fromkeys(plan.read_to_edges, between)
-    return with_expressions_of(finish_measures(states, plan, neighbours), plan, known_from, now)
+        neighbours_of_windows = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
+        neighbours = dict.fromkeys(plan.read_to_edges, neighbours_of_windows)
+    return add_expressions(finish_measures(states, plan, neighbours), plan, known_from, now)
 
 
 def finish_measures(
@@ -134,21 +134,21 @@ def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
     return pa.schema(fields).empty_table()
 
 
-def with_expressions_of(finished: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
+def add_expressions(measures_table: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Return results as `finish` does, from a table with window_start, window_end, keys and the measures of a plan."""
-    results = finished.select([START, END, *plan.keys])
-    finished = with_expressions(finished, plan.stored_expressions, plan.timezone)
+    results = measures_table.select([START, END, *plan.keys])
+    measures_table = with_expressions(measures_table, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
         if expression is None:
-            column = finished.column(name)
+            column = measures_table.column(name)
         else:
-            column = result_values(expression, finished, plan.timezone, f"compute {name}:")
+            column = result_values(expression, measures_table, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
-    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), finished.num_rows))
-    return results.append_column(PARTIAL, pa.array(_is_partial(finished, known_from, now)))
+    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), measures_table.num_rows))
+    return results.append_column(PARTIAL, pa.array(_is_partial(measures_table, known_from, now)))
 
 
-def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
+def format_results(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
     """Yield tables of results as the query returns them: selected by ``having``, sorted by ``order_by``, cut off after
     ``limit`` rows, and with window times in ``timezone``. If the query's ``flat`` is true, each field of a record is a
     separate column.
@@ -157,9 +157,9 @@ def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator
     if having is not None:
         slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
     if query.order:
-        slices = iter([ordered(pa.concat_tables(slices), query.order, query.limit, timezone)])
+        slices = iter([sort_results(pa.concat_tables(slices), query.order, query.limit, timezone)])
     elif query.limit is not None:
-        slices = _limited(slices, query.limit)
+        slices = _first_rows(slices, query.limit)
     slices = (_in_zone(results, timezone) for results in slices)
     return (flattened(results) for results in slices) if query.flat else slices
 
@@ -171,31 +171,31 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
     return results
 
 
-def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
+def sort_results(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
     """Sort results, and return the first ``limit`` rows, or all rows without a limit. ``order`` contains pairs: a name
     or an expression, and ``ascending`` or ``descending``. Raise ``ValueError`` if the values to sort by are lists or
     records.
 
     NaN counts as greater than all numbers. Null comes last.
     """
-    sorting, columns = [], {}
-    for i, (name, way) in enumerate(order):
+    sort_keys, columns = [], {}
+    for i, (name, direction) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
         # Arrow sorts NaN last in both directions. Sorting by a separate column first makes NaN the largest value.
         if pa.types.is_floating(columns[str(i)].type):
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
-            sorting.append((f"{i} is NaN", way))
+            sort_keys.append((f"{i} is NaN", direction))
         if pa.types.is_nested(columns[str(i)].type):
             raise ValueError(
                 f"cannot order by {shown(name)}, which has the type {shown(columns[str(i)].type)}; use a column of "
                 "numbers, texts or times"
             )
-        sorting.append((str(i), way))
-    results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sorting))  # nulls come last
+        sort_keys.append((str(i), direction))
+    results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sort_keys))  # nulls come last
     return results if limit is None else results.slice(0, limit)
 
 
-def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+def _first_rows(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
     """Yield the first ``limit`` rows, in at least one table, and read no further tables of ``slices``."""
     for results in slices:
         yield results.slice(0, limit)

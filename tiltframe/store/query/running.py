@@ -28,14 +28,14 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
     keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     order = np.lexsort((instants_of(states), keys.ids))
     segments = keys.ids[order].astype(np.int64)
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
+    sorted_positions = np.empty(len(order), np.int64)
+    sorted_positions[order] = np.arange(len(order))
     functions = {column.name: column.measure.function for column in plan.frame.states}
     for name in plan.states:
         in_order = one_array(states.column(name)).take(pa.array(order))
         merged = scan(functions[name], in_order, segments)
         is_unknown = _any_so_far(in_order.is_null().to_numpy(zero_copy_only=False), segments)
-        rows = pa.array(back, mask=is_unknown[back])
+        rows = pa.array(sorted_positions, mask=is_unknown[sorted_positions])
         states = states.set_column(states.column_names.index(name), states.schema.field(name), merged.take(rows))
     return states
 
@@ -46,5 +46,5 @@ def _any_so_far(flags: NDArray[np.bool_], segments: NDArray[np.int64]) -> NDArra
     """
     counts = np.cumsum(flags)
     is_first = np.append(True, segments[1:] != segments[:-1])[: len(segments)]
-    before = np.where(is_first, counts - flags, 0)
-    return np.asarray(counts > np.maximum.accumulate(before))
+    count_before_segment = np.where(is_first, counts - flags, 0)
+    return np.asarray(counts > np.maximum.accumulate(count_before_segment))

@@ -35,24 +35,24 @@ from windows.timezone import Instants
 class StateResult:
     """A measure of a column of states, as a function of rows; see `RowFunction`.
 
-    ``stored`` is the function to which the column of states belongs, and ``read`` is the function that computes the
-    results. The two differ if a measure is computed from the states of another measure.
+    ``stored_function`` is the function to which the column of states belongs, and ``result_function`` is the function
+    that computes the results. The two differ if a measure is computed from the states of another measure.
     """
 
     column: str
-    stored: Function
-    read: Function
+    stored_function: Function
+    result_function: Function
 
     def __call__(self, states: pa.Array) -> pa.Array:
         """Check the states completely, as a merge does, and return one result for each of them. Raise ``ValueError`` if
         a state has the layout of an earlier release, which a merge would convert.
         """
-        if not self.stored.own_state.is_current(states.drop_null()):
+        if not self.stored_function.own_state.is_current(states.drop_null()):
             raise ValueError("a state has the layout of an earlier release; merge it before results are computed")
-        return self.read.finish(checked(self.stored, states))
+        return self.result_function.finish(checked(self.stored_function, states))
 
 
-def functions_of(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | None:
+def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | None:
     """Return the measures of a plan as functions of stored rows. Return None if the windows and keys of the results
     differ from the stored ones, if results depend on other windows, or if a parameter of a function is not hashable.
     """
@@ -83,13 +83,13 @@ def read_results(
     """Return the results of the windows in ranges of parts, sorted by window and keys: window_start, window_end, the
     keys and the measures.
 
-    ``functions`` are those of `functions_of`, and ``narrowing`` is the condition on keys that the backend may use to
+    ``functions`` are those of `row_functions`, and ``narrowing`` is the condition on keys that the backend may use to
     skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called for the
     range of all windows that have several rows of the same keys. Return None if the backend cannot read results.
     """
     # If parts overlap, some windows may have several rows, whose results would not be used.
     functions_at_once = {} if _overlap(part_ranges) else functions
-    rows = backend.read_results(part_ranges, plan.keys_read, functions_at_once, narrowing)
+    rows = backend.read_results(part_ranges, plan.keys_to_read, functions_at_once, narrowing)
     if rows is None:
         return None
     is_selected = None
