@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tiltframe.store.backends.open import backend_at
-from tiltframe.store.backends.postgres.address import checked_address, secrets, shown, without_password
+from tiltframe.store.backends.postgres.address import parse_address, secrets, shown, without_password
 
 
 class Option(ctypes.Structure):
@@ -131,7 +131,7 @@ def test_passwords_are_taken_out(uri, expected, place):
     ],
 )
 def test_what_libpq_would_read_otherwise_is_refused_without_a_word_of_it(uri):
-    for call in (checked_address, lambda uri: backend_at(uri, None, {})):
+    for call in (parse_address, lambda uri: backend_at(uri, None, {})):
         with pytest.raises(ValueError, match=r"^cannot read the address of PostgreSQL; write postgresql://") as caught:
             call(uri)
         assert "s3" not in str(caught.value)

@@ -488,7 +488,7 @@ def test_the_current_view_computes_functions_of_other_distributions(postgres, tm
     (tmp_path / "spread_of_pg.py").write_text(SPREAD)
     (tmp_path / "spread_in_sql_of_pg.py").write_text(SPREAD_IN_SQL)
     monkeypatch.syspath_prepend(tmp_path)
-    sql_results._load_others.cache_clear()
+    sql_results._load_entry_points.cache_clear()
     function = aggr.register(importlib.import_module("spread_of_pg").Spread)
     try:
         frame = TiltFrame(["1s"], "ts", {"s": aggr.caller("spread_of_pg")("x")}, ["k"])

@@ -24,7 +24,7 @@ from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.store.backends import Transaction
-from tiltframe.store.backends.delta.log import one_line
+from tiltframe.store.backends.delta.log import one_line_message
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -504,6 +504,6 @@ def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
 
 def test_a_place_that_refuses_is_said_in_its_own_words():
     """As S3 does without credentials, though not in its log."""
-    assert one_line(DeltaError("Kernel error -> Operation not supported: no credentials")) == (
+    assert one_line_message(DeltaError("Kernel error -> Operation not supported: no credentials")) == (
         "Operation not supported: no credentials"
     )

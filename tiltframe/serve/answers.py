@@ -115,8 +115,8 @@ class Answers:
         return await self._pool.run(compute)
 
     async def _chunks(self, answer: _Answer) -> AsyncIterator[bytes]:
-        """Yield the bytes of an answer in chunks of at most `_CHUNK_BYTES` bytes. The remaining pieces of the answer are
-        computed in worker threads, one after the other, when the previous piece has been sent.
+        """Yield the bytes of an answer in chunks of at most `_CHUNK_BYTES` bytes. Each remaining piece of the answer is
+        computed in a worker thread after the previous piece was sent.
         """
         assert answer.remaining is not None
         assert answer.deadline is not None

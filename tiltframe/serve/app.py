@@ -195,7 +195,8 @@ def run(
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
     audience = "for this machine only" if is_loopback(host) else "for other machines too"
-    mode = f"{'without a token' if token is None else 'with a token'}, {'writable' if is_writable else 'read-only'}"
+    token_text = "with a token" if token else "without a token"
+    mode = f"{token_text}, {'writable' if is_writable else 'read-only'}"
     url = f"http://{shown_host}:{listening.getsockname()[1]}/"
     LOG.info({"message": f"serving {', '.join(stores)} at {url}, {audience}, {mode}"})
     server = uvicorn.Server(config)

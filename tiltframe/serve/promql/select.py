@@ -307,7 +307,8 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
         f"{text} does not consist of equally long windows: {duration_text(span)} is not a multiple of a level "
-        f"({names}), or the clock of {frame.timezone} changes in the range; use a multiple of a level, or {REMOTE_READ_ADVICE}"
+        f"({names}), or the clock of {frame.timezone} changes in the range; use a multiple of a level, "
+        f"or {REMOTE_READ_ADVICE}"
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from aggr.arguments import checked_whole
 
-_DEFAULT = 5 << 28
-_bytes = _DEFAULT
+_DEFAULT_BYTES = 5 << 28
+_max_cache_bytes = _DEFAULT_BYTES
 
 
 def cache_memory() -> int:
@@ -18,7 +18,7 @@ def cache_memory() -> int:
     >>> cache_memory() > 0
     True
     """
-    return _bytes
+    return _max_cache_bytes
 
 
 def set_cache_memory(most_bytes: int) -> None:
@@ -48,5 +48,5 @@ def set_cache_memory(most_bytes: int) -> None:
     >>> set_cache_memory(5 << 28)
     """
     checked_whole(most_bytes, "the memory of caches", 0)
-    global _bytes
-    _bytes = most_bytes
+    global _max_cache_bytes
+    _max_cache_bytes = most_bytes

@@ -15,7 +15,7 @@ from tiltframe.store.backends.stored_types import stored
 
 # the maximum number of allowed values of a key that are compared one by one; if there are more, only the smallest and
 # the largest value are compared
-_MOST_VALUES = 100
+_MAX_VALUES = 100
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class KeyBound:
     dtype: pa.DataType
     low: pa.Scalar | None  # the smallest and the largest allowed value; None for no limit
     high: pa.Scalar | None
-    values: pa.Array | None  # all allowed values, or None if they are not known or are more than `_MOST_VALUES`
+    values: pa.Array | None  # all allowed values, or None if they are not known or are more than `_MAX_VALUES`
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
@@ -54,15 +54,15 @@ def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | 
     the key. Return None if the stored type cannot represent the bound.
     """
     try:
-        low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))
-        few = bound.values is not None and len(bound.values) <= _MOST_VALUES
-        values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
+        low, high = (None if end is None else _stored_array([end], dtype)[0] for end in (bound.low, bound.high))
+        has_few_values = bound.values is not None and len(bound.values) <= _MAX_VALUES
+        values = _stored_array(sorted(bound.values), dtype) if has_few_values and bound.values is not None else None
     except (pa.ArrowException, OverflowError):
         return None  # The bound is a time that microseconds cannot represent.
-    return KeyBound(key, _stored([], dtype).type, low=low, high=high, values=values)
+    return KeyBound(key, _stored_array([], dtype).type, low=low, high=high, values=values)
 
 
-def _stored(values: list[Any], dtype: pa.DataType) -> pa.Array:
+def _stored_array(values: list[Any], dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_temporal(dtype):
         return stored(pa.array(values, dtype))
     return stored(pa.array(values, pa.int32() if pa.types.is_date32(dtype) else pa.int64()).cast(dtype))

@@ -22,7 +22,7 @@ from windows import TimeWindow
 
 
 @dataclass
-class _Tables:
+class _StoreContents:
     """The contents of a store in memory. All backends with the same name share one such object."""
 
     version: int = 0
@@ -34,18 +34,18 @@ class _Tables:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-_STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
+_STORES: WeakValueDictionary[str, _StoreContents] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
 class MemoryBackend:
     """Tables in the memory of this process. Only the name of a backend is pickled, so a copy in another process does
-    not see the tables.
+    not see the contents.
 
     Parameters
     ----------
     name : str, optional
-        The name of the tables; backends with the same name have the same tables. By default a new name.
+        The name of the store; backends with the same name have the same contents. By default a new name.
     retains : bool
         Whether older snapshots can read removed rows until `vacuum`, as with files of Delta Lake. If False, reading
         removed rows raises `Conflict`.
@@ -65,10 +65,10 @@ class MemoryBackend:
     works_in_threads: ClassVar[bool] = True
     name: str = field(default_factory=lambda: secrets.token_hex(8))
     retains: bool = True
-    tables: _Tables = field(init=False, compare=False, repr=False)
+    tables: _StoreContents = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", _STORES.setdefault(self.name, _Tables()))
+        object.__setattr__(self, "tables", _STORES.setdefault(self.name, _StoreContents()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self.retains)
@@ -104,19 +104,19 @@ class MemoryBackend:
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return a copy of the current contents, or None if there is no store."""
         with self.tables.lock:
-            return self._now(recorded) if self.tables.manifest else None
+            return self._current_snapshot(recorded) if self.tables.manifest else None
 
-    def _now(self, recorded: Iterable[str] | None) -> Snapshot:
-        tables = self.tables
-        names = tables.records if recorded is None else recorded
-        records = {name: tables.records[name] for name in names if name in tables.records}
-        return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), records)
+    def _current_snapshot(self, recorded: Iterable[str] | None) -> Snapshot:
+        contents = self.tables
+        names = contents.records if recorded is None else recorded
+        records = {name: contents.records[name] for name in names if name in contents.records}
+        return Snapshot(contents.version, json.loads(contents.manifest), tuple(contents.parts.values()), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Store states as new parts, one for each bucket of time."""
-        return [self._put(level, rows) for _, rows in split_by_bucket(states, level)]
+        return [self._store_part(level, rows) for _, rows in split_by_bucket(states, level)]
 
-    def _put(self, level: TimeWindow, rows: pa.Table) -> Part:
+    def _store_part(self, level: TimeWindow, rows: pa.Table) -> Part:
         starts, name = instants_of(rows), secrets.token_hex(8)
         self.tables.rows[name] = rows
         return Part(
@@ -132,21 +132,21 @@ class MemoryBackend:
         """Check the transaction for conflicts, apply its changes, and return the new version. Other commits wait for a
         lock until this commit ends.
         """
-        tables = self.tables
-        with tables.lock:
-            if reason := transaction.conflict(self._now(transaction.record_names)):
+        contents = self.tables
+        with contents.lock:
+            if reason := transaction.conflict(self._current_snapshot(transaction.record_names)):
                 raise Conflict(reason)
-            tables.version += 1
+            contents.version += 1
             for part in transaction.removed:
-                del tables.parts[part.name]
+                del contents.parts[part.name]
                 if not self.retains:
-                    del tables.rows[part.name]
-            tables.parts.update({part.name: part for part in transaction.added})
-            records = {name: Record(tables.version, text) for name, text in transaction.recorded.items()}
-            tables.records.update(records)
+                    del contents.rows[part.name]
+            contents.parts.update({part.name: part for part in transaction.added})
+            records = {name: Record(contents.version, text) for name, text in transaction.recorded.items()}
+            contents.records.update(records)
             if transaction.manifest is not None:
-                tables.manifest, tables.schema = json.dumps(transaction.manifest), transaction.schema
-            return tables.version
+                contents.manifest, contents.schema = json.dumps(transaction.manifest), transaction.schema
+            return contents.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. The

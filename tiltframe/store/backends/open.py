@@ -22,10 +22,12 @@ GROUP = "tiltframe.backends"
 
 # the module and the class of Delta's backend, which is imported only if it is needed: the import takes 0.5 s
 _DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")
-_OWN = dict.fromkeys(("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA)
+_DELTA_SCHEMES = dict.fromkeys(
+    ("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA
+)
 
 
-_FILES = ("file",)  # schemes for local folders
+_LOCAL_SCHEMES = ("file",)  # schemes for local folders
 
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:
@@ -36,7 +38,7 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
             f"the location of a store must be a folder, the URI of an object store, or postgresql://…; got {shown(uri)}"
         )
     scheme = scheme_of(text)
-    if scheme and scheme not in _OWN and _registered(scheme):
+    if scheme and scheme not in _DELTA_SCHEMES and _registered_backend(scheme):
         return text
     if _lacks_slashes_or_colon(text):
         raise ValueError(
@@ -60,9 +62,9 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
             f"{shown(text)} contains % and two digits, which Delta Lake decodes to another "
             "character; choose another folder"
         )
-    if scheme in ("", *_FILES) and (wrong := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(text))):
+    if scheme in ("", *_LOCAL_SCHEMES) and (match := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(text))):
         raise ValueError(
-            f"{shown(text)} contains the character {wrong[0]!r}, which Delta Lake does not allow in the name of a "
+            f"{shown(text)} contains the character {match[0]!r}, which Delta Lake does not allow in the name of a "
             f"folder; choose another folder"
         )
     return text
@@ -70,10 +72,10 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
 
 def _lacks_slashes_or_colon(text: str) -> bool:
     """Return whether a text begins with a scheme, but not with ``scheme://``."""
-    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)", text):
+    if re.match(rf"({'|'.join([*_DELTA_SCHEMES, 'hdfs'])}):(?!//)", text):
         return True
     scheme = re.match(r"([a-z][a-z0-9+.-]*)(:(?!//)|//)", text)
-    return scheme is not None and _registered(scheme[1]) is not None
+    return scheme is not None and _registered_backend(scheme[1]) is not None
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -91,14 +93,14 @@ def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = 
     is not installed.
     """
     scheme = scheme_of(uri)
-    if scheme and scheme not in _OWN and (kind := _registered(scheme)):
-        return kind.at(uri, name, options, durable)
-    module, kind_name = _OWN.get(scheme, _DELTA)
+    if scheme and scheme not in _DELTA_SCHEMES and (registered_class := _registered_backend(scheme)):
+        return registered_class.at(uri, name, options, durable)
+    module, class_name = _DELTA_SCHEMES.get(scheme, _DELTA)
     try:
-        own: type[Backend] = getattr(import_module(module), kind_name)
+        backend_class: type[Backend] = getattr(import_module(module), class_name)
     except ImportError as error:
         raise StoreError(str(MissingExtra("a store in a folder or object store", "delta", error))) from None
-    return own.at(uri, name, options, durable)
+    return backend_class.at(uri, name, options, durable)
 
 
 def absolute_uri(uri: str) -> str:
@@ -118,7 +120,7 @@ def scheme_of(uri: str) -> str:
     return scheme.lower() if colon and re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme) else ""
 
 
-def _registered(scheme: str) -> type[Backend] | None:
+def _registered_backend(scheme: str) -> type[Backend] | None:
     """Return the class that an entry point registers for a scheme, or None."""
-    kind = load_name(GROUP, scheme)
-    return None if kind is NO_OBJECT else kind
+    registered_class = load_name(GROUP, scheme)
+    return None if registered_class is NO_OBJECT else registered_class

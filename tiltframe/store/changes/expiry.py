@@ -38,7 +38,12 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
             removed[name] = horizon, rows + sum(part.rows for part in old if part not in cut)
             transaction.removes(old)
             write_without_range(
-                backend, transaction, manifest, level=manifest.frame.level(name), parts=cut, removed_range=(EVER[0], horizon)
+                backend,
+                transaction,
+                manifest,
+                level=manifest.frame.level(name),
+                parts=cut,
+                removed_range=(EVER[0], horizon),
             )
         if transaction.removed:
             horizons = {name: horizon for name, (horizon, rows) in removed.items() if rows}

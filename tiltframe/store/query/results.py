@@ -75,7 +75,7 @@ def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table
 
 
 def merge_tables(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Merge tables of states that `merge_into_windows` has returned. Return one table with one row per window and key."""
+    """Merge tables that `merge_into_windows` has returned. Return one table with one row per window and key."""
     states = pa.concat_tables(parts)
     return merge_windows(mark_as_checked(states), instants_of(states), instants_of(states, END), plan)
 

@@ -41,24 +41,24 @@ from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
 from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
-from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head, remove_unfinished_heads
+from tiltframe.store.backends.delta.head import Head, is_last_version, log_problem, remove_unfinished_heads, write_head
 from tiltframe.store.backends.delta.log import (
-    added,
+    add_action,
     as_store_errors,
-    files_in,
-    manifest_in,
-    one_line,
+    files_of_actions,
+    one_line_message,
+    parse_manifest,
     partition_of,
-    removed,
+    remove_action,
 )
 from tiltframe.store.backends.delta.process import check_process
 from tiltframe.store.backends.delta.records import (
-    FOLD_AT,
+    MAX_RECORD_FILES,
     RECORDS,
     SCHEMA,
     RecordFile,
     Records,
-    latest,
+    merge_records,
     records_in,
     table_of_records,
 )
@@ -114,19 +114,20 @@ class _LastSnapshot(NamedTuple):
 
 
 @dataclass
-class _Opened:
-    """The open table, and the contents of its last version that is known. After a commit of this object, ``table`` does
-    not have the new version yet, but ``contents`` are those of the new version. ``contents`` can be read without the
-    lock.
+class _OpenTable:
+    """The open table, and its contents. After a commit by this process, ``contents`` are those of the new version, and
+    ``table`` still has the version before. ``contents`` can be read without the lock.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
     contents: _Contents = field(default_factory=_Contents)
     last_snapshot: _LastSnapshot | None = None
-    parsed: Manifest | None = None
-    read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records, by file name
-    verified: dict[str, str] = field(default_factory=dict)  # the digests of verified files of the log, by file name
+    parsed_manifest: Manifest | None = None
+    # the records in each file of records, by file name
+    records_by_file: dict[str, Records] = field(default_factory=dict)
+    # the digests of verified files of the log, by file name
+    verified_digests: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class DeltaBackend:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     durable: bool = False  # whether commits to a folder are written to the disk before they are acknowledged
     works_in_threads: ClassVar[bool] = True
-    _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
+    _open_table: _OpenTable = field(default_factory=_OpenTable, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DeltaBackend, (absolute_uri(self.uri), self.options, self.durable)
@@ -166,7 +167,7 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{TABLE}"
 
     @property
-    def _in_folder(self) -> bool:
+    def _is_in_folder(self) -> bool:
         return "://" not in self.uri
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
@@ -194,46 +195,46 @@ class DeltaBackend:
         """Return a snapshot of the current table, or None if there is no store."""
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
-            return self._current(names)
+            return self._current_snapshot(names)
         # If the file ``_head`` exists, there are two possibilities. Another process may have created the store after
         # the attempt above; a second attempt then finds the store. Otherwise, the log of the store is missing.
-        if self._in_folder and Head.read(self._path):
+        if self._is_in_folder and Head.read(self._path):
             with suppress(MissingStore):
-                return self._current(names)
-        self._check_nothing_there()
+                return self._current_snapshot(names)
+        self._check_no_other_files()
         return None
 
-    def _current(self, names: tuple[str, ...] | None) -> Snapshot:
-        now, contents = self._opened, self._opened.contents
+    def _current_snapshot(self, names: tuple[str, ...] | None) -> Snapshot:
+        open_table, contents = self._open_table, self._open_table.contents
         # The lock is not needed here. Another thread holds it while it commits. If a file of records cannot be read,
         # for example because a vacuum removed it, the log is read again below.
         if self._is_current(contents):
             with suppress(OSError):
-                return self._snapshot(now, contents, names)
-        with self._updated():
-            return self._snapshot(now, now.contents, names)
+                return self._snapshot(open_table, contents, names)
+        with self._locked_and_updated():
+            return self._snapshot(open_table, open_table.contents, names)
 
     def _is_current(self, contents: _Contents) -> bool:
         """Return whether ``contents`` are those of the last version of a table in a folder. False does not mean that
-        they are outdated.
+        the contents are outdated.
         """
-        if contents.version < 0 or not self._in_folder or not is_last(self._path, contents.version):
+        if contents.version < 0 or not self._is_in_folder or not is_last_version(self._path, contents.version):
             return False
         head = self._verified_head()
         return head is None or head.version <= contents.version
 
-    def _snapshot(self, now: _Opened, contents: _Contents, names: tuple[str, ...] | None) -> Snapshot:
+    def _snapshot(self, open_table: _OpenTable, contents: _Contents, names: tuple[str, ...] | None) -> Snapshot:
         """Return a snapshot of ``contents`` with the named records. All queries of a version need the same snapshot, so
         the last one is kept.
         """
-        last = now.last_snapshot
+        last = open_table.last_snapshot
         if last is not None and last.contents is contents and last.names == names:
             return last.snapshot
-        records = self._records(now, contents, names)
+        records = self._records(open_table, contents, names)
         names_read = records if names is None else set(names) & records.keys()
-        named = {name: Record(*records[name]) for name in names_read}
-        snapshot = Snapshot(contents.version, contents.manifest, contents.parts, named)
-        now.last_snapshot = _LastSnapshot(contents, names, snapshot)
+        snapshot_records = {name: Record(*records[name]) for name in names_read}
+        snapshot = Snapshot(contents.version, contents.manifest, contents.parts, snapshot_records)
+        open_table.last_snapshot = _LastSnapshot(contents, names, snapshot)
         return snapshot
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
@@ -244,8 +245,8 @@ class DeltaBackend:
             with as_store_errors(self.uri):
                 folder = data_files(self._path, self.options)
                 for bucket, rows in split_by_bucket(states, level):
-                    place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
-                    name, size = write_states(rows, level, manifest=manifest, folder=folder, place=place)
+                    subfolder = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
+                    name, size = write_states(rows, level, manifest=manifest, folder=folder, subfolder=subfolder)
                     starts = instants_of(rows)
                     parts.append(
                         Part(
@@ -273,31 +274,33 @@ class DeltaBackend:
         `Conflict` if the transaction conflicts with the current version, or if another process commits the same version
         first.
         """
-        with self._updated() as now:
-            assert now.table is not None
-            before = now.contents
-            if reason := transaction.conflict(self._snapshot(now, before, tuple(sorted(transaction.record_names)))):
+        with self._locked_and_updated() as open_table:
+            assert open_table.table is not None
+            before = open_table.contents
+            if reason := transaction.conflict(
+                self._snapshot(open_table, before, tuple(sorted(transaction.record_names)))
+            ):
                 raise Conflict(reason)
             version = before.version + 1
-            files, outdated = self._record_files(now, transaction.recorded, version)
-            actions: list[AddAction | RemoveAction] = [*map(added, transaction.added), *map(added, files)]
+            files, outdated = self._record_files(open_table, transaction.recorded, version)
+            actions: list[AddAction | RemoveAction] = [*map(add_action, transaction.added), *map(add_action, files)]
             copies: list[Part] = []
-            changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
+            changes: dict[str, Any] = {"mode": "append", "schema": open_table.table.schema()}
             if transaction.manifest is None:
-                actions += [*map(removed, transaction.removed), *map(removed, outdated)]
+                actions += [*map(remove_action, transaction.removed), *map(remove_action, outdated)]
             else:
                 # The schema contains the manifest, and deltalake changes a schema only if it overwrites partitions.
-                filters, copies = self._overwritten(now, transaction.removed)
+                filters, copies = self._partitions_to_overwrite(open_table, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
                 schema = _table_schema(columns, json.dumps(transaction.manifest))
                 changes = {"mode": "overwrite", "partition_filters": filters, "schema": schema}
-                actions += map(added, copies)
+                actions += map(add_action, copies)
             check_process()
-            if self.durable and self._in_folder:
+            if self.durable and self._is_in_folder:
                 parts = (*transaction.added, *copies)
                 sync_written(self._path, [*(part.name for part in parts), *(file.name for file in files)])
             try:
-                now.table.create_write_transaction(
+                open_table.table.create_write_transaction(
                     actions,
                     partition_by=_PARTITIONS,
                     commit_properties=CommitProperties(max_commit_retries=0),
@@ -305,33 +308,34 @@ class DeltaBackend:
                 )
             except CommitFailedError as error:
                 self.discard([*files, *copies])
-                raise Conflict(one_line(error)) from None
+                raise Conflict(one_line_message(error)) from None
             # After a commit, deltalake cleans up the log. An error in this step does not undo the commit, so the error
             # is raised only if the files of the commit are missing in the table.
             except (DeltaError, OSError):
                 names = {*(part.name for part in transaction.added), *(file.name for file in files)}
-                if not self._has_files(now, version, names):
+                if not self._has_files(open_table, version, names):
                     raise
             if transaction.manifest is None:
-                # the contents that the log has now; to read them takes longer, the more files the table has
-                now.contents = before.after(transaction.added, transaction.removed, files, outdated)
+                # These are the contents of the new version. They are not read from the log, because this takes longer
+                # the more files the table has.
+                open_table.contents = before.after(transaction.added, transaction.removed, files, outdated)
             self._acknowledge(version)
             return version
 
-    def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
+    def _has_files(self, open_table: _OpenTable, version: int, names: set[str]) -> bool:
         """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. If it
         does, the commit that added these files has succeeded, because the names of files are unique.
         """
-        assert now.table is not None
+        assert open_table.table is not None
         with suppress(DeltaError, OSError):
-            now.table.update_incremental()
-            self._take_in(now, now.table)
-        contents = now.contents
+            open_table.table.update_incremental()
+            self._update_contents(open_table, open_table.table)
+        contents = open_table.contents
         file_names = {*(part.name for part in contents.parts), *(file.name for file in contents.records)}
         return bool(names) and contents.version >= version and names <= file_names
 
-    def _overwritten(
-        self, now: _Opened, removed_parts: Sequence[Part]
+    def _partitions_to_overwrite(
+        self, open_table: _OpenTable, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return the arguments for a commit that changes the schema. Such a commit overwrites the partitions of the
         parts to remove. The arguments are filters that match these partitions, and copies of the other parts in these
@@ -346,14 +350,14 @@ class DeltaBackend:
         levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
         names = {part.name for part in removed_parts}
         folder, copies = data_files(self._path, self.options), list[Part]()
-        for part in now.contents.parts:
+        for part in open_table.contents.parts:
             partition = partition_of(part)
             if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
                 copies.append(replace(part, name=copy_file(part.name, folder)))
         return [(LEVEL, "in", sorted(levels)), (BUCKET, "in", sorted(buckets))], copies
 
     def _record_files(
-        self, now: _Opened, recorded: Mapping[str, str], revision: int
+        self, open_table: _OpenTable, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
         """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: the new
         file, and the files that it replaces. Both lists are empty if there are no records to write.
@@ -361,28 +365,28 @@ class DeltaBackend:
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
-        present = now.contents.records
-        outdated = [file for file in present if file.first == file.last and file.first in records]
-        if len(present) - len(outdated) >= FOLD_AT:
-            outdated = list(present)
-            records = latest([self._load(now, file) for file in outdated] + [records])
-        rows, place = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
-        name, size = write_file(rows, [RECORD], folder=data_files(self._path, self.options), place=place)
-        now.read[name] = records
+        record_files = open_table.contents.records
+        outdated = [file for file in record_files if file.first == file.last and file.first in records]
+        if len(record_files) - len(outdated) >= MAX_RECORD_FILES:
+            outdated = list(record_files)
+            records = merge_records([self._load_records(open_table, file) for file in outdated] + [records])
+        rows, subfolder = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
+        name, size = write_file(rows, [RECORD], folder=data_files(self._path, self.options), subfolder=subfolder)
+        open_table.records_by_file[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
-    def _records(self, now: _Opened, contents: _Contents, names: tuple[str, ...] | None) -> Records:
+    def _records(self, open_table: _OpenTable, contents: _Contents, names: tuple[str, ...] | None) -> Records:
         """Return the records with the names ``names``, or all records if ``names`` equals None. The result may also
         contain records with other names, because complete files are read.
         """
-        files = (file for file in contents.records if names is None or file.may_have(names))
-        return latest(self._load(now, file) for file in files)
+        files = (file for file in contents.records if names is None or file.may_contain(names))
+        return merge_records(self._load_records(open_table, file) for file in files)
 
-    def _load(self, now: _Opened, file: RecordFile) -> Records:
-        records = now.read.get(file.name)
+    def _load_records(self, open_table: _OpenTable, file: RecordFile) -> Records:
+        records = open_table.records_by_file.get(file.name)
         if records is None:
             records = records_in(read_file(file.name, data_files(self._path, self.options)))
-            now.read[file.name] = records
+            open_table.records_by_file[file.name] = records
         return records
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
@@ -394,7 +398,7 @@ class DeltaBackend:
         requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
         if bounds is None or not parts:
             return requested.empty_table()
-        with self._reading(parts) as folder:
+        with self._folder_to_read(parts) as folder:
             return read_files(parts, folder, requested, bounds)
 
     def read_results(
@@ -409,15 +413,15 @@ class DeltaBackend:
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
-        if bounds is None or not parts or not self._in_folder:
+        if bounds is None or not parts or not self._is_in_folder:
             return None
         needed = [START, *columns, *(function.column for function in functions.values())]
         requested = pa.schema([schema.field(name) for name in dict.fromkeys(needed)])
-        with self._reading(parts) as folder:
+        with self._folder_to_read(parts) as folder:
             return read_results(parts, folder, requested, functions=functions, keys=columns, bounds=bounds)
 
     @contextmanager
-    def _reading(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:
+    def _folder_to_read(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:
         """Yield the file system of the store, and convert errors of a block that reads ``parts``. Raise `Conflict` if
         another process has removed a part.
         """
@@ -426,12 +430,12 @@ class DeltaBackend:
             with as_store_errors(self.uri):
                 yield folder
         except FileNotFoundError:
-            with self._updated() as now:
-                readable = {part.name for part in now.contents.parts}
+            with self._locked_and_updated() as open_table:
+                readable = {part.name for part in open_table.contents.parts}
             if any(part.name not in readable for part, _ in parts):
                 raise Conflict("a part to read was removed by another process") from None
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
-            raise self._lost(lost.name) from None
+            raise self._missing_file_error(lost.name) from None
 
     def vacuum(self, older_than: float) -> Vacuumed:
         """Delete files that were removed from the table, or were written but not committed, at least ``older_than``
@@ -439,25 +443,25 @@ class DeltaBackend:
         bounded (see `bound_log`).
         """
         manifest = self._manifest()
-        with self._updated() as now:
-            assert now.table is not None
+        with self._locked_and_updated() as open_table:
+            assert open_table.table is not None
             check_process()
             with suppress(CommitFailedError):  # another process has committed; the next vacuum tries again
-                bound_log(now.table, older_than)
-        # another object than ``now.table``, so that commits of other threads do not wait until files are deleted
+                bound_log(open_table.table, older_than)
+        # another object than ``open_table.table``, so that commits of other threads do not wait until files are deleted
         vacuumed = vacuum_table(self._open(), data_files(self._path, self.options), older_than)
-        if self._in_folder:
+        if self._is_in_folder:
             remove_unfinished_heads(self._path, older_than)
         with as_store_errors(self.uri):
             for level in manifest.frame.levels:
-                vacuumed += vacuum_results(self._results(level.name), dict(self.options), older_than)
+                vacuumed += vacuum_results(self._plain_table_path(level.name), dict(self.options), older_than)
         return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
         """Return the parts from which a level's plain table (its results as plain columns) was computed, or None if the
         level has no plain table."""
         with as_store_errors(self.uri):
-            return result_sources(self._results(level), dict(self.options))
+            return result_sources(self._plain_table_path(level), dict(self.options))
 
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
@@ -466,7 +470,7 @@ class DeltaBackend:
         same commit, replace the list of the parts from which the table was computed by ``sources``.
         """
         with as_store_errors(self.uri):
-            write_results(self._results(level), dict(self.options), ranges, results=results, sources=sources)
+            write_results(self._plain_table_path(level), dict(self.options), ranges, results=results, sources=sources)
 
     def verify(self) -> list[str]:
         """Read the complete log again, and return a message for each problem."""
@@ -477,45 +481,45 @@ class DeltaBackend:
         problem = f"the store {self.uri} is damaged: its log is missing or incomplete; restore it from a backup"
         return [] if snapshot else [problem]
 
-    def _results(self, level: str) -> str:
+    def _plain_table_path(self, level: str) -> str:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
         """Return the manifest that this object has read last, or read it if there was no read yet. The store may have a
-        newer manifest. This does not matter to `write` and `read`: they need only the name and the keys, which never
+        newer manifest. `write` and `read` can use the older one: they need only the name and the keys, which never
         change, and the columns that the caller names.
         """
-        if (parsed := self._opened.parsed) is not None:
-            return parsed
+        if (parsed_manifest := self._open_table.parsed_manifest) is not None:
+            return parsed_manifest
         if self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")
-        with self._opened.lock:
-            if self._opened.parsed is None:
-                self._opened.parsed = Manifest.from_dict(self._opened.contents.manifest, self.uri)
-            return self._opened.parsed
+        with self._open_table.lock:
+            if self._open_table.parsed_manifest is None:
+                self._open_table.parsed_manifest = Manifest.from_dict(self._open_table.contents.manifest, self.uri)
+            return self._open_table.parsed_manifest
 
     @contextmanager
-    def _updated(self) -> Iterator[_Opened]:
-        """Yield the table and its contents, after reading the commits that were added since the last read. Other
-        threads wait until the block ends.
+    def _locked_and_updated(self) -> Iterator[_OpenTable]:
+        """Yield the table and its contents, after reading the commits that were added since the last read. The lock is
+        held until the block ends.
         """
-        now = self._opened
-        with now.lock:
+        open_table = self._open_table
+        with open_table.lock:
             try:
                 with as_store_errors(self.uri):
-                    if self._in_folder:
-                        self._check_files(now)
-                    if now.table is None:
-                        now.table = self._open()
-                    elif not (self._in_folder and is_last(self._path, now.table.version())):
+                    if self._is_in_folder:
+                        self._check_files(open_table)
+                    if open_table.table is None:
+                        open_table.table = self._open()
+                    elif not (self._is_in_folder and is_last_version(self._path, open_table.table.version())):
                         check_process()
-                        now.table.update_incremental()
-                    if self._in_folder:
-                        self._check_head(now.table)
-                    self._take_in(now, now.table)
-                    yield now
+                        open_table.table.update_incremental()
+                    if self._is_in_folder:
+                        self._check_head(open_table.table)
+                    self._update_contents(open_table, open_table.table)
+                    yield open_table
             except FileNotFoundError as error:  # a file of records was lost or was removed by another commit
-                raise self._lost(str(error)) from None
+                raise self._missing_file_error(str(error)) from None
 
     def _open(self) -> DeltaTable:
         check_process()
@@ -526,26 +530,28 @@ class DeltaBackend:
                 f"there is no store {self.uri}; correct its address, or create it with a first commit"
             ) from None
 
-    def _take_in(self, now: _Opened, table: DeltaTable) -> None:
-        before, version = now.contents, table.version()
+    def _update_contents(self, open_table: _OpenTable, table: DeltaTable) -> None:
+        before, version = open_table.contents, table.version()
         if before.version != version:
             text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
             text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
             manifest = before.manifest
             if text != before.text or not manifest:
-                manifest, now.parsed = manifest_in(text, self.uri), None
-            parts, records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
-            now.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
-        present = {file.name for file in now.contents.records}
-        now.read = {name: records for name, records in now.read.items() if name in present}
+                manifest, open_table.parsed_manifest = parse_manifest(text, self.uri), None
+            parts, records = files_of_actions(pa.table(table.get_add_actions(flatten=True)), self.uri)
+            open_table.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
+        record_files = {file.name for file in open_table.contents.records}
+        open_table.records_by_file = {
+            name: records for name, records in open_table.records_by_file.items() if name in record_files
+        }
 
-    def _check_files(self, now: _Opened) -> None:
-        if now.table is None and (problem := folder_problem(Path(self.uri))):
+    def _check_files(self, open_table: _OpenTable) -> None:
+        if open_table.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
         # ``table`` does not have the last commit of this object yet
-        version = None if now.table is None else max(now.table.version(), now.contents.version)
+        version = None if open_table.table is None else max(open_table.table.version(), open_table.contents.version)
         if problem := log_problem(self._path, version):
-            raise self._damaged(problem)
+            raise self._damage_error(problem)
 
     def _check_head(self, table: DeltaTable) -> None:
         """Raise `DamagedStore` if the log ends before the version that its head (the file ``_head``) records, or if an
@@ -557,7 +563,7 @@ class DeltaBackend:
         if head.version > table.version():
             table.update_incremental()  # This call reads the commits since the last read.
         if head.version > table.version():
-            raise self._damaged(
+            raise self._damage_error(
                 f"its log ends at version {table.version()}, and the last commit has version {head.version}; restore "
                 f"the missing entries of the log from a backup"
             )
@@ -569,9 +575,9 @@ class DeltaBackend:
         try:
             head = Head.read(self._path)
         except ValueError as error:
-            raise self._damaged(str(error)) from None
-        for name in () if head is None else head.damaged(self._path, self._opened.verified):
-            raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
+            raise self._damage_error(str(error)) from None
+        for name in () if head is None else head.damaged_files(self._path, self._open_table.verified_digests):
+            raise self._damage_error(f"{name} of its log has changed since it was written; restore it from a backup")
         return head
 
     def _acknowledge(self, version: int) -> None:
@@ -582,28 +588,28 @@ class DeltaBackend:
         If the head cannot be written, for example because the disk is full, no error is raised, because the commit is
         complete.
         """
-        if not self._in_folder:
+        if not self._is_in_folder:
             return
         if self.durable:
             sync_commit(self._path, version)
         with suppress(OSError):
-            note_head(self._path, version)
+            write_head(self._path, version)
 
-    def _check_nothing_there(self) -> None:
-        if not self._in_folder:
+    def _check_no_other_files(self) -> None:
+        if not self._is_in_folder:
             return
         folder = Path(self.uri)
         if Head.read(self._path):
-            raise self._damaged("its log is missing; restore it from a backup")
+            raise self._damage_error("its log is missing; restore it from a backup")
         if folder.exists() and any(entry.name != TABLE for entry in folder.iterdir()):
             raise UnreachableStore(
                 f"the folder {folder} contains other files and is not a store; pass a new or an empty folder"
             )
 
-    def _lost(self, name: str) -> DamagedStore:
-        return self._damaged(f"a file is missing: {name}; restore it from a backup")
+    def _missing_file_error(self, name: str) -> DamagedStore:
+        return self._damage_error(f"a file is missing: {name}; restore it from a backup")
 
-    def _damaged(self, problem: str) -> DamagedStore:
+    def _damage_error(self, problem: str) -> DamagedStore:
         return DamagedStore(f"the store {self.uri} is damaged: {problem}")
 
 
@@ -612,7 +618,7 @@ def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
     whose minimum and maximum are stored in the log come first.
     """
     stored_fields = stored_schema(columns)
-    own = [
+    leading_fields = [
         stored_fields.field(START),
         pa.field(END, INSTANT),
         *SCHEMA,
@@ -620,4 +626,4 @@ def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
         pa.field(BUCKET, pa.string()),
     ]
     level = Field(LEVEL, PrimitiveType("string"), nullable=True, metadata={_MANIFEST: manifest})
-    return Schema([*Schema.from_arrow(pa.schema(own)).fields, level])
+    return Schema([*Schema.from_arrow(pa.schema(leading_fields)).fields, level])

@@ -24,13 +24,13 @@ from tiltframe.names import START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.delta.files import (
     CACHE,
-    CHECKED,
+    PAGE_CHECKS,
     FileVersion,
+    cast_to_schema,
     has_columns,
-    in_types,
-    inside,
-    lost_rows,
+    lost_rows_error,
     open_file,
+    rows_in_span,
     version_of,
 )
 from tiltframe.store.backends.delta.row_group_bounds import RowGroupBounds
@@ -68,12 +68,12 @@ def read_results(
     for part, span in parts:
         file = _File(part, folder, schema, columns_with_bounds)
         is_whole = span[0] <= part.first_start and part.last_start < span[1]
-        row_groups = file.bounds.selected(None if is_whole else span, bounds)
+        row_groups = file.bounds.select_row_groups(None if is_whole else span, bounds)
         if row_groups:
             rows = file.read(row_groups, read)
             if rows is None:
                 return None
-            tables.append(rows if is_whole else inside(rows, span))
+            tables.append(rows if is_whole else rows_in_span(rows, span))
     return pa.concat_tables(tables) if tables else None
 
 
@@ -89,40 +89,42 @@ class _File:
         self.fragment: ds.ParquetFileFragment = open_file(self._version, folder)
         footer = self.fragment.metadata
         if footer.num_rows != part.rows:
-            raise lost_rows([part], footer.num_rows)
-        place = self._version, "bounds", tuple(columns_with_bounds)
-        cached: RowGroupBounds | None = CACHE.get(place)
+            raise lost_rows_error([part], footer.num_rows)
+        cache_key = self._version, "bounds", tuple(columns_with_bounds)
+        cached: RowGroupBounds | None = CACHE.get(cache_key)
         self.bounds = cached or RowGroupBounds.from_footer(footer, self.fragment.physical_schema, columns_with_bounds)
         if cached is None:
             bounds_count = footer.num_row_groups * len(columns_with_bounds)
-            CACHE.put(place, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
+            CACHE.put(cache_key, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
 
     def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table | None:
         """Return the results of functions in row groups. In the place of a function, None stands for the stored values
         of the column with its name. Return None if the file must be read, and lacks a column of the schema or has it in
         another type.
         """
-        places = {name: (self._version, name if function is None else function) for name, function in read.items()}
-        cached: dict[str, Arrays] = {name: CACHE.get(place) or {} for name, place in places.items()}
-        absent = [group for group in row_groups if any(group not in arrays for arrays in cached.values())]
-        if absent:
+        cache_keys = {name: (self._version, name if function is None else function) for name, function in read.items()}
+        cached: dict[str, Arrays] = {name: CACHE.get(cache_key) or {} for name, cache_key in cache_keys.items()}
+        missing_groups = [group for group in row_groups if any(group not in arrays for arrays in cached.values())]
+        if missing_groups:
             if not has_columns(self.fragment, stored_schema(self._schema)):
                 return None
-            needed = {name: function for name, function in read.items() if not cached[name].keys() >= set(absent)}
-            for name, arrays in self._computed(absent, needed).items():
+            needed = {
+                name: function for name, function in read.items() if not cached[name].keys() >= set(missing_groups)
+            }
+            for name, arrays in self._compute(missing_groups, needed).items():
                 cached[name] = {**cached[name], **arrays}
                 size = sum(array.nbytes + _BYTES_PER_ARRAY for array in cached[name].values())
-                CACHE.put(places[name], cached[name], size)
+                CACHE.put(cache_keys[name], cached[name], size)
         chunks = {name: [arrays[group] for group in row_groups] for name, arrays in cached.items()}
         return pa.table({name: pa.chunked_array(arrays) for name, arrays in chunks.items()})
 
-    def _computed(
+    def _compute(
         self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]
     ) -> dict[str, dict[int, pa.Array]]:
         """Read row groups, and return their values in some columns by row group: results of functions, or stored values
         for None. About `_ROWS_AT_ONCE` rows are read at once.
         """
-        computed: dict[str, dict[int, pa.Array]] = {name: {} for name in read}
+        values_by_group: dict[str, dict[int, pa.Array]] = {name: {} for name in read}
         columns = [name if function is None else function.column for name, function in read.items()]
         for batch in _batches(row_groups, self.bounds.row_counts):
             rows = self._rows(batch, columns)
@@ -132,15 +134,15 @@ class _File:
                 values = stored_values if function is None else one_array(function(stored_values))
                 for group, begin, end in zip(batch, [0, *group_ends[:-1]], group_ends, strict=True):
                     # A slice would keep the values of all row groups in memory.
-                    computed[name][group] = values.take(pa.array(np.arange(begin, end)))
-        return computed
+                    values_by_group[name][group] = values.take(pa.array(np.arange(begin, end)))
+        return values_by_group
 
     def _rows(self, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return columns of row groups, in the types of the schema."""
         schema = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
         with self._folder.open_input_file(self._part.name) as source:
-            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **CHECKED)
-            return in_types(file.read_row_groups(row_groups, columns=schema.names), schema)
+            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **PAGE_CHECKS)
+            return cast_to_schema(file.read_row_groups(row_groups, columns=schema.names), schema)
 
 
 def _batches(row_groups: Sequence[int], row_counts: Whole) -> Iterator[list[int]]:

@@ -42,23 +42,25 @@ from windows import TimeWindow
 
 # This package names a data file by a random number and the checksum of the file's footer, both in hexadecimal digits.
 # The pattern matches such names.
-_OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
-CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
-_FORMAT = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **CHECKED))
+_OWN_NAME = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
+PAGE_CHECKS = {"page_checksum_verification": True} if has_page_checksums() else {}
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **PAGE_CHECKS)
+)
 
 FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, bytes, modification time in nanoseconds
 
 # The memory that the footer of an open file takes, in bytes per byte of the footer in the file. The number was
 # measured. It is large because the statistics in the footer are decoded.
-_FOOTER_MEMORY = 20
+_FOOTER_MEMORY_FACTOR = 20
 # Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
 # millisecond, for any number of rows, and each commit adds small files until they are compacted.
-_SMALL_FILE = 1 << 16
-_ROWS_MEMORY = 8_192  # the memory of cached rows in addition to their values, in bytes
+_SMALL_FILE_BYTES = 1 << 16
+_CACHED_ROWS_OVERHEAD = 8_192  # the memory of cached rows in addition to their values, in bytes
 CACHE = FileCache(cache_memory())
 
 
-class _Written:
+class _BytesWriter:
     """A file object through which Arrow writes a new file of an object store. It converts Arrow's buffers to bytes,
     because deltalake requires bytes.
     """
@@ -74,28 +76,28 @@ class _Written:
         return getattr(self._file, name)
 
 
-class _Objects(DeltaStorageHandler):
+class _ObjectStore(DeltaStorageHandler):
     """The file system of the objects below a path of an object store."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
-        return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
+        return pa.PythonFile(_BytesWriter(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
 def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
     """Return a file system whose root is ``path``, a folder or a URI for deltalake."""
     if "://" not in path:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-    return fs.PyFileSystem(_Objects(path, dict(options)))
+    return fs.PyFileSystem(_ObjectStore(path, dict(options)))
 
 
 def write_states(
-    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str
+    states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, subfolder: str
 ) -> tuple[str, int]:
     """Write states and the ends of their windows to a new file. Return its name and its size in bytes.
 
     Values are written in their stored types, and rows in the order of `split_into_row_groups`. Columns that the store
-    does not have are left out. ``folder`` is the file system of the store, and ``place`` is the folder, in this file
-    system, in which the file is written.
+    does not have are left out. ``folder`` is the file system of the store, and ``subfolder`` is the folder, in this
+    file system, in which the file is written.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
@@ -104,8 +106,11 @@ def write_states(
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = split_into_row_groups(pa.table(columns), keys)
     # Columns of states have no statistics, which would be too large.
-    with_statistics = [START, *(path for key in keys for path in column_paths(key, rows.schema.field(key).type))]
-    return write_file(rows, with_statistics, folder=folder, place=place, sizes=sizes)
+    columns_with_statistics = [
+        START,
+        *(path for key in keys for path in column_paths(key, rows.schema.field(key).type)),
+    ]
+    return write_file(rows, columns_with_statistics, folder=folder, subfolder=subfolder, sizes=sizes)
 
 
 def column_paths(name: str, dtype: pa.DataType) -> list[str]:
@@ -122,22 +127,26 @@ def column_paths(name: str, dtype: pa.DataType) -> list[str]:
 
 def write_file(
     rows: pa.Table,
-    with_statistics: Sequence[str],
+    columns_with_statistics: Sequence[str],
     folder: fs.FileSystem,
-    place: str,
+    subfolder: str,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file in the subfolder ``place`` of ``folder``. Return its name in ``folder`` and its size in
-    bytes.
+    """Write rows to a new file in the subfolder ``subfolder`` of ``folder``. Return its name in ``folder`` and its size
+    in bytes.
 
-    The columns ``with_statistics`` are written with their minimum and maximum per row group. A field of a struct is
-    named by its path, such as ``tags.host``. ``sizes`` are the numbers
-    of rows of the row groups; by default there is one row group.
+    The columns ``columns_with_statistics`` are written with their minimum and maximum per row group. A field of a
+    struct is named by its path, such as ``tags.host``. ``sizes`` are the numbers of rows of the row groups; by default
+    there is one row group.
     """
     buffer = pa.BufferOutputStream()
     # Columns of states have no dictionary encoding, because it costs more time than it saves.
-    named = list(with_statistics)
-    options: dict[str, Any] = {"compression": "zstd", "write_statistics": named, "use_dictionary": named}
+    statistics_columns = list(columns_with_statistics)
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "write_statistics": statistics_columns,
+        "use_dictionary": statistics_columns,
+    }
     if has_page_checksums():
         options["write_page_checksum"] = True
     with pq.ParquetWriter(buffer, rows.schema, **options) as writer:
@@ -146,8 +155,8 @@ def write_file(
             writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
             at += size
     data = buffer.getvalue()
-    name = f"{place}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
-    folder.create_dir(place)
+    name = f"{subfolder}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
+    folder.create_dir(subfolder)
     try:
         with folder.open_output_stream(name) as file:
             file.write(data)
@@ -178,9 +187,10 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )
-    own_name = _OURS.search(name)  # None if another program has written the file; its name then has no checksum
+    # None if another program has written the file; its name then has no checksum
+    own_name_match = _OWN_NAME.search(name)
     with folder.open_input_file(name) as file:
-        if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
+        if own_name_match and f"{_footer_checksum(file):08x}" != own_name_match.group(1):
             raise DamagedStore(
                 f"the store is damaged: the file {folder.base_path}{name} has changed since it was written; restore it "
                 "from a backup"
@@ -191,10 +201,14 @@ def copy_file(name: str, folder: fs.FileSystem) -> str:
     """Copy a data file, and return the name of the copy. If the name of the file contains a checksum of its footer, the
     name of the copy contains the same checksum.
     """
-    place, _, file = name.rpartition("/")
-    copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
-    folder.copy_file(name, copied)
-    return copied
+    subfolder, _, file = name.rpartition("/")
+    copy_name = (
+        f"{subfolder}/{uuid.uuid4().hex}{file[32:]}"
+        if _OWN_NAME.search(name)
+        else f"{subfolder}/{uuid.uuid4().hex}.parquet"
+    )
+    folder.copy_file(name, copy_name)
+    return copy_name
 
 
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
@@ -213,17 +227,22 @@ def read_files(
     that the log states.
     """
     whole_parts: list[Part] = []
-    cut: dict[Range, list[Part]] = {}
+    partial_parts: dict[Range, list[Part]] = {}
     for part, span in parts:
-        (whole_parts if span[0] <= part.first_start and part.last_start < span[1] else cut.setdefault(span, [])).append(
-            part
-        )
+        (
+            whole_parts
+            if span[0] <= part.first_start and part.last_start < span[1]
+            else partial_parts.setdefault(span, [])
+        ).append(part)
     tables = [_read(whole_parts, folder, schema=schema, span=None, bounds=bounds)]
-    tables += [_read(cut_parts, folder, schema=schema, span=span, bounds=bounds) for span, cut_parts in cut.items()]
+    tables += [
+        _read(parts_of_span, folder, schema=schema, span=span, bounds=bounds)
+        for span, parts_of_span in partial_parts.items()
+    ]
     return pa.concat_tables(tables)
 
 
-def _within(bound: KeyBound) -> pc.Expression:
+def _bound_condition(bound: KeyBound) -> pc.Expression:
     key, limits = pc.field(bound.key), list[pc.Expression]()
     if bound.low is not None:
         limits.append(key >= bound.low)
@@ -234,7 +253,7 @@ def _within(bound: KeyBound) -> pc.Expression:
     return reduce(and_, limits)
 
 
-def _between(span: Range) -> pc.Expression:
+def _span_condition(span: Range) -> pc.Expression:
     low, high = (pa.scalar(at, INSTANT) for at in span)
     return (pc.field(START) >= low) & (pc.field(START) < high)
 
@@ -248,7 +267,7 @@ def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
 
 
 def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return a data file with its footer, from the cache if the file has not changed since it was cached."""
+    """Return a data file with its footer. The footer is taken from the cache if the file has not changed since then."""
     CACHE.limit(cache_memory())
     fragment: ds.ParquetFileFragment | None = CACHE.get(version)
     if fragment is not None:
@@ -258,7 +277,7 @@ def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFrag
     fragment = _FORMAT.make_fragment(name, folder)
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
-        CACHE.put(version, fragment, _FOOTER_MEMORY * int(fragment.metadata.serialized_size))
+        CACHE.put(version, fragment, _FOOTER_MEMORY_FACTOR * int(fragment.metadata.serialized_size))
     return fragment
 
 
@@ -275,7 +294,7 @@ def _read(
     # files of object stores are read as a dataset, which sends several requests at a time
     is_local = isinstance(folder, fs.SubTreeFileSystem)
     if is_local and not bounds:
-        tables = _read_each(parts, versions, folder, schema=schema, span=span)
+        tables = _read_parts(parts, versions, folder, schema=schema, span=span)
         if tables is not None:
             return pa.concat_tables(tables)
     fragments = [open_file(version, folder) for version in versions]
@@ -284,17 +303,17 @@ def _read(
         if bound.key not in read_schema.names:
             read_schema = read_schema.append(pa.field(bound.key, bound.dtype))
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
-    conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
+    conditions = [*([] if span is None else [_span_condition(span)]), *(_bound_condition(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
     # The log records the number of all rows of the files. With conditions, ``rows`` does not have all of them, so Arrow
     # reads their number from the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
-        raise lost_rows(parts, row_count)
-    return in_types(rows, schema)
+        raise lost_rows_error(parts, row_count)
+    return cast_to_schema(rows, schema)
 
 
-def _read_each(
+def _read_parts(
     parts: Sequence[Part],
     versions: Sequence[FileVersion],
     folder: fs.FileSystem,
@@ -307,22 +326,22 @@ def _read_each(
     read_schema = stored_schema(schema)
     columns = tuple((field.name, str(field.type)) for field in schema)
     cached: list[pa.Table | None] = [CACHE.get((version, columns)) for version in versions]
-    absent = [place for place, table in enumerate(cached) if table is None]
-    opened = [open_file(versions[place], folder) for place in absent]
+    missing = [index for index, table in enumerate(cached) if table is None]
+    opened = [open_file(versions[index], folder) for index in missing]
     if not all(has_columns(fragment, read_schema) for fragment in opened):
         return None
-    for place, fragment in zip(absent, opened, strict=True):
-        is_small = versions[place][2] <= _SMALL_FILE
+    for index, fragment in zip(missing, opened, strict=True):
+        is_small = versions[index][2] <= _SMALL_FILE_BYTES
         span_to_read = None if is_small else span
-        rows = _read_directly(parts[place], fragment, folder, read_schema=read_schema, span=span_to_read)
-        rows = in_types(rows, schema)
-        cached[place] = rows
+        rows = _read_directly(parts[index], fragment, folder, read_schema=read_schema, span=span_to_read)
+        rows = cast_to_schema(rows, schema)
+        cached[index] = rows
         if is_small:
-            CACHE.put((versions[place], columns), rows, rows.nbytes + _ROWS_MEMORY)
-    return [inside(table, span) for table in cached]
+            CACHE.put((versions[index], columns), rows, rows.nbytes + _CACHED_ROWS_OVERHEAD)
+    return [rows_in_span(table, span) for table in cached]
 
 
-def lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
+def lost_rows_error(parts: Sequence[Part], row_count: int) -> DamagedStore:
     """Return the error for parts that together have ``row_count`` rows, although the log states another number."""
     recorded = sum(part.rows for part in parts)
     files, advice = f"the file {parts[0].name} has", "restore it from a backup"
@@ -336,9 +355,10 @@ def has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> boo
     """Return whether a file has all columns of a schema, in the same types. A file may lack columns that were added to
     the store later, and other programs may write other types.
     """
-    own = fragment.physical_schema
+    file_schema = fragment.physical_schema
     return all(
-        own.get_field_index(field.name) >= 0 and own.field(field.name).type == field.type for field in read_schema
+        file_schema.get_field_index(field.name) >= 0 and file_schema.field(field.name).type == field.type
+        for field in read_schema
     )
 
 
@@ -356,16 +376,16 @@ def _read_directly(
     takes time.
     """
     if fragment.metadata.num_rows != part.rows:
-        raise lost_rows([part], fragment.metadata.num_rows)
-    needed = fragment if span is None else fragment.subset(_between(span), schema=fragment.physical_schema)
+        raise lost_rows_error([part], fragment.metadata.num_rows)
+    needed = fragment if span is None else fragment.subset(_span_condition(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
-        file = pq.ParquetFile(source, metadata=fragment.metadata, **CHECKED)
+        file = pq.ParquetFile(source, metadata=fragment.metadata, **PAGE_CHECKS)
         names = list(dict.fromkeys([START, *read_schema.names]))
         rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
-    return inside(rows, span).select(read_schema.names)
+    return rows_in_span(rows, span).select(read_schema.names)
 
 
-def inside(rows: pa.Table, span: Range | None) -> pa.Table:
+def rows_in_span(rows: pa.Table, span: Range | None) -> pa.Table:
     """Return the rows whose windows start in ``span``, or all rows if ``span`` equals None."""
     if span is None:
         return rows
@@ -374,7 +394,7 @@ def inside(rows: pa.Table, span: Range | None) -> pa.Table:
     return rows if is_inside.all() else rows.filter(pa.array(is_inside))
 
 
-def in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def cast_to_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with their columns converted from the stored types to the types of a schema."""
     columns = [
         pa.chunked_array([cast_stored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)

@@ -5,7 +5,7 @@ A commit is acknowledged after the head was written.
 
 If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
 differs, the file is damaged. The version in the head may be lower than the version of the log: a writer may have been
-killed before it wrote the head, or one of two writers may have overwritten the later head of the other. Damage of the
+killed before it wrote the head, or a writer may have replaced a later head of another writer. Damage of the
 entries after the version in the head is then not detected. Stores in object stores have no head, because object stores
 do not lose objects that they have acknowledged.
 """
@@ -26,7 +26,8 @@ from tiltframe.regular_files import not_a_file, not_a_folder
 
 LOG = "_delta_log"
 _NAME = "_head"  # VACUUM does not delete files whose name begins with an underscore
-_READ = (".json", ".parquet", "_last_checkpoint")  # the endings of the names of files that readers of a Delta log read
+# the endings of the names of files that readers of a Delta log read
+_LOG_FILE_ENDINGS = (".json", ".parquet", "_last_checkpoint")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Head:
         except (TypeError, ValueError):
             raise ValueError(f"the file {path} has changed since it was written; restore it from a backup") from None
 
-    def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
+    def damaged_files(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` contains the
         files that earlier calls have read, as name → digest. These files are not read again. The files that this call
         reads are added to ``verified``.
@@ -69,16 +70,16 @@ class Head:
                 yield name
 
 
-def note_head(table: str, version: int) -> None:
+def write_head(table: str, version: int) -> None:
     """Write the version of a table's log, and the digests of the log's files, to the head. If the head has this version
     or a later one, it is not changed.
     """
-    before = Head.read(table) or Head(version - 1)
-    if before.version >= version:
+    old_head = Head.read(table) or Head(version - 1)
+    if old_head.version >= version:
         return
-    names = [f"{at:020d}.json" for at in range(before.version + 1, version + 1)]
+    names = [f"{at:020d}.json" for at in range(old_head.version + 1, version + 1)]
     checkpoint = f"{version:020d}.checkpoint.parquet"
-    digests = before.digests
+    digests = old_head.digests
     if Path(table, LOG, checkpoint).exists():
         digests, names = {}, [checkpoint, names[-1]]
     paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
@@ -93,7 +94,7 @@ def note_head(table: str, version: int) -> None:
 
 
 def remove_unfinished_heads(table: str, older_than: float) -> None:
-    """Remove the temporary files that `note_head` leaves if its process is killed, if they are at least ``older_than``
+    """Remove the temporary files that `write_head` leaves if its process is killed, if they are at least ``older_than``
     seconds old.
     """
     for path in Path(table).glob(f"{_NAME}.*"):
@@ -118,12 +119,12 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     if os.path.isdir(f"{table}/{LOG}"):
         with os.scandir(f"{table}/{LOG}") as entries:
             for entry in entries:
-                if entry.name.endswith(_READ) and (problem := not_a_file(entry.path)):
+                if entry.name.endswith(_LOG_FILE_ENDINGS) and (problem := not_a_file(entry.path)):
                     return f"{entry.path} is {problem}, not a regular file; restore it from a backup"
     return None
 
 
-def is_last(table: str, version: int) -> bool:
+def is_last_version(table: str, version: int) -> bool:
     """Return whether the log of a table ends with ``version``. Only the names of its entries are checked."""
     return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
 

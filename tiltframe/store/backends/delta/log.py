@@ -26,11 +26,11 @@ from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
 # the maximum length of a line in an error message; longer lines are shortened, because some messages of Delta Lake
 # contain complete schemas
-_LONGEST = 150
-_TRACE = re.compile(r"at \./|[0-9]+: ")
+_MAX_LINE_LENGTH = 150
+_TRACE_LINE = re.compile(r"at \./|[0-9]+: ")
 
 
-def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
+def files_of_actions(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
     """Return the files of a table as two tuples: the parts of states, and the files of records. ``actions`` are the
     actions of the table's log that add files, one row per file. Raise `DamagedStore` if an action lacks a value.
     """
@@ -57,7 +57,7 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
     return tuple(parts), tuple(records)
 
 
-def added(file: Part | RecordFile) -> AddAction:
+def add_action(file: Part | RecordFile) -> AddAction:
     """Return the action of the log that adds a file. It contains the minimum and the maximum of one column, with which
     readers select files: window_start for a file of states, and the name of the record for a file of records.
     """
@@ -71,7 +71,7 @@ def added(file: Part | RecordFile) -> AddAction:
     return AddAction(file.name, file.bytes, partition_of(file), int(time.time() * 1000), True, json.dumps(stats))
 
 
-def removed(file: Part | RecordFile) -> RemoveAction:
+def remove_action(file: Part | RecordFile) -> RemoveAction:
     """Return the action that removes a file from the table."""
     return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, partition_of(file))
 
@@ -82,7 +82,7 @@ def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
     return {LEVEL: file.level, BUCKET: bucket}
 
 
-def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
+def parse_manifest(text: str | None, uri: str) -> Mapping[str, Any]:
     """Parse a manifest, which is stored as JSON in the metadata of the log, and return it. Raise `DamagedStore` if
     ``text`` is not a manifest.
     """
@@ -109,13 +109,13 @@ def as_store_errors(uri: str) -> Iterator[None]:
             raise forked_error() from None
         if not isinstance(error, DeltaError | OSError | pa.ArrowException):
             raise
-        problem = one_line(error)
+        problem = one_line_message(error)
         kind = DamagedStore if "its log is damaged" in problem else UnreachableStore
         advice = "; restore it from a backup" if kind is DamagedStore else ""
         raise kind(f"the store {uri} cannot be read or written: {problem}{advice}") from None
 
 
-def one_line(error: BaseException) -> str:
+def one_line_message(error: BaseException) -> str:
     """Return the message of an error in one line: the operation that failed, and the last cause, without stack traces
     and internal names of deltalake.
     """
@@ -128,8 +128,10 @@ def one_line(error: BaseException) -> str:
     text = re.sub(r"^Kernel error -> ", "", text)
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not _TRACE.match(line)] or lines  # leave out the stack trace of Delta Lake
+    lines = [line for line in lines if not _TRACE_LINE.match(line)] or lines  # leave out the stack trace of Delta Lake
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
-    lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
+    lines = [
+        line if len(line) <= _MAX_LINE_LENGTH else f"{line[:90]}…{line[91 - _MAX_LINE_LENGTH :]}" for line in lines
+    ]
     parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
     return ": ".join(dict.fromkeys(parts)) or type(error).__name__

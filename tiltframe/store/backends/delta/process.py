@@ -8,14 +8,14 @@ import os
 
 from tiltframe.store.log.errors import StoreError
 
-_STARTED_IN: list[int] = []  # the id of the process in which deltalake started its threads; at first empty
+_PROCESS_OF_THREADS: list[int] = []  # the id of the process in which deltalake started its threads; at first empty
 
 
 def check_process() -> None:
     """Raise `StoreError` in a process that was forked after deltalake had started its threads."""
-    if not _STARTED_IN:
-        _STARTED_IN.append(os.getpid())
-    if _STARTED_IN[0] != os.getpid():
+    if not _PROCESS_OF_THREADS:
+        _PROCESS_OF_THREADS.append(os.getpid())
+    if _PROCESS_OF_THREADS[0] != os.getpid():
         raise forked_error()
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tiltframe.names import RECORD, RECORDED, REVISION
 
 RECORDS = "_recorded"  # the value that rows of records have in the column level
-FOLD_AT = 32  # if there are at least this many files of records, a commit merges all of them into one file
+MAX_RECORD_FILES = 32  # if there are at least this many files of records, a commit merges all of them into one file
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 
@@ -42,7 +42,7 @@ class RecordFile:
         """The value that the rows of the file have in the column level."""
         return RECORDS
 
-    def may_have(self, names: Iterable[str]) -> bool:
+    def may_contain(self, names: Iterable[str]) -> bool:
         """Return whether the file may contain a record with one of the names, according to its first and last name."""
         return any(self.first <= name <= self.last for name in names)
 
@@ -58,14 +58,14 @@ def records_in(rows: pa.Table) -> Records:
     the highest revision is returned.
     """
     columns = (rows.column(name).to_pylist() for name in SCHEMA.names)
-    return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
+    return merge_records({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 
 
-def latest(files: Iterable[Records]) -> Records:
+def merge_records(files: Iterable[Records]) -> Records:
     """Merge several dicts of records. For each name, the record with the highest revision is returned."""
-    newest: Records = {}
+    merged: Records = {}
     for records in files:
         for name, record in records.items():
-            if name not in newest or newest[name][0] < record[0]:
-                newest[name] = record
-    return newest
+            if name not in merged or merged[name][0] < record[0]:
+                merged[name] = record
+    return merged

@@ -46,21 +46,21 @@ def write_results(
     has changed the table.
     """
     columns = [stored(one_array(column)) for column in results.columns]
-    fresh = pa.table(columns, schema=stored_schema(results.schema))
+    new_table = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
-    before = None if table is None else table.to_pyarrow_table()
-    same = before is None or before.column_names == fresh.column_names
+    old_table = None if table is None else table.to_pyarrow_table()
+    has_same_columns = old_table is None or old_table.column_names == new_table.column_names
     # A table with other columns belongs to an earlier frame of the store, and is replaced completely.
-    if before is not None and same:
-        unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
-        fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])
+    if old_table is not None and has_same_columns:
+        unchanged = old_table.filter(pa.array(~inside(instants_of(old_table), ranges)))
+        new_table = pa.concat_tables([unchanged.cast(new_table.schema), new_table])
     properties = CommitProperties({_SOURCES: json.dumps(sources)}, max_commit_retries=0)
     try:
         write_deltalake(
             path if table is None else table,
-            fresh.sort_by(START),
+            new_table.sort_by(START),
             mode="error" if table is None else "overwrite",
-            schema_mode=None if same else "overwrite",
+            schema_mode=None if has_same_columns else "overwrite",
             storage_options=dict(options),
             commit_properties=properties,
         )

@@ -52,7 +52,7 @@ class RowGroupBounds:
         row_counts = np.array([group.num_rows for group in groups], np.int64)
         return cls(row_counts, lowest, highest)
 
-    def selected(self, span: Range | None, bounds: Sequence[KeyBound]) -> list[int]:
+    def select_row_groups(self, span: Range | None, bounds: Sequence[KeyBound]) -> list[int]:
         """Return the indices of the row groups that may contain rows whose windows start in ``span`` and whose keys lie
         within all ``bounds``, ascending. If ``span`` equals None, windows may start at any time.
         """

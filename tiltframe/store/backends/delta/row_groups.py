@@ -29,7 +29,7 @@ from tiltframe.instants import instants_of
 _GROUP_BYTES = 1 << 20
 # the approximate minimum and the approximate maximum number of rows in a row group; in smaller row groups, the metadata
 # would be larger than the rows
-_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16
+_MIN_ROWS, _MAX_ROWS = 512, 1 << 16
 _KEY_RANGES = 8  # the maximum number of ranges of keys, and therefore of row groups, in a range of time
 
 
@@ -38,15 +38,15 @@ def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table
     is at least one row group.
     """
     count = rows.num_rows
-    groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
+    groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _MIN_ROWS), count // _MAX_ROWS, 1)
     if groups == 1:
         return rows, [count]
-    key, _ = group_by([one_array(rows.column(name)) for name in keys], count)
-    key_ranges = min(_KEY_RANGES, key.n, groups)
+    key_groups, _ = group_by([one_array(rows.column(name)) for name in keys], count)
+    key_ranges = min(_KEY_RANGES, key_groups.n, groups)
     starts = instants_of(rows)
     time_range_of_row = _time_ranges(starts, groups // key_ranges)
-    order = np.lexsort((starts, key.ids, time_range_of_row))
-    time_range_of_row, ids = time_range_of_row[order], key.ids[order]
+    order = np.lexsort((starts, key_groups.ids, time_range_of_row))
+    time_range_of_row, ids = time_range_of_row[order], key_groups.ids[order]
     edges = [*np.flatnonzero(np.diff(time_range_of_row, prepend=-1)).tolist(), count]
     sizes = [size for first, last in pairwise(edges) for size in _group_sizes(ids[first:last], key_ranges).tolist()]
     return rows.take(pa.array(order)), sizes
@@ -71,8 +71,8 @@ def _group_sizes(ids: NDArray[np.intp], key_ranges: int) -> NDArray[np.int64]:
     targets = np.arange(1, key_ranges) * len(ids) // key_ranges
     begins = np.searchsorted(ids, ids[targets], side="left")
     next_begins = np.searchsorted(ids, ids[targets], side="right")
-    near = np.where(targets - begins <= next_begins - targets, begins, next_begins)
-    large = next_begins - begins > len(ids) // key_ranges
-    cuts = np.unique(np.concatenate([[0], np.where(large, targets, near), [len(ids)]]))
+    nearest_cuts = np.where(targets - begins <= next_begins - targets, begins, next_begins)
+    is_large_key = next_begins - begins > len(ids) // key_ranges
+    cuts = np.unique(np.concatenate([[0], np.where(is_large_key, targets, nearest_cuts), [len(ids)]]))
     sizes: NDArray[np.int64] = np.diff(cuts)
     return sizes

@@ -52,9 +52,9 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
         if not info.is_file:
             continue
         if name in removed or not older_than:
-            may_delete_at = removed.get(name, _modified(info)) + older_than
+            may_delete_at = removed.get(name, _modification_time(info)) + older_than
         else:
-            may_delete_at = _modified(info) + max(older_than, _UNCOMMITTED_SECONDS)
+            may_delete_at = _modification_time(info) + max(older_than, _UNCOMMITTED_SECONDS)
         if may_delete_at > time.time():
             kept_until.append(may_delete_at)
             continue
@@ -98,5 +98,5 @@ def _last_checkpoint(folder: fs.FileSystem) -> tuple[int, dict[str, float]]:
     return version, {unquote(path): instant / 1000 for path, instant in named}
 
 
-def _modified(info: fs.FileInfo) -> float:
+def _modification_time(info: fs.FileInfo) -> float:
     return 0.0 if info.mtime_ns is None else info.mtime_ns / 1e9

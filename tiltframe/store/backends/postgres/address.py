@@ -14,14 +14,14 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 _SECRETS = re.compile("password|secret|^scram_")  # the names of options with secret values, which libpq never prints
 
 
-def checked_address(uri: str) -> SplitResult:
+def parse_address(uri: str) -> SplitResult:
     """Return the parts of a URI. Raise ``ValueError`` if libpq would parse it differently; the message does not contain
     the URI, because it may contain a password.
 
     Except for the scheme, all parts of ``postgresql://user:password@host:port/database?option=value`` are optional.
     Several hosts are separated by commas.
 
-    >>> checked_address("postgresql://bob@db:5433/x?sslmode=require").path
+    >>> parse_address("postgresql://bob@db:5433/x?sslmode=require").path
     '/x'
     """
     try:
@@ -48,7 +48,7 @@ def shown(uri: str) -> str:
     >>> shown("postgresql:///x?host=/tmp/pg")
     '/tmp/pg/x'
     """
-    parts = checked_address(uri)
+    parts = parse_address(uri)
     options = dict(_options(parts))
     hosts = parts.netloc.rpartition("@")[2] or options.get("host", "")
     return f"{hosts}{parts.path if len(parts.path) > 1 else '/' * ('dbname' in options) + options.get('dbname', '')}"
@@ -62,7 +62,7 @@ def without_password(uri: str) -> str:
     >>> without_password("postgresql://postgres:@/x?host=/tmp/pg")
     'postgresql://postgres@/x?host=/tmp/pg'
     """
-    parts = checked_address(uri)
+    parts = parse_address(uri)
     user, place = parts.username or "", parts.netloc.rpartition("@")[2]
     options = [(name, value) for name, value in _options(parts) if not _SECRETS.search(name)]
     query = urlencode(options, quote_via=quote, safe="/")
@@ -75,7 +75,7 @@ def secrets(uri: str) -> set[str]:
     >>> sorted(secrets("postgresql://bob:pw@db/x?sslpassword=q"))
     ['pw', 'q']
     """
-    parts = checked_address(uri)
+    parts = parse_address(uri)
     texts = {parts.password or "", *(value for name, value in _options(parts) if _SECRETS.search(name))}
     return {text for secret in texts for text in (secret, unquote(secret), quote(secret)) if text}
 

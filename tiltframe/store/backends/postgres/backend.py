@@ -42,12 +42,12 @@ from tiltframe.store.backends import (
     stored_schema,
 )
 from tiltframe.store.backends.postgres import result_tables
-from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
+from tiltframe.store.backends.postgres.address import parse_address, shown, without_password
 from tiltframe.store.backends.postgres.address import secrets as passwords
 from tiltframe.store.backends.postgres.conditions import bound_conditions
 from tiltframe.store.backends.postgres.limits import PART, check_values
 from tiltframe.store.backends.postgres.literals import moment, numbers, quoted
-from tiltframe.store.backends.postgres.schema import Layout, StoredLayout, find, make_registry, register
+from tiltframe.store.backends.postgres.schema import Layout, StoredLayout, find_store, make_registry, register_store
 from tiltframe.store.backends.postgres.session import Session, session
 from tiltframe.store.backends.postgres.state_columns import column_name, flat_schema, flatten, unflatten
 from windows import TimeWindow
@@ -68,7 +68,7 @@ class PostgresBackend:
     )
 
     def __post_init__(self) -> None:
-        checked_address(self.uri)
+        parse_address(self.uri)
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> PostgresBackend:
@@ -95,9 +95,9 @@ class PostgresBackend:
         with session(self.uri) as db:
             db.lock("create")
             make_registry(db)
-            if find(db, name) is None:
+            if find_store(db, name) is None:
                 layout.create(db)
-                register(db, name, manifest)
+                register_store(db, name, manifest)
 
     def check_values(self, states: pa.Table) -> None:
         """Raise `StoreError` if PostgreSQL cannot store a key or a state in ``states``."""
@@ -106,7 +106,7 @@ class PostgresBackend:
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return the parts and records of one moment, read in one transaction, or None if there is no store."""
         with session(self.uri, snapshot=True) as db:
-            store = find(db, self.name)
+            store = find_store(db, self.name)
             if store is None:
                 return None
             records = _records(db, store.layout, recorded)
@@ -137,10 +137,10 @@ class PostgresBackend:
             ]
             columns = columns.append_column(LEVEL, pa.repeat(pa.scalar(level.name), columns.num_rows))
             columns = columns.append_column(END, pa.array(level.ends(starts)).cast(INSTANT))
-            db.fill(f"{store.name}_states", columns.append_column(PART, pa.array(ids[bucket])))
-            described = [{"part": int(part.name), **asdict(part)} for part in parts]
+            db.append_rows(f"{store.name}_states", columns.append_column(PART, pa.array(ids[bucket])))
+            rows_of_parts = [{"part": int(part.name), **asdict(part)} for part in parts]
             rows = f"json_to_recordset($1::json) AS p ({_PART_FIELDS})"
-            db.run(f"INSERT INTO {store.layout.table('parts')} SELECT *, now() FROM {rows}", json.dumps(described))
+            db.run(f"INSERT INTO {store.layout.table('parts')} SELECT *, now() FROM {rows}", json.dumps(rows_of_parts))
             return parts
 
     def discard(self, parts: Sequence[Part]) -> None:
@@ -155,8 +155,8 @@ class PostgresBackend:
             # checks that the parts to remove are still readable.
             parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
             records = _records(db, store.layout, transaction.record_names)
-            now = Snapshot(store.version, store.manifest, parts, records)
-            if reason := transaction.conflict(now):
+            current = Snapshot(store.version, store.manifest, parts, records)
+            if reason := transaction.conflict(current):
                 raise Conflict(f"{reason}, in {store.name}")
             for changed_parts, is_readable, unread_since in (
                 (transaction.removed, True, "now()"),
@@ -178,7 +178,7 @@ class PostgresBackend:
                     json.dumps(transaction.recorded),
                 )
             if transaction.manifest is not None:
-                _describe(db, store, transaction.manifest, transaction.schema or store.layout.schema)
+                _write_manifest(db, store, transaction.manifest, transaction.schema or store.layout.schema)
             db.run("UPDATE tiltframe SET version = version + 1 WHERE name = $1", store.name)
             return store.version + 1
 
@@ -219,12 +219,12 @@ class PostgresBackend:
                 f"WHERE {PART} = ANY({numbers([row['part'] for row in deleted])}) RETURNING 1) "
                 "SELECT count(*) AS rows FROM gone"
             )
-            waiting = db.rows(
+            unreadable = db.rows(
                 "SELECT count(*) AS parts, extract(epoch FROM max(unread_since))::float8 AS since "
                 f"FROM {store.layout.table('parts')} WHERE unread_since IS NOT NULL"
             )[0]
-            kept_until = waiting["since"] + older_than if waiting["parts"] else None
-            return Vacuumed(rows[0]["rows"], kept=waiting["parts"], kept_until=kept_until)
+            kept_until = unreadable["since"] + older_than if unreadable["parts"] else None
+            return Vacuumed(rows[0]["rows"], kept=unreadable["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
         """Return the parts from which a level's plain table (its results as plain columns) was computed, as part name →
@@ -246,7 +246,7 @@ class PostgresBackend:
             if not layout.has_results(db):
                 db.lock("create")
                 if not layout.has_results(db):
-                    layout.make_results(db)
+                    layout.create_result_tables(db)
             db.lock(layout.name, level, "flat", 0)
             result_tables.replace(
                 db,
@@ -272,12 +272,12 @@ class PostgresBackend:
         the store does not exist.
         """
         with session(self.uri, snapshot) as db:
-            store = find(db, self.name, lock)
+            store = find_store(db, self.name, lock)
             if store is None:
-                named = f"no store {self.name!r}" if self.name else "no store"
+                store_text = f"no store {self.name!r}" if self.name else "no store"
                 raise MissingStore(
-                    f"there is {named} in PostgreSQL at {shown(self.uri)}; correct its name or address, or create it "
-                    "with a first commit"
+                    f"there is {store_text} in PostgreSQL at {shown(self.uri)}; correct its name or address, or "
+                    "create it with a first commit"
                 )
             yield db, store
 
@@ -302,14 +302,14 @@ def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[s
     requested = None if names is None else list(names)
     if requested == []:
         return {}
-    every = f"SELECT name, text, xmin::text::bigint AS revision FROM {layout.table('recorded')}"
+    all_records = f"SELECT name, text, xmin::text::bigint AS revision FROM {layout.table('recorded')}"
     digests = "SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n"
-    chosen = f"{every} WHERE digest IN ({digests})"
-    rows = db.rows(every) if requested is None else db.rows(chosen, json.dumps(requested))
+    requested_records = f"{all_records} WHERE digest IN ({digests})"
+    rows = db.rows(all_records) if requested is None else db.rows(requested_records, json.dumps(requested))
     return {row["name"]: Record(row["revision"], row["text"]) for row in rows}
 
 
-def _describe(db: Session, store: StoredLayout, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+def _write_manifest(db: Session, store: StoredLayout, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
     before, after = store.layout, Layout.from_manifest(store.name, manifest, schema)
     if (before.schema, before.frame) != (after.schema, after.frame):
         after.alter(db, before)
@@ -351,7 +351,7 @@ def _read_level(
     Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
     are missing.
     """
-    part_ranges = [(part, both) for part, span in parts if (both := part.within(span))]
+    part_ranges = [(part, common_range) for part, span in parts if (common_range := part.within(span))]
     if not part_ranges:
         return schema.empty_table()
     ids = sorted({int(part.name) for part, _ in part_ranges})

@@ -13,12 +13,12 @@ from tiltframe.store.backends import END, LEVEL
 
 PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)
-_SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
-_MOST_COLUMNS = 1600  # the maximum number of columns of a table
+_SYSTEM_COLUMNS = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
+_MAX_COLUMNS = 1600  # the maximum number of columns of a table
 _ROW_BYTES = 8100  # the maximum bytes of a row, which must fit into a page of 8 KiB
-_ELSEWHERE = 18  # the bytes of a pointer, which a row contains for a long value that is stored outside the row
+_POINTER_BYTES = 18  # the bytes of a pointer, which a row contains for a long value that is stored outside the row
 _FIRST_DAY = -2_440_588  # the first date of PostgreSQL, 4714-11-24 BC, in days since 1970
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
+_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
 _LAST_DAY = 2_145_031_948  # the last date of PostgreSQL, 5874897-12-31, in days since 1970
 
 
@@ -32,14 +32,14 @@ def check_columns(columns: pa.Schema) -> None:
                 f"a key cannot be called {name!r} in PostgreSQL, because every table has a column of this name; "
                 "rename the key"
             )
-        if name in _SYSTEM:
+        if name in _SYSTEM_COLUMNS:
             raise StoreError(f"PostgreSQL reserves the name {name!r}; rename the key")
         if not name or "\0" in name:
             raise StoreError(f"PostgreSQL cannot have a column called {name!r}; rename the key or the measure")
     count = len(columns) + len(_OWN_COLUMNS)
-    if count > _MOST_COLUMNS:
+    if count > _MAX_COLUMNS:
         raise StoreError(
-            f"the frame's states take {count:,} columns, and a table in PostgreSQL can have at most {_MOST_COLUMNS:,}; "
+            f"the frame's states take {count:,} columns, and a table in PostgreSQL can have at most {_MAX_COLUMNS:,}; "
             "use fewer measures, or a Delta store (a folder)"
         )
     width = _row_width(columns)
@@ -64,7 +64,7 @@ def check_values(columns: pa.Table) -> None:
                     f"contains; remove it, or use a Delta store (a folder)"
                 )
             if pa.types.is_timestamp(dtype) and dtype.unit != "ns":
-                units = _PER_SECOND[dtype.unit]
+                units = _UNITS_PER_SECOND[dtype.unit]
                 _check_range(field.name, values.cast(pa.int64()), _FIRST_DAY * 86_400 * units, 2**63 // 10**6 * units)
             if pa.types.is_date32(dtype):
                 _check_range(field.name, values.cast(pa.int32()).cast(pa.int64()), _FIRST_DAY, _LAST_DAY)
@@ -94,10 +94,10 @@ def _any(matches: pa.Array) -> bool:
 
 def _row_width(columns: pa.Schema) -> int:
     """Return the minimum number of bytes of a row without nulls. Numbers are aligned to multiples of their size."""
-    at = 24 + len(columns) // 8 + 16  # bytes: the header of a row, one bit per column, and two timestamps
+    width = 24 + len(columns) // 8 + 16  # bytes: the header of a row, one bit per column, and two timestamps
     for field in columns:
         dtype = field.type
-        fixed = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)
-        size = int(max(dtype.bit_width // 8, 2)) if fixed else 1
-        at += -at % size + (size if fixed else _ELSEWHERE)
-    return at + 3 * _ELSEWHERE + 3 * 8
+        is_fixed_size = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)
+        size = int(max(dtype.bit_width // 8, 2)) if is_fixed_size else 1
+        width += -width % size + (size if is_fixed_size else _POINTER_BYTES)
+    return width + 3 * _POINTER_BYTES + 3 * 8

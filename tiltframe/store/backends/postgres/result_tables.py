@@ -20,14 +20,14 @@ from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.state_columns import column_name, sql_type
 
 _JSON = "jsonb"  # the type in PostgreSQL of results whose Arrow type PostgreSQL lacks
-_INCOMING = "tiltframe_incoming_flat"
-_NAMES = (
+_INCOMING_TABLE = "tiltframe_incoming_flat"
+_COLUMN_NAMES_SQL = (
     "SELECT attname::text AS name FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 "
     "AND NOT attisdropped ORDER BY attnum"
 )
 
 
-def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, str]:
+def result_column_types(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, str]:
     """Return the columns of the results of a measure or expression, as name → type in PostgreSQL. Records have a column
     for each field. Maps and nested lists are JSON.
     """
@@ -38,7 +38,7 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, s
     }
 
 
-def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
+def plain_table_columns(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
     """Return the columns of a plain table, as name → type in PostgreSQL. A key that is a struct has a column for each
     field, such as ``tags_host``. If the name of a measure's column is also that of another column of the
     table, such as a key or a column of another measure, the columns of all measures are left out.
@@ -48,21 +48,21 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
         column_name(field.name): sql_type(stored_type(field.type), field.name)
         for field in flat_schema(pa.schema([schema.field(key) for key in frame.keys]))
     }
-    columns_by_measure = [results_of(frame, schema, measure) for measure in frame.results]
-    columns = {name: dtype for named in columns_by_measure for name, dtype in named.items()}
+    columns_by_measure = [result_column_types(frame, schema, measure) for measure in frame.results]
+    columns = {name: dtype for result_columns in columns_by_measure for name, dtype in result_columns.items()}
     own_names = {*moments, *keys, PARTIAL}
     if len(columns) < sum(map(len, columns_by_measure)) or own_names & columns.keys():
         columns = {}
     return {**moments, **keys, **columns, PARTIAL: sql_type(pa.bool_(), PARTIAL)}
 
 
-def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
+def create_table_sql(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
     """Return the SQL statement that creates ``table``, the plain table of a level, which has its results as columns."""
-    columns = [f"{quoted(name)} {dtype}" for name, dtype in columns_of(frame, schema).items()]
+    columns = [f"{quoted(name)} {dtype}" for name, dtype in plain_table_columns(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
-def create_parts(table: str) -> str:
+def create_parts_sql(table: str) -> str:
     """Return the SQL statement that creates ``table``, the table of the parts from which plain tables were computed."""
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
@@ -94,18 +94,18 @@ def replace(
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:
-        names = [row["name"] for row in db.rows(_NAMES, table)]
+        names = [row["name"] for row in db.rows(_COLUMN_NAMES_SQL, table)]
         result_names = {column_name(name): name for name in results.column_names}
         if not result_names.keys() >= set(names):
             raise Conflict(f"the table {table} now belongs to another frame")
         columns = {name: results.column(result_names[name]) for name in names}
         json_names = {name for name, column in columns.items() if _type_of_result(column.type) == _JSON}
         rows = pa.table({n: _as_json(c) if n in json_names else stored(one_array(c)) for n, c in columns.items()})
-        texts = _listed_as(names, json_names, "text")
-        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {texts} FROM {table} WITH NO DATA")
-        db.fill(_INCOMING, rows, temporary=True)
-        typed = _listed_as(names, json_names, _JSON)
-        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {typed} FROM {_INCOMING}")
+        text_columns = _select_columns(names, json_names, "text")
+        db.run(f"CREATE TEMP TABLE {_INCOMING_TABLE} ON COMMIT DROP AS SELECT {text_columns} FROM {table} WITH NO DATA")
+        db.append_rows(_INCOMING_TABLE, rows, temporary=True)
+        json_columns = _select_columns(names, json_names, _JSON)
+        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {json_columns} FROM {_INCOMING_TABLE}")
     db.run(f"DELETE FROM {parts} WHERE level = $1", level)
     db.run(
         f"INSERT INTO {parts} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
@@ -129,6 +129,6 @@ def _as_json(column: pa.ChunkedArray) -> pa.Array:
     return pa.array([None if value is None else json_text(value) for value in values], pa.string())
 
 
-def _listed_as(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
+def _select_columns(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
     """Return the columns ``names`` of a SELECT as SQL. The columns in ``cast`` are cast to ``dtype``."""
     return ", ".join(f"{quoted(name)}::{dtype} AS {quoted(name)}" if name in cast else quoted(name) for name in names)

@@ -29,7 +29,8 @@ from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
 
-_OLDEST = 150_000  # version 15, the oldest that is tested, in the form of PostgreSQL's setting server_version_num
+# version 15, the oldest that is tested, in the form of PostgreSQL's setting server_version_num
+_MIN_SERVER_VERSION = 150_000
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -44,7 +45,7 @@ class Layout:
     levels: tuple[str, ...]
     frame: TiltFrame
     schema: pa.Schema  # window_start, the keys and the columns of states, in the types of the frame
-    evolved: bool = False  # whether the frame has changed, so that rows may lack the states of added measures
+    is_evolved: bool = False  # whether the frame has changed, so that rows may lack the states of added measures
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
@@ -54,7 +55,7 @@ class Layout:
                 schema = pa.schema([field for schema_part in schemas_in(manifest) for field in schema_part])
             frame = TiltFrame.from_dict(manifest["frame"])
             return cls(
-                name, tuple(manifest["levels"]), frame=frame, schema=schema, evolved=bool(manifest.get("generation"))
+                name, tuple(manifest["levels"]), frame=frame, schema=schema, is_evolved=bool(manifest.get("generation"))
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise _damaged_manifest(name, error) from None
@@ -64,11 +65,11 @@ class Layout:
         """The columns of the table of states: window_start, the keys, and one column for each field of a state."""
         return flat_schema(stored_schema(self.schema))
 
-    def table(self, what: str) -> str:
-        """Return the quoted name of a table or view of the store that ends in ``what``: ``states``, ``parts``,
+    def table(self, suffix: str) -> str:
+        """Return the quoted name of a table or view of the store that ends in ``suffix``: ``states``, ``parts``,
         ``recorded``, ``flat`` or, for example, ``1h_current``.
         """
-        return quoted(f"{self.name}_{what}")
+        return quoted(f"{self.name}_{suffix}")
 
     def flat(self, level: str) -> str:
         """Return the quoted name of the plain table of a level, which has the results of the level as columns."""
@@ -79,7 +80,7 @@ class Layout:
     def create(self, session: Session) -> None:
         """Create the tables and the views."""
         version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
-        if version < _OLDEST:
+        if version < _MIN_SERVER_VERSION:
             raise StoreError(f"a store needs PostgreSQL 15 or newer; this server has version {version // 10_000}")
         check_columns(pa.schema(list(self.columns)[1:]))
         states = "".join(f"{name} {dtype}, " for name, dtype in self._types())
@@ -96,7 +97,7 @@ class Layout:
         session.run(
             f"CREATE TABLE {self.table('recorded')} (digest bytea PRIMARY KEY, name text NOT NULL, text text NOT NULL)"
         )
-        self.make_results(session)
+        self.create_result_tables(session)
 
     def alter(self, session: Session, before: Layout) -> None:
         """Change the tables of the layout ``before`` to this layout: add columns of states, and create the views and
@@ -107,9 +108,9 @@ class Layout:
         new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in old_names}]
         if new:
             session.run(f"ALTER TABLE {self.table('states')} {', '.join(new)}")
-        self.make_results(session)
+        self.create_result_tables(session)
 
-    def make_results(self, session: Session) -> None:
+    def create_result_tables(self, session: Session) -> None:
         """Create the views of results. Also create the plain tables (``<name>_<level>_flat``), without rows, from which
         the views read some columns.
 
@@ -121,10 +122,12 @@ class Layout:
             session.run(f"DROP VIEW IF EXISTS {self.table(f'{level}_current')}")
             session.run(f"DROP TABLE IF EXISTS {self.flat(level)}")
         session.run(f"DROP TABLE IF EXISTS {self.table('flat')}")
-        session.run(result_tables.create_parts(self.table("flat")))
+        session.run(result_tables.create_parts_sql(self.table("flat")))
         for level in self.levels:
-            session.run(result_tables.create(self.frame, self.schema, self.flat(level)))
-            for statement in sql_view(self.frame, self.schema, table=self.table, level=level, evolved=self.evolved):
+            session.run(result_tables.create_table_sql(self.frame, self.schema, self.flat(level)))
+            for statement in sql_view(
+                self.frame, self.schema, table=self.table, level=level, is_evolved=self.is_evolved
+            ):
                 session.run(statement)
         for statement in grants:
             session.run(statement)
@@ -137,7 +140,7 @@ class Layout:
         return [(quoted(f.name), sql_type(f.type, f.name)) for f in self.columns if f.name != START]
 
 
-_GRANTED = (
+_GRANTS_SQL = (
     "SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS role, "
     "a.privilege_type AS what FROM pg_class AS c, aclexplode(c.relacl) AS a "
     "WHERE c.oid = to_regclass($1::text) AND a.grantee <> c.relowner"
@@ -145,7 +148,7 @@ _GRANTED = (
 
 
 def _grants(session: Session, table: str) -> list[str]:
-    return [f"GRANT {row['what']} ON {table} TO {row['role']}" for row in session.rows(_GRANTED, table)]
+    return [f"GRANT {row['what']} ON {table} TO {row['role']}" for row in session.rows(_GRANTS_SQL, table)]
 
 
 class StoredLayout(NamedTuple):
@@ -157,7 +160,7 @@ class StoredLayout(NamedTuple):
     layout: Layout
 
 
-def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
+def find_store(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
     """Return the store with a name, or the only store if the name is empty; None if it does not exist. With ``lock``,
     the store is locked until the transaction ends.
 
@@ -205,7 +208,7 @@ def layout_of(name: str, description: str) -> Layout:
     return Layout.from_manifest(name, json.loads(description))
 
 
-def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
+def register_store(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a new store to the registry, the table of all stores."""
     session.run(
         "INSERT INTO tiltframe (name, format, description, version) VALUES ($1, $2, $3, 0)",

@@ -21,7 +21,8 @@ from tiltframe.store import StoreError, UnreachableStore
 from tiltframe.store.backends import Conflict
 from tiltframe.store.backends.postgres.address import secrets, shown
 
-_RETRY = ("40001", "40P01")  # serialization failure, deadlock: the transaction wrote nothing and can be repeated
+# serialization failure, deadlock: the transaction wrote nothing and can be repeated
+_RETRYABLE_CODES = ("40001", "40P01")
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
@@ -45,17 +46,17 @@ class Session:
         rows: list[dict[str, Any]] = self.ask(sql, *values).to_pylist()
         return rows
 
-    def fill(self, name: str, table: pa.Table, temporary: bool = False) -> None:
+    def append_rows(self, name: str, table: pa.Table, temporary: bool = False) -> None:
         """Append the rows of an Arrow table to the database table ``name``, which is temporary if ``temporary`` is
         true.
         """
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
-    def lock(self, *about: Any) -> None:
-        """Take the lock that the values ``about`` identify, until the transaction ends. Wait if another transaction has
+    def lock(self, *key: Any) -> None:
+        """Take the lock that the values ``key`` identify, until the transaction ends. Wait if another transaction has
         it.
         """
-        self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
+        self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *key)))
 
 
 @contextmanager
@@ -79,16 +80,16 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
             cursor.close()
             connection.give_back()
     except postgresql.Error as error:
-        raise translated(uri, str(error), getattr(error, "sqlstate", None)) from None
+        raise error_for_database(uri, str(error), getattr(error, "sqlstate", None)) from None
 
 
-class _KeptConnection:
+class _ReusableConnection:
     """A connection that a thread keeps for one address and one process."""
 
     def __init__(self, uri: str, connection: Any) -> None:
-        self.uri, self.connection, self.process, self.given_back = uri, connection, os.getpid(), False
+        self.uri, self.connection, self.process, self.is_given_back = uri, connection, os.getpid(), False
 
-    def works(self) -> bool:
+    def is_usable(self) -> bool:
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
@@ -99,44 +100,44 @@ class _KeptConnection:
 
     def give_back(self) -> None:
         """Keep the connection open for the thread's next operation."""
-        self.given_back, _threads.kept = True, self
+        self.is_given_back, _threads.kept = True, self
 
     def close(self) -> None:
-        if not self.given_back and self.process == os.getpid():
+        if not self.is_given_back and self.process == os.getpid():
             with suppress(self.connection.Error):
                 self.connection.close()
 
     def __del__(self) -> None:
         """Close the connection when its thread ends."""
-        self.given_back = False
+        self.is_given_back = False
         self.close()
 
 
 _threads = threading.local()
 # The connections of the parent process. They are stored here so that they are never closed, because closing a
 # connection in this process would also close it in the parent.
-_inherited: list[_KeptConnection] = []
+_connections_of_parent: list[_ReusableConnection] = []
 
 
-def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
+def _take_connection(uri: str, postgresql: Any) -> _ReusableConnection:
     """Return the thread's last connection if it has this address and still works, otherwise a new connection."""
-    kept_connection: _KeptConnection | None = _threads.__dict__.pop("kept", None)
-    if kept_connection is not None and kept_connection.process != os.getpid():
-        _inherited.append(kept_connection)
-        kept_connection = None
-    if kept_connection is not None:
-        kept_connection.given_back = False
-        if kept_connection.uri == uri and kept_connection.works():
-            return kept_connection
-        kept_connection.close()
-    return _KeptConnection(uri, postgresql.connect(uri))
+    last_connection: _ReusableConnection | None = _threads.__dict__.pop("kept", None)
+    if last_connection is not None and last_connection.process != os.getpid():
+        _connections_of_parent.append(last_connection)
+        last_connection = None
+    if last_connection is not None:
+        last_connection.is_given_back = False
+        if last_connection.uri == uri and last_connection.is_usable():
+            return last_connection
+        last_connection.close()
+    return _ReusableConnection(uri, postgresql.connect(uri))
 
 
-def translated(uri: str, message: str, code: str | None) -> Exception:
+def error_for_database(uri: str, message: str, code: str | None) -> Exception:
     """Return the error to raise for an error of the database, with a message of one sentence. ``message`` is the
     message of the database, and ``code`` its SQLSTATE code.
 
-    >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
+    >>> str(error_for_database("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host; check that the server runs, and the address and password'
     """
     match = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
@@ -144,10 +145,10 @@ def translated(uri: str, message: str, code: str | None) -> Exception:
     for secret in sorted(secrets(uri), key=len, reverse=True):
         reason = reason.replace(secret, "***")
     if match and code:
-        error = Conflict if code in _RETRY else StoreError
+        error = Conflict if code in _RETRYABLE_CODES else StoreError
         return error(f"PostgreSQL at {shown(uri)} refused the statement: {reason}")
-    unreachable = Conflict if code in _RETRY else UnreachableStore
-    return unreachable(
+    error_class = Conflict if code in _RETRYABLE_CODES else UnreachableStore
+    return error_class(
         f"PostgreSQL at {shown(uri)} cannot be reached: {reason}; check that the server runs, and the address "
         "and password"
     )

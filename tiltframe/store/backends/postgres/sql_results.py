@@ -22,11 +22,11 @@ from tiltframe.store.backends.postgres.literals import moment
 from tiltframe.store.backends.postgres.sql_terms import (
     Merged,
     column_of,
-    in_order,
-    nearest,
+    divide_and_round,
+    order_terms,
     quotient,
-    rounded,
-    with_special,
+    round_to_double,
+    with_special_values,
 )
 
 GROUP = "tiltframe.sql_results"
@@ -75,13 +75,13 @@ def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.Da
     empty if no SQL is registered for the function.
     """
     if type(function) not in _READERS:
-        _load_others()
+        _load_entry_points()
     reader = _READERS.get(type(function))
     return {} if reader is None else reader(function, merged, state, dtype)
 
 
 @cache
-def _load_others() -> None:
+def _load_entry_points() -> None:
     """Import the modules that other distributions name by entry points. These modules call `register_sql`."""
     load_group(GROUP, "SQL result", lambda module: None)
 
@@ -98,9 +98,9 @@ def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 
 
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
-def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _value_of_event(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     (field,) = function.own_state.fields
-    return {"": _chosen(function, merged, state=state, field=field, dtype=dtype, part="value")}
+    return {"": _part_of_event(function, merged, state=state, field=field, dtype=dtype, part="value")}
 
 
 @register_sql(aggr.M4)
@@ -112,8 +112,10 @@ def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[s
 @register_sql(aggr.Candlestick)
 def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"open": "earliest", "high": "highest", "low": "lowest", "close": "latest"}
-    volume = rounded(f"{merged.add_exactly(state, 'weights')} * {_size(dtype.field('weight_unit').type)}")
-    volume = with_special(volume, _flags(merged, state, "weight_special"))
+    volume = round_to_double(
+        f"{merged.add_exactly(state, 'weights')} * {_last_digit_value(dtype.field('weight_unit').type)}"
+    )
+    volume = with_special_values(volume, _flags(merged, state, "weight_special"))
     return {
         **_points(function, merged, state=state, dtype=dtype, points=points),
         "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
@@ -123,33 +125,36 @@ def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) 
 
 def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
     return {
-        f"_{name}{suffix}": _chosen(function, merged, state=state, field=field, dtype=dtype, part=part)
+        f"_{name}{suffix}": _part_of_event(function, merged, state=state, field=field, dtype=dtype, part=part)
         for name, field in points.items()
         for suffix, part in (("", "value"), ("_time", "time"))
     }
 
 
-def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
+def _part_of_event(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
     """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy` and returns one part of it.
 
     Such a field contains one event, which has the smallest or the largest time or value. ``part`` is the name of the
     part, such as the value or the time of the event.
     """
-    chosen = function.own_state.fields[field]
+    event_field = function.own_state.fields[field]
     order = ", ".join(
-        in_order(column_of(state, field, name), dtype.field(field).type.field(name).type, down)
-        for name, down in ((chosen.by, chosen.greatest), (chosen.other, chosen.greatest_of_ties))
+        order_terms(column_of(state, field, name), dtype.field(field).type.field(name).type, is_descending)
+        for name, is_descending in (
+            (event_field.by, event_field.greatest),
+            (event_field.other, event_field.greatest_of_ties),
+        )
     )
-    return merged.pick(column_of(state, field, part), order, column_of(state, field, chosen.by))
+    return merged.pick(column_of(state, field, part), order, column_of(state, field, event_field.by))
 
 
 @register_sql(aggr.Sum)
 def _sum(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
     count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
-    value = f"round({total} * {_size(unit)}, {unit.scale if pa.types.is_decimal(unit) else 0})"
+    value = f"round({total} * {_last_digit_value(unit)}, {unit.scale if pa.types.is_decimal(unit) else 0})"
     if pa.types.is_floating(unit):
-        value = with_special(rounded(total), _flags(merged, state))
+        value = with_special_values(round_to_double(total), _flags(merged, state))
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
@@ -158,9 +163,11 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
     unit = dtype.field("unit").type
     count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
     if not pa.types.is_timestamp(unit):
-        value = with_special(rounded(quotient(f"{total} * {_size(unit)}", count)), _flags(merged, state))
+        value = with_special_values(
+            round_to_double(quotient(f"{total} * {_last_digit_value(unit)}", count)), _flags(merged, state)
+        )
     elif unit.unit in _MICROSECONDS:
-        micros = moment(f"({nearest(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
+        micros = moment(f"({divide_and_round(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
         return {}  # The mean would have nanoseconds, which PostgreSQL lacks.
@@ -170,9 +177,9 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Var, aggr.Stdev)
 def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     count, total, squares = merged.add(state, "count"), *(merged.add_exactly(state, f) for f in ("sum", "squares"))
-    size = _size(dtype.field("unit").type)
+    size = _last_digit_value(dtype.field("unit").type)
     squared_deviations = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
-    value = rounded(
+    value = round_to_double(
         quotient(squared_deviations, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev))
     )
     value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
@@ -182,9 +189,9 @@ def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> 
 @register_sql(aggr.SumOfSquares, aggr.Rms)
 def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     count, squares, flags = merged.add(state, "count"), merged.add_exactly(state, "squares"), _flags(merged, state)
-    size = _size(dtype.field("unit").type)
+    size = _last_digit_value(dtype.field("unit").type)
     total = f"{squares} * {size} * {size}"
-    value = rounded(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
+    value = round_to_double(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
     special = f"WHEN ({flags} & 1) <> 0 THEN 'NaN'::float8 WHEN {flags} <> 0 THEN 'Infinity'::float8"
     return {"": f"CASE WHEN {count} = 0 THEN NULL {special} ELSE {value} END"}
 
@@ -201,11 +208,13 @@ def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType)
     count = merged.add(state, "count")
     products, weights = (merged.add_exactly(state, field) for field in ("products", "weights"))
     flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
-    mean = rounded(quotient(f"{products} * {_size(dtype.field('unit').type)}", weights, any_size=True))
+    mean = round_to_double(
+        quotient(f"{products} * {_last_digit_value(dtype.field('unit').type)}", weights, any_size=True)
+    )
     infinite = f"CASE WHEN ({flags} & 2) <> 0 THEN 1 ELSE -1 END * sign({weights})::float8 * 'Infinity'::float8"
-    poisoned = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
+    is_nan = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
     return {
-        "": f"CASE WHEN {count} = 0 THEN NULL WHEN {poisoned} THEN 'NaN'::float8 WHEN {weights} = 0 THEN NULL "
+        "": f"CASE WHEN {count} = 0 THEN NULL WHEN {is_nan} THEN 'NaN'::float8 WHEN {weights} = 0 THEN NULL "
         f"WHEN {flags} <> 0 THEN {infinite} ELSE {mean} END"
     }
 
@@ -216,11 +225,11 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
     finite = [merged.add(state, "zero"), *(merged.add(state, sign, "total") for sign in ("positive", "negative"))]
     count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum", scaled=True)
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
-    mean = with_special(rounded(quotient(total, count)), flags)
+    mean = with_special_values(round_to_double(quotient(total, count)), flags)
     return {
         "_count": f"nullif({count}, 0)::bigint",
         **{f"_{end}": _extreme(merged, (state, end), pa.float64(), end == "max") for end in ("min", "max")},
-        "_sum": f"CASE WHEN {count} > 0 THEN {with_special(rounded(total), flags)} END",
+        "_sum": f"CASE WHEN {count} > 0 THEN {with_special_values(round_to_double(total), flags)} END",
         "_mean": f"CASE WHEN {count} > 0 THEN {mean} END",
     }
 
@@ -231,9 +240,9 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
     # States have whole numbers of units. If a unit is 1/n, these numbers are divided by n, as in `aggr.hdr`: 3 units of
     # 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
     if function.unit is not None:
-        parts = round(1.0 / function.unit)
-        exactly = parts > 1 and 1.0 / parts == function.unit
-        scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
+        units_per_one = round(1.0 / function.unit)
+        is_exact = units_per_one > 1 and 1.0 / units_per_one == function.unit
+        scaled = f"::float8 / {units_per_one}::float8" if is_exact else f"::float8 * '{function.unit!r}'::float8"
     return {
         "_count": f"nullif({merged.add(state, 'buckets', 'total')}, 0)::bigint",
         **{f"_{end}": merged(f"{end}({column_of(state, end)})") + scaled for end in ("min", "max")},
@@ -241,7 +250,7 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 
 
 def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
-    return merged.pick(column_of(*path), in_order(column_of(*path), dtype, greatest), column_of(*path))
+    return merged.pick(column_of(*path), order_terms(column_of(*path), dtype, greatest), column_of(*path))
 
 
 def _flags(merged: Merged, state: str, field: str = "special") -> str:
@@ -251,7 +260,7 @@ def _flags(merged: Merged, state: str, field: str = "special") -> str:
     return merged(f"bit_or({column_of(state, field)})")
 
 
-def _size(unit: pa.DataType) -> str:
+def _last_digit_value(unit: pa.DataType) -> str:
     """Return the value of the last digit of a decimal type as SQL, such as 0.01 for two decimal places. Return 1 for
     other types.
     """

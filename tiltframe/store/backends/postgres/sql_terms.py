@@ -14,10 +14,10 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger ones are rounded to infinity
+_ROUNDED_TO_INFINITY = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger ones are rounded to infinity
 # half of the smallest positive double; this number and smaller ones are rounded to 0
-_SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
-_PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
+_ROUNDED_TO_ZERO = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
+_MAX_PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
 
 
 @dataclass
@@ -69,12 +69,12 @@ def column_of(*path: str) -> str:
     return f"s.{quoted(column_name('.'.join(path)))}"
 
 
-def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
+def order_terms(value: str, dtype: pa.DataType, is_descending: bool) -> str:
     """Return the SQL terms of an ORDER BY that sorts values like `aggr.arrow.sort_keys`: -0.0 comes before 0.0,
-    although PostgreSQL treats both as equal. ``down`` sorts in descending order.
+    although PostgreSQL treats both as equal. ``is_descending`` sorts in descending order.
     """
-    sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
-    return value + (" DESC" if down else "") + sign
+    sign = f", float8send({value}){'' if is_descending else ' DESC'}" if pa.types.is_floating(dtype) else ""
+    return value + (" DESC" if is_descending else "") + sign
 
 
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
@@ -84,9 +84,9 @@ def quotient(value: str, by: str, root: bool = False, any_size: bool = False) ->
     With ``any_size``, ``by`` may be of any size, and the quotient has 1000 decimal places. For small quotients,
     ``value`` is first multiplied by 2^2200, because half of the smallest double has more than 1000 decimal places.
     """
-    places = f"greatest(scale({value}), {_PLACES})" if any_size else f"scale({value}) + 60"
+    places = f"greatest(scale({value}), {_MAX_PLACES})" if any_size else f"scale({value}) + 60"
     function, small, power = ("sqrt", "1e-560", 1100) if root else ("", "1e-280", 2200)
-    enlarged = f"{function}(round({value} * 2::numeric ^ 2200, {_PLACES}) / nullif({by}, 0))"
+    enlarged = f"{function}(round({value} * 2::numeric ^ 2200, {_MAX_PLACES}) / nullif({by}, 0))"
     return (
         f"(CASE WHEN abs({value}) < abs({by}) * '{small}'::numeric "
         f"THEN {enlarged} * (5::numeric ^ {power} * '1e-{power}'::numeric) "
@@ -94,18 +94,18 @@ def quotient(value: str, by: str, root: bool = False, any_size: bool = False) ->
     )
 
 
-def rounded(value: str) -> str:
+def round_to_double(value: str) -> str:
     """Return the SQL expression that rounds a numeric value to a double. Values that become 0 or infinite are not cast,
     because PostgreSQL's cast raises an error for them.
     """
     return (
-        f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
-        f"WHEN abs({value}) <= {_SMALLEST} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
+        f"CASE WHEN abs({value}) >= {_ROUNDED_TO_INFINITY} THEN sign({value})::float8 * 'Infinity'::float8 "
+        f"WHEN abs({value}) <= {_ROUNDED_TO_ZERO} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
         f"ELSE ({value})::float8 END"
     )
 
 
-def with_special(value: str, flags: str) -> str:
+def with_special_values(value: str, flags: str) -> str:
     """Return the SQL expression for a sum: NaN or an infinity if ``flags`` says that rows had such values, and
     otherwise ``value``. The rules are those of `aggr.exact.number_columns`.
     """
@@ -116,7 +116,7 @@ def with_special(value: str, flags: str) -> str:
     )
 
 
-def nearest(total: str, count: str) -> str:
+def divide_and_round(total: str, count: str) -> str:
     """Return the SQL expression that divides two whole numbers, ``total / count``, and rounds the quotient to the
     nearest whole number. Halves are rounded to the even number.
     """

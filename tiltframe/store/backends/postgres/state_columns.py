@@ -19,7 +19,7 @@ from aggr.extend.arguments import shown
 from aggr.extend.columns import one_array, to_fixed_size_binary
 from tiltframe.store import StoreError
 
-_LONGEST = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
+_MAX_IDENTIFIER_BYTES = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
 
 _SQL_TYPES = {
     pa.bool_(): "boolean",
@@ -47,7 +47,7 @@ def column_name(name: str) -> str:
     'éééééééééééééééééééééééé~84fe2e03d50d'
     """
     text = name.encode()
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_IDENTIFIER_BYTES:
         return name
     return f"{text[:49].decode(errors='ignore')}~{hashlib.sha256(text).hexdigest()[:12]}"
 
@@ -102,7 +102,7 @@ def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Undo `flatten`: return the table from which `flatten` has computed ``table``. ``schema`` is the schema of the
     result. Columns that do not belong to it are left out.
     """
-    return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
+    return pa.table([_unflatten_column(table, field.name, field.type) for field in schema], schema=schema)
 
 
 def _leaf_types(name: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
@@ -137,11 +137,11 @@ def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]
     yield from leaves
 
 
-def _gather(table: pa.Table, name: str, dtype: pa.DataType) -> pa.Array:
+def _unflatten_column(table: pa.Table, name: str, dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(dtype):
         values = one_array(table.column(column_name(name)))
         return to_fixed_size_binary(values, dtype) if pa.types.is_fixed_size_binary(dtype) else values.cast(dtype)
-    children = [_gather(table, f"{name}.{field.name}", field.type) for field in dtype]
+    children = [_unflatten_column(table, f"{name}.{field.name}", field.type) for field in dtype]
     return pa.StructArray.from_arrays(children, fields=list(dtype), mask=pa.array(~_any_valid(children)))
 
 
