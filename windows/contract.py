@@ -29,10 +29,10 @@ from windows.timezone import Instants, checked_instants, clock
 # that adding a duration to them does not exceed int64.
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 # The maximum number of windows in a list. A list of this length takes 80 MB for starts, and 240 MB for intervals.
-MOST_LISTED = 10_000_000
-# `_TRIED` is the start of 2024 in microseconds UTC: nesting is tested in windows around this instant. `_DECADE` is ten
-# years in microseconds.
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY
+MAX_LISTED_WINDOWS = 10_000_000
+# `_PROBE_CENTER` is the start of 2024 in microseconds UTC: nesting is tested in windows around this instant. `_DECADE`
+# is ten years in microseconds.
+_PROBE_CENTER, _DECADE = 19_723 * DAY, 3_652 * DAY
 
 
 class Intervals(NamedTuple):
@@ -89,10 +89,12 @@ class TimeWindow(ABC):
     @property
     def name(self) -> str:
         """The unique text of the window: `kind`, and the fields that differ from their defaults, without the zone."""
-        own = [field for field in fields(self) if field.name != "timezone"]  # type: ignore[arg-type]
-        values = {field.name: getattr(self, field.name) for field in own}
-        differing = {field.name: values[field.name] for field in own if values[field.name] != field.default}
-        return write_call(self.kind or type(self).__name__, differing)
+        text_fields = [field for field in fields(self) if field.name != "timezone"]  # type: ignore[arg-type]
+        values = {field.name: getattr(self, field.name) for field in text_fields}
+        non_default_values = {
+            field.name: values[field.name] for field in text_fields if values[field.name] != field.default
+        }
+        return write_call(self.kind or type(self).__name__, non_default_values)
 
     @abstractmethod
     def assign(self, times: Instants) -> Intervals:
@@ -192,7 +194,7 @@ class TimeWindow(ABC):
 
     @property
     def max_overlap(self) -> int:
-        """The number of windows that contain the same time, at most. Only near UTC-offset transitions, there may be
+        """The maximum number of windows that contain the same time. Near changes of the UTC offset, there may be
         more.
         """
         return 1
@@ -257,7 +259,7 @@ class TimeWindow(ABC):
             return f"{(finer if fine.is_merging else self).name} depends on the rows, and must be the only level"
         if None not in (pane.timezone, fine.timezone) and pane.timezone != fine.timezone:
             return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {pane.timezone}"
-        problem = f"{fine.name} is longer" if fine.length > pane.length else _cut(pane, fine)
+        problem = f"{fine.name} is longer" if fine.length > pane.length else _edge_inside_finer(pane, fine)
         return problem and (problem if pane == self else f"its panes have the size {pane.name}, and {problem}")
 
     def starts(self, times: Instants) -> Instants:
@@ -279,7 +281,7 @@ class TimeWindow(ABC):
             If the starts of windows depend on the rows.
         """
         if not self.contiguous:
-            raise self._unlisted()
+            raise self._error_without_clock()
         return self.assign(times).starts
 
     def ends(self, starts: Instants) -> Instants:
@@ -301,11 +303,11 @@ class TimeWindow(ABC):
             If the ends of windows do not follow from their starts.
         """
         assigned = self.assign(checked_instants(starts, "starts"))
-        own = assigned.starts == starts[assigned.rows]
-        if self.is_merging or int(own.sum()) != len(starts):
-            raise self._unlisted()
-        own_ends: Instants = assigned.ends[own]
-        return own_ends
+        is_own_window = assigned.starts == starts[assigned.rows]
+        if self.is_merging or int(is_own_window.sum()) != len(starts):
+            raise self._error_without_clock()
+        window_ends: Instants = assigned.ends[is_own_window]
+        return window_ends
 
     def starts_between(self, start: int, end: int) -> Instants:
         """Return the starts of the windows that begin in a range of time.
@@ -334,12 +336,12 @@ class TimeWindow(ABC):
         if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
             return np.array([], np.int64)
         if not self.contiguous:
-            raise self._unlisted()
+            raise self._error_without_clock()
         self.starts(np.array([start, end - 1], np.int64))  # raises ValueError for years without windows
         step = max(int(min(self.length, end - start)), 1)
-        if (count := (end - start) // step) > MOST_LISTED:
+        if (count := (end - start) // step) > MAX_LISTED_WINDOWS:
             raise ValueError(
-                f"{count:,} windows of {self.name} begin in the range, and at most {MOST_LISTED:,} can be "
+                f"{count:,} windows of {self.name} begin in the range, and at most {MAX_LISTED_WINDOWS:,} can be "
                 "listed; use a shorter range or longer windows"
             )
         starts = self.starts(np.append(np.arange(start, end, step), end - 1))
@@ -349,11 +351,11 @@ class TimeWindow(ABC):
             next_starts = self.ends(starts)[:-1]
             # Windows that are shorter than a step may lie between two steps. A window is missing if the end of the
             # previous window is not the next start.
-            missing = next_starts[next_starts != starts[1:]]
-            if not len(missing):
+            missing_starts = next_starts[next_starts != starts[1:]]
+            if not len(missing_starts):
                 listed: Instants = starts[starts >= start]
                 return listed
-            starts = np.append(starts, missing)
+            starts = np.append(starts, missing_starts)
 
     def first_start_from(self, at: int) -> int:
         """Return the start of the first window that begins at or after an instant.
@@ -376,7 +378,7 @@ class TimeWindow(ABC):
         before = self.starts(np.array([checked_whole(at, "at", -(2**63)) - 1], np.int64))
         return int(self.ends(before)[0])
 
-    def _unlisted(self) -> ValueError:
+    def _error_without_clock(self) -> ValueError:
         """Return the error for a kind of window whose starts and ends depend on the rows."""
         return ValueError(
             f"the starts and ends of windows of {self.name} do not follow from a clock; "
@@ -385,7 +387,7 @@ class TimeWindow(ABC):
 
 
 @lru_cache(maxsize=1024)
-def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
+def _edge_inside_finer(coarse: TimeWindow, fine: TimeWindow) -> str | None:
     """Return a description of a start or end of a coarser window that lies inside a finer window, or None if there is
     no such instant at the times of `_probes`.
     """
@@ -410,10 +412,10 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
     edges = np.unique(np.concatenate([assigned.starts, assigned.ends]))
     edges = edges[(edges > MIN_INSTANT) & (edges < MAX_INSTANT)]
     rows, starts, _ = fine.assign(edges)
-    inside = np.flatnonzero(starts < edges[rows])
-    if not len(inside):
+    crossing = np.flatnonzero(starts < edges[rows])
+    if not len(crossing):
         return None
-    edge, start = (np.datetime64(int(at[inside[0]]), "us") for at in (edges[rows], starts))
+    edge, start = (np.datetime64(int(at[crossing[0]]), "us") for at in (edges[rows], starts))
     at, since = (np.datetime_as_string(instant, unit="auto") for instant in (edge, start))
     return f"windows of {coarse.name} have an edge at {at} UTC, inside the window of {fine.name} that begins at {since}"
 
@@ -424,9 +426,11 @@ def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
     """
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone
-    changes = clock(zone, _TRIED - _DECADE // 2, _TRIED).since[1:][-4:] if zone else np.array([], np.int64)
-    near = (changes[:, None] + step[20:29]).ravel()
-    times: Instants = np.clip(np.concatenate([_TRIED + step, near]), 0, 2 * _TRIED)
+    changes = (
+        clock(zone, _PROBE_CENTER - _DECADE // 2, _PROBE_CENTER).since[1:][-4:] if zone else np.array([], np.int64)
+    )
+    times_near_changes = (changes[:, None] + step[20:29]).ravel()
+    times: Instants = np.clip(np.concatenate([_PROBE_CENTER + step, times_near_changes]), 0, 2 * _PROBE_CENTER)
     return times
 
 
@@ -446,17 +450,18 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     ValueError
         If a finer window lies in a window of the level only in part.
     """
-    cut = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
-    if not len(cut):
-        outside = np.ones(len(fine_starts), np.bool_)
-        outside[assigned.rows] = False
-        if outside.any():
-            at = np.flatnonzero(outside)
-            cut = at[level.assign(fine_ends[at] - 1).rows]
-    if not len(cut):
+    crossing_rows = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
+    if not len(crossing_rows):
+        is_unassigned = np.ones(len(fine_starts), np.bool_)
+        is_unassigned[assigned.rows] = False
+        if is_unassigned.any():
+            at = np.flatnonzero(is_unassigned)
+            crossing_rows = at[level.assign(fine_ends[at] - 1).rows]
+    if not len(crossing_rows):
         return
     start, end = (
-        np.datetime_as_string(np.datetime64(int(column[cut[0]]), "us"), "auto") for column in (fine_starts, fine_ends)
+        np.datetime_as_string(np.datetime64(int(column[crossing_rows[0]]), "us"), "auto")
+        for column in (fine_starts, fine_ends)
     )
     raise ValueError(
         f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, so it does not "
@@ -464,7 +469,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     )
 
 
-def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
+def number_windows(order: NDArray[np.int64], is_first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
     """Return the windows into which sorted intervals are combined. The windows are numbered in the order of the
     intervals.
 
@@ -472,7 +477,7 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
     ----------
     order : array of int64, shape (intervals,)
         The indices of the intervals, sorted by key and start.
-    first : array of bool, shape (intervals,)
+    is_first : array of bool, shape (intervals,)
         Whether the interval ``order[i]`` begins a window.
     starts, ends : arrays of int64, shape (intervals,)
         Microseconds UTC, in the order of the arguments of `TimeWindow.merge`.
@@ -484,10 +489,10 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
         end of its intervals.
     """
     ids = np.empty(len(order), np.int64)
-    ids[order] = np.cumsum(first) - 1
-    begins = np.flatnonzero(first)
-    until = np.maximum.reduceat(ends[order], begins) if len(begins) else ends
-    return Merged(ids, starts[order[begins]], until)
+    ids[order] = np.cumsum(is_first) - 1
+    begins = np.flatnonzero(is_first)
+    window_ends = np.maximum.reduceat(ends[order], begins) if len(begins) else ends
+    return Merged(ids, starts[order[begins]], window_ends)
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:
@@ -505,8 +510,8 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
     """
     lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
-        described = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
-        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {described}")
+        type_text = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
+        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {type_text}")
     if lengths != {len(keys)}:
         raise ValueError(
             f"keys, starts and ends must have the same length; got {len(keys)} keys, "

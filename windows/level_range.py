@@ -7,7 +7,7 @@ import re
 from aggr.arguments import shown
 from aggr.duration import UNITS, number_and_unit
 
-_CHAIN = ("s", "m", "h", "d", "mo", "y")
+_ASCENDING_UNITS = ("s", "m", "h", "d", "mo", "y")
 _DOTS = re.compile(r"\.\.\.|…")
 
 
@@ -34,7 +34,7 @@ def levels_between(text: str) -> list[str]:
     if len(positions) == 2 and None not in positions:
         first, last = (position for position in positions if position is not None)
         if first < last:
-            return [f"1{unit}" for unit in _CHAIN[first : last + 1]]
+            return [f"1{unit}" for unit in _ASCENDING_UNITS[first : last + 1]]
     raise ValueError(
         f"cannot read {shown(text)} as a range of levels; write two different levels, the finer one first, each one of "
         "1s, 1m, 1h, 1d, 1mo and 1y, such as 'sec ... year', or list the levels: 10s,1m,1h"
@@ -42,8 +42,8 @@ def levels_between(text: str) -> list[str]:
 
 
 def _position(end: str) -> int | None:
-    """Return the index of a size such as ``1s`` or ``sec`` in `_CHAIN`, or None if it is another size."""
+    """Return the index of a size such as ``1s`` or ``sec`` in `_ASCENDING_UNITS`, or None if it is another size."""
     parts = number_and_unit(end)
-    if parts is None or parts[0] != 1 or UNITS.get(parts[1]) not in _CHAIN:
+    if parts is None or parts[0] != 1 or UNITS.get(parts[1]) not in _ASCENDING_UNITS:
         return None
-    return _CHAIN.index(UNITS[parts[1]])
+    return _ASCENDING_UNITS.index(UNITS[parts[1]])

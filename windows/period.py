@@ -55,15 +55,15 @@ class Period(ABC):
         windows.
         """
 
-    def edges(self, times: Instants, ahead: int, after: int) -> Instants:
+    def edges(self, times: Instants, utc_offset: int, after: int) -> Instants:
         """Return the start of the window that contains each time, or the start of the following window if ``after`` is
         1.
 
-        Times and starts are in microseconds UTC. The local time is ``ahead`` microseconds ahead of UTC.
+        Times and starts are in microseconds UTC. The local time is ``utc_offset`` microseconds ahead of UTC.
         """
-        return self.local(self.index(times + ahead) + after) - ahead
+        return self.local(self.index(times + utc_offset) + after) - utc_offset
 
-    def common(self, other: Period) -> Self | None:
+    def longest_common(self, other: Period) -> Self | None:
         """Return the longest period whose size divides the sizes of both periods. Each instant at which a window of
         this period begins is also the start of a window of the returned period. Return None if only one of the two
         periods is in months.
@@ -99,20 +99,21 @@ class Fixed(Period):
     def local(self, index: Instants) -> Instants:
         return index * self.size + self.shift
 
-    def edges(self, times: Instants, ahead: int, after: int) -> Instants:
+    def edges(self, times: Instants, utc_offset: int, after: int) -> Instants:
         # The shift and the UTC offset are combined into one number first, so that only one subtraction processes all
         # elements of ``times``, which may be a million.
-        shift = self.shift - ahead
+        shift = self.shift - utc_offset
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after
         return edges + shift if shift else edges
 
     def _with_size(self, size: int) -> Fixed:
-        weeks = self.unit == "w"  # weeks begin on Mondays, so the new size must be a number of weeks or divide a day
-        if weeks and size % self.units["w"] == 0:
+        # weeks begin on Mondays, so the new size must be a number of weeks or divide a day
+        is_weekly = self.unit == "w"
+        if is_weekly and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)
-        size = math.gcd(size, DAY) if weeks else size
+        size = math.gcd(size, DAY) if is_weekly else size
         unit = longest_unit(size)
         return Fixed(size // self.units[unit], unit, self.offset % size)
 

@@ -10,10 +10,10 @@ from aggr.duration import UNITS
 from windows.contract import TimeWindow
 from windows.kinds.tumbling import window
 from windows.level_range import is_level_range, levels_between
-from windows.registry import GROUP, kinds
+from windows.registry import GROUP, window_makers
 from windows.timezone import check_timezone
 
-_ORDERED = "ordered windows, such as count(100), can be used only in tiltframe.running and OrderedFrame"
+_ORDERED_HINT = "ordered windows, such as count(100), can be used only in tiltframe.running and OrderedFrame"
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
@@ -47,11 +47,11 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     timezone = check_timezone(timezone)
     call = read_call(text, allows_bare_name=True)
     if hasattr(text, "ranges"):
-        raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
+        raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED_HINT}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
-    constructors: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
-    example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(constructors)}; {_ORDERED}"
+    constructors: Mapping[str, Callable[..., TimeWindow]] = window_makers(TimeWindow, call.name if call else "")
+    example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(constructors)}; {_ORDERED_HINT}"
     fixed = {"timezone": timezone}
     return evaluate_call(constructors, text, "a window", example, fixed_arguments=fixed, allows_bare_name=True)
 
@@ -79,15 +79,15 @@ def text_of(window: TimeWindow) -> str:
     '90s'
     """
     try:
-        again = read_window(window.name, window.timezone or "UTC")
+        restored = read_window(window.name, window.timezone or "UTC")
     except ValueError:
-        again = None
-    if type(again) is type(window) and again != window:
+        restored = None
+    if type(restored) is type(window) and restored != window:
         raise ValueError(
-            f"the text {shown(window.name)} is read as {shown(again)}, which differs from {shown(window)}; "
+            f"the text {shown(window.name)} is read as {shown(restored)}, which differs from {shown(window)}; "
             "use only field values that can be written as text: numbers, booleans, texts, and tuples of them"
         )
-    if again != window:
+    if restored != window:
         raise ValueError(
             f"windows of {shown(window.name)} cannot be read from this text, and only the text is stored; "
             f"give {type(window).__name__} a kind and register it: windows.register, or an entry point of {GROUP}"

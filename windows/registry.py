@@ -110,17 +110,17 @@ def unregister(kind: type[Any]) -> None:
     raise KeyError(f"{shown(kind)} is not registered; pass a class that was registered before")
 
 
-def kinds(base: type[Any], name: str = "") -> Mapping[str, Callable[..., Any]]:
+def window_makers(base: type[Any], name: str = "") -> Mapping[str, Callable[..., Any]]:
     """Return a mapping from the first word of a window's text to the function that creates this kind of window, for the
     family of the class ``base``. Unless ``name`` is already registered, the kinds of other packages are loaded first.
     """
     makers = _FAMILIES[base]
     if name not in makers:
-        _load_others()
+        _load_entry_points()
     return makers
 
 
 @cache
-def _load_others() -> None:
+def _load_entry_points() -> None:
     """Register the kinds of windows of other packages."""
     load_group(GROUP, "window", register)

@@ -40,7 +40,7 @@ class Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
         A change by a whole multiple of ``size`` does not affect the windows: every instant keeps its distance from the
-        start of its window, and if the clock shows an hour twice, the two are in different windows. There is one
+        start of its window, and if the clock shows an hour twice, the two hours are in different windows. There is one
         exception: if the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may
         begin at the jump.
 
@@ -53,32 +53,32 @@ class Clock:
         """
         if len(self.since) == 1:
             return self
-        moves = np.diff(self.offsets)
-        ignored = (moves % size == 0) & (
-            (moves < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
+        offset_changes = np.diff(self.offsets)
+        is_ignored = (offset_changes % size == 0) & (
+            (offset_changes < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
         )
-        total = self.offsets[0] + np.cumsum(np.append(0, np.where(ignored, 0, moves)))
-        followed = np.append(True, ~ignored)
-        return Clock(self.since[followed], total[followed])
+        total = self.offsets[0] + np.cumsum(np.append(0, np.where(is_ignored, 0, offset_changes)))
+        is_kept = np.append(True, ~is_ignored)
+        return Clock(self.since[is_kept], total[is_kept])
 
     def latest_local_time(self, times: Instants) -> Instants:
         """For each instant in microseconds UTC, return the greatest local time that the clock has shown up to it, in
         microseconds.
         """
         segment = np.searchsorted(self.since, times, side="right") - 1
-        shown: Instants = np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
-        return shown
+        local_times: Instants = np.maximum(times + self.offsets[segment], self._latest_local_before[segment] - 1)
+        return local_times
 
     def first_instant_showing(self, local: Instants) -> Instants:
         """For each local time in microseconds, return the first instant at which the clock shows it or a later time, in
         microseconds UTC.
         """
-        segment = np.searchsorted(self._shown_before[1:], local, side="right")
+        segment = np.searchsorted(self._latest_local_before[1:], local, side="right")
         instants: Instants = np.maximum(local - self.offsets[segment], self.since[segment])
         return instants
 
     @property
-    def _shown_before(self) -> Instants:
+    def _latest_local_before(self) -> Instants:
         """For each range between two changes: the greatest local time that the clock showed before the range, plus one
         microsecond. For the first range, a time before all others.
         """
@@ -119,9 +119,9 @@ def checked_instants(times: object, what: str) -> Instants:
     ``what`` names the argument in the message.
     """
     if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.ndim != 1:
-        described = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
-        described += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
-        raise ValueError(f"{what} must be an array of int64, microseconds since 1970-01-01 UTC; got {described}")
+        type_text = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
+        type_text += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
+        raise ValueError(f"{what} must be an array of int64, microseconds since 1970-01-01 UTC; got {type_text}")
     return times
 
 
@@ -186,11 +186,11 @@ def _clock(name: str, first: int, last: int) -> Clock:
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
     """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
     microseconds. From 2100 on, the changes are copied from another year with the same weekdays and leap years
-    (`_dates`), in which the rule of the zone gives the same dates.
+    (`_calendar_of`), in which the rule of the zone gives the same dates.
     """
-    same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
-    moved = _start_of_year(year) - _start_of_year(same)
-    return [(at + moved, offset) for at, offset in _transitions_by_day(name, same)]
+    equal_year = year if year < _RULE_YEAR else _year_by_calendar()[_calendar_of(year)]
+    shift = _start_of_year(year) - _start_of_year(equal_year)
+    return [(at + shift, offset) for at, offset in _transitions_by_day(name, equal_year)]
 
 
 @lru_cache(maxsize=8192)
@@ -217,18 +217,20 @@ def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
     return tuple(transitions)
 
 
-def _dates(year: int) -> tuple[int, bool, bool, bool]:
+def _calendar_of(year: int) -> tuple[int, bool, bool, bool]:
     """Return the properties of a year on which the dates of a yearly rule depend: the weekday of January 1, from 0 for
     Monday, and whether the year before, the year itself and the year after are leap years.
     """
-    leap = [calendar.isleap(near) for near in (year - 1, year, year + 1)]
+    leap = [calendar.isleap(neighbour_year) for neighbour_year in (year - 1, year, year + 1)]
     return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
 
 
 @cache
-def _year_of_dates() -> dict[tuple[int, bool, bool, bool], int]:
-    """Return a mapping from each possible result of `_dates` to the earliest year from 2100 on that has this result."""
-    return {_dates(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
+def _year_by_calendar() -> dict[tuple[int, bool, bool, bool], int]:
+    """Return a mapping from each possible result of `_calendar_of` to the earliest year from 2100 on that has this
+    result.
+    """
+    return {_calendar_of(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
 
 
 def _start_of_year(year: int) -> int:

@@ -328,7 +328,7 @@ def _roll_up_into(
     receipts = _run_job(create_plan)
     if watermark is not None:
         stream, delay_us = watermark
-        change = change.of_stream(stream, receipts, delay_us)
+        change = change.with_stream_watermark(stream, receipts, delay_us)
     return change.commit(receipts)
 
 

@@ -771,7 +771,7 @@ PAST = {  # what an actor of each kind does to a store with a history
     "replace": lambda play, name: play.replace_one(name, 4, 6, {(name, 4)}),
     "replace an empty range": lambda play, name: play.replace_one(name, END + 4, END + 8, {(name, END + 5)}),
     "rebuild": lambda play, name: play.replace_one(name, 4, 8, None),
-    "retain": lambda play, name: evolution.retain(play.backend, KEPT),
+    "retain": lambda play, name: evolution.set_retention(play.backend, KEPT),
     "expire": lambda play, name: play.works(name, lambda m: expiry.expire_windows(play.backend, m, 7 * SECOND)),
     "compact": lambda play, name: play.works(name, lambda m: compaction.compact_parts(play.backend, m, 2**62)),
     "compact small parts": lambda play, name: play.works(

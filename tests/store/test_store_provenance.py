@@ -16,7 +16,7 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.names import END, LEVEL, START
-from tiltframe.store.changes.commit import KEPT
+from tiltframe.store.changes.commit import FINGERPRINTS_PER_WRITER
 
 pytestmark = pytest.mark.store
 
@@ -302,18 +302,21 @@ def test_numbers_below_the_last_are_known_for_a_while(place):
     """What is not known to be the same batch is refused: never dropped, never counted twice."""
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
     store = FrameStore(place, frame)
-    batches = [rollup(pa.table({"ts": [BEGIN + 60_000 * i]}), frame) for i in range(KEPT + 3)]
-    numbers = [60_000 * i for i in range(KEPT + 2)]  # far apart, as moments are
+    batches = [rollup(pa.table({"ts": [BEGIN + 60_000 * i]}), frame) for i in range(FINGERPRINTS_PER_WRITER + 3)]
+    numbers = [60_000 * i for i in range(FINGERPRINTS_PER_WRITER + 2)]  # far apart, as moments are
     for number, states in zip(numbers, batches, strict=False):
         assert store.append(states, "w", number)
-    assert [store.append(batches[i], "w", numbers[i]) for i in range(2, KEPT + 2)] == [False] * KEPT
+    assert [store.append(batches[i], "w", numbers[i]) for i in range(2, FINGERPRINTS_PER_WRITER + 2)] == [
+        False
+    ] * FINGERPRINTS_PER_WRITER
     assert FrameStore(place).append(batches[2], "w", numbers[2]) is False
     last = numbers[-1]
     for states, number in ((batches[0], 0), (batches[5], numbers[6]), (batches[-1], 7)):
         with pytest.raises(
             StoreError,
-            match=f"contains the number {last} of .*'w', but the number {number} .* not among its last {KEPT}",
+            match=f"contains the number {last} of .*'w', but the number {number} .* not among its last "
+            f"{FINGERPRINTS_PER_WRITER}",
         ):
             store.append(states, "w", number)
     assert store.append(batches[0], "v", 0)  # of another writer
-    assert sum(store.query("1m")["n"].to_pylist()) == KEPT + 3
+    assert sum(store.query("1m")["n"].to_pylist()) == FINGERPRINTS_PER_WRITER + 3

@@ -131,7 +131,7 @@ def test_a_state_that_is_older_than_the_store_is_refused(tmp_path):
         with pytest.raises(StoreError, match="is older than the store"):
             store.with_open(old).query("1m")
     changed = ClosedWindows.from_ipc(states[-1], store, "s")
-    changed.outgoing = changed.outgoing.slice(1)  # another commit of this number is in the store
+    changed.uncommitted_windows = changed.uncommitted_windows.slice(1)  # another commit of this number is in the store
     with pytest.raises(StoreError, match="is older than the store"):
         store.with_open(changed.to_ipc()).query("1m")
     other = FrameStore(tmp_path / "o", FRAME)

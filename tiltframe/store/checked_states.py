@@ -44,8 +44,8 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
         )
     merged: list[pa.Table] = []
     for level in frame.levels:
-        below = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
-        merged.append(labelled(merge_level(below, frame, level, unknown=True), frame, level))
+        finer = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
+        merged.append(labelled(merge_level(finer, frame, level, unknown=True), frame, level))
         if level.name in states_by_level and level != finest:
             _check_derived(states_by_level[level.name], merged[-1], frame, level)
     return pa.concat_tables(merged)
@@ -82,8 +82,8 @@ def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame
     if not fallible:
         return None
     columns = [column for column in frame.states if fallible.keys() & set(column.serves)]
-    narrow = TiltFrame(frame.levels, frame.time, fallible, keys=frame.keyed_by, timezone=frame.timezone)
-    return narrow.keeping(columns)
+    fallible_frame = TiltFrame(frame.levels, frame.time, fallible, keys=frame.keyed_by, timezone=frame.timezone)
+    return fallible_frame.keeping(columns)
 
 
 def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
@@ -105,16 +105,16 @@ def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
 def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
     """Raise ``ValueError`` unless the start and the end of every state are those of a window of the level."""
     starts, window_ends = (checked_instants(states, name) for name in (START, END))
-    wrong = np.flatnonzero(level.starts(starts) != starts)
-    if len(wrong):
+    wrong_rows = np.flatnonzero(level.starts(starts) != starts)
+    if len(wrong_rows):
         raise ValueError(
-            f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, but the states "
+            f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong_rows[0]]))}, but the states "
             "contain such a window; they were computed with other windows or another time zone; roll up the rows with "
             "this frame"
         )
-    wrong = np.flatnonzero(level.ends(starts) != window_ends)
-    if len(wrong):
-        start, end = (as_text(int(at[wrong[0]])) for at in (starts, window_ends))
+    wrong_rows = np.flatnonzero(level.ends(starts) != window_ends)
+    if len(wrong_rows):
+        start, end = (as_text(int(at[wrong_rows[0]])) for at in (starts, window_ends))
         raise ValueError(
             f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, but the states "
             "contain such a window; they were computed with other windows or another time zone; roll up the rows with "

@@ -1,12 +1,12 @@
 """A stream into a store in one process, without Spark. Closed windows are committed, and each row counts exactly once::
 
-    rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
+    rows ──▶ OpenWindows ── closed ──▶ uncommitted windows ──▶ save the state ──▶ commit (writer, number)
 
-``outgoing`` contains the closed windows that wait for a commit, and the saved state of the stream includes them. Each
-row counts exactly once, because the state is saved before each commit, and because a store accepts each commit number
-of a writer only once. A process that is killed after saving and before committing repeats the same commit when it is
-restarted. Late rows become separate states, which queries of the store merge with the other states of the window.
-Therefore closed windows need not stay in memory for late rows.
+The attribute ``uncommitted_windows`` contains the closed windows that wait for a commit. The saved state of the stream
+includes them. Each row counts exactly once, because the state is saved before each commit, and because a store accepts
+each commit number of a writer only once. If a process is killed after saving and before committing, the restarted
+process repeats the same commit. Late rows become separate states, which queries of the store merge with the other
+states of the window. Therefore closed windows need not stay in memory for late rows.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tiltframe.names import END, LEVEL, REASON, START
 from tiltframe.parameter_names import parameter
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
-from tiltframe.store.changes.append import append_of_stream
+from tiltframe.store.changes.append import append_from_stream
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
 from tiltframe.store.log.records import WATERMARKS
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.run import WritingTransaction, run_transaction
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.query import Query
@@ -50,7 +50,7 @@ from tiltframe.streaming.saved import append_extension, read_extension
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
 COMPACT_EVERY = 50  # the number of commits between two compactions
-_AFTER_ALL = "9999-01-01"  # later than the end of any window
+_AFTER_ALL_WINDOWS = "9999-01-01"  # later than the end of any window
 
 
 class ClosedWindows:
@@ -121,7 +121,7 @@ class ClosedWindows:
         self._frame = finest_frame(store.frame)
         self._window_late_policy = Drop() if self._late == TrueWindow() else self._late
         self.writer, self.commit_number = f"{stream} {uuid.uuid4()}", 0
-        self.outgoing: pa.Table | None = None
+        self.uncommitted_windows: pa.Table | None = None
         self._has_ended = False
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
@@ -133,9 +133,9 @@ class ClosedWindows:
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._window_late_policy, **bounds)
         else:
-            none = _no_states(store, self._frame)
+            no_states = _no_states(store, self._frame)
             self.windows = OpenWindows.from_committed(
-                none, self.committed, frame=self._frame, emit=self._emit, late=self._window_late_policy, **bounds
+                no_states, self.committed, frame=self._frame, emit=self._emit, late=self._window_late_policy, **bounds
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
@@ -155,7 +155,7 @@ class ClosedWindows:
         late = (window_ends <= self.windows.closed_before) & (window_ends > committed)
         dropped = self.windows.add_rows(rows.filter(pa.array(~late)) if late.any() else rows)
         if late.any():
-            self._send(reduce_rows(rows.filter(pa.array(late)), self._frame, times[late]))
+            self._add_uncommitted(reduce_rows(rows.filter(pa.array(late)), self._frame, times[late]))
         return dropped
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
@@ -163,10 +163,10 @@ class ClosedWindows:
         commit.
         """
         emitted = self.windows.advance(watermark, now)
-        self._send(emitted)
-        if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
-            end = int(instants_of(timed, END).max())
-            self._send(self.windows.advance(self._watermark_after(end)))
+        self._add_uncommitted(emitted)
+        if emitted.num_rows and (timed_out := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
+            end = int(instants_of(timed_out, END).max())
+            self._add_uncommitted(self.windows.advance(self._watermark_after(end)))
 
     def close(self) -> None:
         """Close all windows, because no more rows will arrive. The next commit removes the stream's watermark from the
@@ -179,11 +179,11 @@ class ClosedWindows:
 
     def copy(self) -> ClosedWindows:
         """Return an independent copy of the stream in its current state."""
-        twin = copy.copy(self)
-        twin.windows = self.windows.copy()
-        twin.excluded = self.excluded.empty()
-        twin.excluded.add(self.excluded)
-        return twin
+        clone = copy.copy(self)
+        clone.windows = self.windows.copy()
+        clone.excluded = self.excluded.empty()
+        clone.excluded.add(self.excluded)
+        return clone
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
         """Return the open windows and the closed windows that wait for a commit, as bytes for `from_ipc`. ``notes`` are
@@ -195,14 +195,14 @@ class ClosedWindows:
             "number": self.commit_number,
             "notes": dict(notes or {}),
         }
-        more = {"committed": self.committed, "owner": self._owner}
-        return append_extension(self.windows.to_ipc(), description | more, self.outgoing)
+        stream_state = {"committed": self.committed, "owner": self._owner}
+        return append_extension(self.windows.to_ipc(), description | stream_state, self.uncommitted_windows)
 
     @property
     def is_waiting(self) -> bool:
         """Whether `commit` has windows or a watermark to write."""
         watermark = self._watermark()
-        return self.outgoing is not None or (watermark is not None and self._closes_windows(watermark))
+        return self.uncommitted_windows is not None or (watermark is not None and self._closes_windows(watermark))
 
     @classmethod
     def from_ipc(
@@ -224,7 +224,7 @@ class ClosedWindows:
         ValueError
             If ``data`` is not such a state, or belongs to another frame or stream.
         """
-        description, outgoing = read_extension(data)
+        description, uncommitted_windows = read_extension(data)
         if "writer" not in description:
             raise ValueError(
                 "the saved state belongs to a stream without a store; pass the saved state of a stream into this "
@@ -245,12 +245,12 @@ class ClosedWindows:
             description["committed"],
         )
         restored._owner = description.get("owner", restored._owner)  # States that earlier releases saved have no owner.
-        restored.outgoing = outgoing if outgoing.num_rows else None
+        restored.uncommitted_windows = uncommitted_windows if uncommitted_windows.num_rows else None
         return restored
 
     def commit(self, note: Note | None = None) -> bool:
-        """Commit the closed windows in ``outgoing`` to the store, under the next commit number. The caller must have
-        saved `to_ipc()` before.
+        """Commit the closed windows in ``uncommitted_windows`` to the store, under the next commit number. The caller
+        must have saved `to_ipc()` before.
 
         The commit also records the stream's watermark minus its delay and lateness. Queries with ``closed=True`` return
         only windows that end by this time. If no closed windows wait, this time is recorded in a commit without states,
@@ -262,20 +262,20 @@ class ClosedWindows:
         by default they are warnings.
         """
         watermark = self._watermark()
-        if self.outgoing is None:
+        if self.uncommitted_windows is None:
             if watermark is not None and self._closes_windows(watermark):
-                self._record_alone(watermark)
+                self._record_watermark(watermark)
             return False
-        below, levels = self.outgoing, []
+        finer, levels = self.uncommitted_windows, []
         for level in self.store.frame.levels:
-            below = merge_level(mark_as_checked(below), self.store.frame, level, unknown=True)
-            levels.append((level, below))
+            finer = merge_level(mark_as_checked(finer), self.store.frame, level, unknown=True)
+            levels.append((level, finer))
         states = joined(levels, self.store.frame)
         before = self.store.recorded([_closed_record_name(self.stream), _owner_record_name(self.stream)])
         self._check_owner(before.get(_owner_record_name(self.stream)))
         recorded = {**self._closed_record(before), _owner_record_name(self.stream): self.writer}
         try:
-            added = append_of_stream(
+            added = append_from_stream(
                 self.store,
                 states,
                 self.writer,
@@ -297,23 +297,23 @@ class ClosedWindows:
         finest, closed = levels[0]
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)
-        self.outgoing, self.commit_number = None, self.commit_number + 1
+        self.uncommitted_windows, self.commit_number = None, self.commit_number + 1
         if self._compact_every is not None and self.commit_number % self._compact_every == 0:
             compact_or_warn(self.store)
         return added
 
-    def _record_alone(self, watermark: StreamWatermark) -> None:
+    def _record_watermark(self, watermark: StreamWatermark) -> None:
         """Record the watermark in a commit without windows. Raise `CommitConflict` if another process now writes this
         stream.
         """
         owner = _owner_record_name(self.stream)
 
-        def attempt(transaction: Attempt) -> None:
+        def attempt(transaction: WritingTransaction) -> None:
             transaction.read(owner)
             self._check_owner(json.loads(transaction.snapshot.text(owner) or "null"))
             watermark.record(transaction)
 
-        run(self.store.backend, attempt, [WATERMARKS, owner])
+        run_transaction(self.store.backend, attempt, [WATERMARKS, owner])
         self._recorded_watermark = watermark.closed_before
 
     def _check_owner(self, owner: str | None) -> None:
@@ -374,12 +374,14 @@ class ClosedWindows:
         times = np.array([self._recorded_watermark, max(until, self._recorded_watermark)])
         return any(len(set(level.starts(times).tolist())) > 1 for level in levels[1:] or levels)
 
-    def _send(self, states: pa.Table) -> None:
+    def _add_uncommitted(self, states: pa.Table) -> None:
         """Add states of the finest level to the closed windows that wait for a commit."""
         if not states.num_rows:
             return
         states = states.select(self._frame.states_columns[1:])
-        self.outgoing = states if self.outgoing is None else pa.concat_tables([self.outgoing, states])
+        self.uncommitted_windows = (
+            states if self.uncommitted_windows is None else pa.concat_tables([self.uncommitted_windows, states])
+        )
 
 
 def compact_or_warn(store: FrameStore) -> None:
@@ -387,7 +389,7 @@ def compact_or_warn(store: FrameStore) -> None:
     later.
     """
     try:
-        store.compact(before=_AFTER_ALL)
+        store.compact(before=_AFTER_ALL_WINDOWS)
     except StoreError as error:
         warn_caller(
             f"the store {store.display_uri} was not compacted: {error}; its rows are committed, and a later compaction "
@@ -493,10 +495,10 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     """Read the emit policy of a stream into a store; raise ``ValueError`` if it emits windows that are not closed."""
     policy = read_emit(emit)
-    plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
-    if policy != plain or policy.mode == "changelog":
+    supported = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
+    if policy != supported or policy.mode == "changelog":
         raise ValueError(
             f"a store accepts only closed windows, so {parameter('emit')} must be after_close, with no parameters but "
             f"delay= and timeout=; got {policy}"
         )
-    return replace(plain, mode="discarding")
+    return replace(supported, mode="discarding")

@@ -36,23 +36,23 @@ from tiltframe.store.changes import (
     result_tables,
     retraction,
 )
-from tiltframe.store.changes.evolution import evolve, retain
+from tiltframe.store.changes.evolution import evolve, set_retention
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.checked_states import checked_levels
-from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
+from tiltframe.store.log.carried_functions import FunctionClasses, carried_functions, register_missing
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
+from tiltframe.store.open_windows_backend import OpenWindowsBackend
 from tiltframe.store.query.derived_keys import Unmapped
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
-from tiltframe.store.query.merging import mergeable
+from tiltframe.store.query.merging import groups_to_compact
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.query import Query, with_query_parameters
 from tiltframe.store.report import Report, inspect
 from tiltframe.store.types_from_store import with_stored_types
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.store.view import StoreView
-from tiltframe.store.with_open import WithOpen
 from tiltframe.tabular import consume, rows_of
 from tiltframe.time_range import moment_or_now, read_age
 from windows import TimeWindow
@@ -63,7 +63,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
+def _method_of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
     """Return a method of `FrameStore` with the parameters of ``method``, a method of `StoreView`. The returned method
     calls ``method`` on a view of the store at the current moment.
     """
@@ -151,17 +151,17 @@ class FrameStore:
         self.jobs = checked_jobs(jobs)
         if name is not None:
             check_name(name)
-        self._given = uri if isinstance(uri, Backend) else None
+        self._passed_backend = uri if isinstance(uri, Backend) else None
         self.uri = uri.uri if isinstance(uri, Backend) else checked_uri(uri)
         self._options = check_options(storage_options)
         self._durable = checked_truth(durable, "durable")
-        if self._given is not None and (self._options or durable is not False):
+        if self._passed_backend is not None and (self._options or durable is not False):
             raise ValueError(
                 "storage_options and durable cannot be used with a backend; pass them to the backend itself"
             )
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
-        self._backend: Backend = self._given or backend_at(self.uri, name or "", self._options, durable)
+        self._backend: Backend = self._passed_backend or backend_at(self.uri, name or "", self._options, durable)
         self._name = name or DEFAULT_NAME
         self._manifest = self._read_manifest(name)
         if self._manifest is None and frame is None:
@@ -170,15 +170,15 @@ class FrameStore:
             )
         if self._manifest is not None and frame is not None:
             self._check_frame(frame)
-        own_frame = self._manifest.frame if self._manifest else frame
-        assert own_frame is not None
-        check_levels(own_frame)
-        self.frame: TiltFrame = own_frame
+        store_frame = self._manifest.frame if self._manifest else frame
+        assert store_frame is not None
+        check_levels(store_frame)
+        self.frame: TiltFrame = store_frame
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._manifest is not None:
             self._backend = self._backend.store_named(self._manifest.name)
             if retention is not None and self._retention != self._manifest.retention:
-                self._manifest = retain(self._backend, self._retention)
+                self._manifest = set_retention(self._backend, self._retention)
         if row_schema is not None:
             self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
 
@@ -432,11 +432,11 @@ class FrameStore:
         """
         return self.ask(query).schema
 
-    ask = _of_view(StoreView.ask)
-    plan = _of_view(StoreView.plan)
-    plan_join = _of_view(StoreView.plan_join)
-    key_values = _of_view(StoreView.key_values)
-    changes = _of_view(StoreView.changes)
+    ask = _method_of_view(StoreView.ask)
+    plan = _method_of_view(StoreView.plan)
+    plan_join = _method_of_view(StoreView.plan_join)
+    key_values = _method_of_view(StoreView.key_values)
+    changes = _method_of_view(StoreView.changes)
 
     def version(self) -> int:
         """Return the version of the store. Each commit, and each change of the frame, increases it.
@@ -567,7 +567,7 @@ class FrameStore:
         ValueError, StoreError
             For the same reasons as `check_states`.
         """
-        return self.created_for(self.check_states(states))
+        return self.create_if_missing(self.check_states(states))
 
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
@@ -617,8 +617,9 @@ class FrameStore:
         """
         return checked_retention(retention, self.frame)
 
-    def created_for(self, states: pa.Schema) -> Manifest:
-        """Create the store, if it does not exist, for states with a schema that `check_states` has returned.
+    def create_if_missing(self, states: pa.Schema) -> Manifest:
+        """Create the store if it does not exist, and check that it accepts states of a schema. Unlike `ensure_created`,
+        this method does not check that the schema belongs to the frame.
 
         Parameters
         ----------
@@ -717,7 +718,7 @@ class FrameStore:
         if not isinstance(saved, bytes | str | os.PathLike):
             raise TypeError(f"a saved state must be a path or bytes; got {shown(saved)}")
         _ = self.manifest
-        backend = WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved)))
+        backend = OpenWindowsBackend(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved)))
         return FrameStore(backend, jobs=self.jobs)
 
     def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:
@@ -841,7 +842,7 @@ class FrameStore:
         """
         snapshot = self._backend.snapshot()
         parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
-        return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
+        return {level.name: sum(map(len, groups_to_compact(parts[level], level))) for level in parts}
 
     def _check_frame(self, frame: TiltFrame) -> None:
         """Raise `OtherFrame` if the store has another frame than ``frame``; the message names the difference."""
@@ -867,13 +868,20 @@ class FrameStore:
         return f"FrameStore({self.display_uri!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        uri = absolute_uri(self.uri) if self._given is None else self._given
+        uri = absolute_uri(self.uri) if self._passed_backend is None else self._passed_backend
         carried = carried_functions(self.frame)
-        return _opened, (carried, uri, None if self._manifest else self.frame, self.name, self._options, self._durable)
+        return _unpickle, (
+            carried,
+            uri,
+            None if self._manifest else self.frame,
+            self.name,
+            self._options,
+            self._durable,
+        )
 
 
-def _opened(
-    carried: Carried,
+def _unpickle(
+    carried: FunctionClasses,
     uri: str | Backend,
     frame: TiltFrame | None,
     name: str,
@@ -883,5 +891,5 @@ def _opened(
     """Open a store that was pickled. First register ``carried``, the functions of its manifest, because they may not be
     registered in this process.
     """
-    register_carried(carried)
+    register_missing(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

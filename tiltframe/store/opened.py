@@ -47,7 +47,7 @@ class OpenedStore(Protocol):
     def ensure_created(self, states: pa.Schema) -> Manifest:
         """Create the store if it does not exist, and check that it accepts states of a schema."""
 
-    def created_for(self, states: pa.Schema) -> Manifest:
+    def create_if_missing(self, states: pa.Schema) -> Manifest:
         """Return the manifest of the store. If the store does not exist, create it first. ``states`` is a schema that
         `check_states` has returned.
         """

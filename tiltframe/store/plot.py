@@ -31,9 +31,9 @@ from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 from tiltframe.store.query.query import Query
 from tiltframe.store.view import StoreView
 
-_POINTS = 500  # the maximum number of points that a screen can show separately
-_MOST_LINES = 16  # the maximum number of lines per level that can be distinguished
-_MOST_COLORS = 10
+_MAX_POINTS = 500  # the maximum number of points that a screen can show separately
+_MAX_LINES = 16  # the maximum number of lines per level that can be distinguished
+_MAX_COLORS = 10
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (7, 2, 1, 2, 1, 2)))  # line styles of quantiles
 _INCOMPLETE: Any = ":"  # the line style of incomplete windows, dotted
 
@@ -76,7 +76,7 @@ def plot(
     if measure not in frame.results:
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), frame.results)}")
     if options.get("per") is None:
-        options.setdefault("points", _POINTS)
+        options.setdefault("points", _MAX_POINTS)
     plotted_measure = _plotted_measure(frame.results[measure], quantiles)
     query = {"keys": [], **options, "flat": True, "measures": {measure: plotted_measure}}
     results = store.query(**query)
@@ -87,7 +87,7 @@ def plot(
     groups, first_rows = group_by([key_column(results.column(key)) for key in query["keys"]], results.num_rows)
     names_of_keys = [python_objects(results.column(key).take(pa.array(first_rows))) for key in query["keys"]]
     key_texts = [" ".join(map(str, words)) for words in zip(*names_of_keys, strict=True)] or [""] * groups.n
-    drawn = _choose_lines(results, measure, ids=groups.ids, key_texts=key_texts, keys=query["keys"])
+    lines_to_draw = _choose_lines(results, measure, ids=groups.ids, key_texts=key_texts, keys=query["keys"])
     if ax is None:
         axes = plt.subplots(figsize=(9, 4.5), layout="constrained")[1]
     else:
@@ -96,7 +96,7 @@ def plot(
             axes.figure.figure.set_layout_engine("constrained")  # otherwise the legend would be outside of the figure
     level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
     shades = {level: 1.0 - 0.6 * (len(levels) - 1 - i) / max(len(levels) - 1, 1) for i, level in enumerate(levels)}
-    for (level, shade), line in product(shades.items(), drawn.lines):
+    for (level, shade), line in product(shades.items(), lines_to_draw.lines):
         rows = np.flatnonzero((level_of_row == level) & (groups.ids == line.group))
         _draw_line(axes, results.take(pa.array(rows)), line, level=level, alpha=shade, incomplete=incomplete[rows])
     is_amount = isinstance(plotted_measure, Measure) and plotted_measure.function.is_amount
@@ -104,7 +104,7 @@ def plot(
         _begin_at_zero(axes)
     _label_times(axes, results.schema.field(START).type.tz)
     axes.set_ylabel(_value_label(measure, plotted_measure, unit=unit or ("s" if is_duration else None), levels=levels))
-    _add_legend(axes, drawn, shades=shades, has_incomplete=bool(incomplete.any()))
+    _add_legend(axes, lines_to_draw, shades=shades, has_incomplete=bool(incomplete.any()))
     return axes
 
 
@@ -198,18 +198,18 @@ def _are_cut_off(
     finer_windows = view.level(finer[-1])
     assert finer_windows.first_start is not None
     assert finer_windows.end is not None
-    begins = (
+    has_data_start = (
         (starts < finer_windows.first_start)
         & (finer_windows.first_start < window_ends)
         & (not finer_windows.has_expired)
     )
-    if begins.any():
+    if has_data_start.any():
         gap = _longest_gap(view, finer[-1], (finer_windows.first_start, finer_windows.first_start + 2 * length))
-        is_cut |= begins & (finer_windows.first_start - starts > gap)
-    finishes = (starts < finer_windows.end) & (finer_windows.end < window_ends)
-    if finishes.any():
+        is_cut |= has_data_start & (finer_windows.first_start - starts > gap)
+    has_data_end = (starts < finer_windows.end) & (finer_windows.end < window_ends)
+    if has_data_end.any():
         gap = _longest_gap(view, finer[-1], (finer_windows.end - 2 * length, finer_windows.end))
-        is_cut |= finishes & (window_ends - finer_windows.end > gap)
+        is_cut |= has_data_end & (window_ends - finer_windows.end > gap)
     return is_cut
 
 
@@ -229,9 +229,9 @@ def _choose_lines(
     """Return the lines to draw: one for each key and column of numbers or, if the results have quantiles, one for each
     key and quantile.
 
-    Of the quantiles, at most four are drawn: the first, the last, and others at even distances. The quantiles of a key
-    share a color; otherwise each line has its own. If there would be more than `_MOST_COLORS` colors or `_MOST_LINES`
-    lines, the lines with the largest sums of absolute values are drawn.
+    Of the quantiles, at most four are drawn: the first, the last, and others at even distances. All quantiles of a key
+    have the same colour; otherwise each line has its own colour. If there would be more than `_MAX_COLORS` colors or
+    `_MAX_LINES` lines, the lines with the largest sums of absolute values are drawn.
     """
     from matplotlib import rcParams
 
@@ -244,11 +244,11 @@ def _choose_lines(
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     places = np.linspace(0, len(percentiles) - 1, min(len(percentiles), len(_STYLES))).round().astype(int)
     shown_percentiles = [percentiles[place] for place in places]
-    left_out = [_percentile(name) for name in percentiles if name not in shown_percentiles]
-    notes = [f"without {', '.join(left_out)}"] if left_out else []
+    omitted = [_percentile(name) for name in percentiles if name not in shown_percentiles]
+    notes = [f"without {', '.join(omitted)}"] if omitted else []
     entries = [measure] if percentiles else numbers
     cycle = list(dict.fromkeys(rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])))
-    line_limit = min(len(cycle), _MOST_COLORS, _MOST_LINES // max(len(shown_percentiles), 1))
+    line_limit = min(len(cycle), _MAX_COLORS, _MAX_LINES // max(len(shown_percentiles), 1))
     totals = {}
     for entry in entries:
         values = _as_doubles(results.column(shown_percentiles[0] if percentiles else entry))
@@ -256,14 +256,14 @@ def _choose_lines(
         for group, total in enumerate(np.bincount(ids, sizes, minlength=len(key_texts))):
             totals[group, entry] = total
     series = [(group, entry) for group, entry in product(range(len(key_texts)), entries)]
-    chosen = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
+    chosen_series = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
     is_per_key = bool(keys) and len(entries) == 1
     if is_per_key:
         notes.append(", ".join(keys))
-    if len(chosen) < len(series):
-        notes.append(f"the {len(chosen)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
+    if len(chosen_series) < len(series):
+        notes.append(f"the {len(chosen_series)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
     colors, lines = {}, []
-    for (group, entry), color in zip(chosen, cycle, strict=False):
+    for (group, entry), color in zip(chosen_series, cycle, strict=False):
         text = " ".join(word for word in (entry if len(entries) > 1 else "", key_texts[group]) if word)
         colors[text or measure] = color
         for name, style in zip(shown_percentiles or [entry], _STYLES, strict=False):
@@ -292,16 +292,16 @@ def _draw_line(
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
     # The line ends after some windows: true for the window before each gap, and for the last window.
-    last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
-    at = np.concatenate([starts, window_ends[last], window_ends[last]])
-    order, nothing = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan)
+    is_before_gap = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
+    at = np.concatenate([starts, window_ends[is_before_gap], window_ends[is_before_gap]])
+    order, no_values = np.argsort(at, kind="stable"), np.full(int(is_before_gap.sum()), np.nan)
     label = f"{line.column} per {level}{line.label.removeprefix(line.column)}"
     variants = [(~incomplete, line.style, label)]
     if incomplete.any():
         variants.append((incomplete, _INCOMPLETE, "_incomplete"))
     for rows, style, line_label in variants:
         steps = np.where(rows, values, np.nan)
-        steps = np.concatenate([steps, steps[last], nothing])[order]
+        steps = np.concatenate([steps, steps[is_before_gap], no_values])[order]
         axes.step(at[order], steps, linestyle=style, where="post", color=line.color, alpha=alpha, label=line_label)
 
 
@@ -327,22 +327,27 @@ def _value_label(measure: str, plotted_measure: Measure | str, *, unit: str | No
     return f"{measure}: {plotted_measure.function.name}({plotted_measure.column or ''}){per}"
 
 
-def _add_legend(axes: Any, drawn: _Lines, *, shades: Mapping[str, float], has_incomplete: bool) -> None:
+def _add_legend(axes: Any, lines_to_draw: _Lines, *, shades: Mapping[str, float], has_incomplete: bool) -> None:
     """Add a legend at the right of the axes. A single line has no legend, because the label of the axis already names
     the measure.
     """
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=color, label=label) for label, color in drawn.colors.items()]
-    is_one_color = not drawn.colors and drawn.lines
-    plain = drawn.lines[0].color if is_one_color else "0.3"
-    handles += [Line2D([], [], color=plain, linestyle=style, label=label) for label, style in drawn.styles.items()]
+    handles = [Line2D([], [], color=color, label=label) for label, color in lines_to_draw.colors.items()]
+    is_one_color = not lines_to_draw.colors and lines_to_draw.lines
+    legend_color = lines_to_draw.lines[0].color if is_one_color else "0.3"
+    handles += [
+        Line2D([], [], color=legend_color, linestyle=style, label=label)
+        for label, style in lines_to_draw.styles.items()
+    ]
     if len(shades) > 1:
-        handles += [Line2D([], [], color=plain, alpha=shade, label=f"per {level}") for level, shade in shades.items()]
+        handles += [
+            Line2D([], [], color=legend_color, alpha=shade, label=f"per {level}") for level, shade in shades.items()
+        ]
     if has_incomplete:
         handles.append(Line2D([], [], color="gray", linestyle=_INCOMPLETE, label="incomplete"))
-    if handles or drawn.notes:
-        title = "\n".join(drawn.notes) or None
+    if handles or lines_to_draw.notes:
+        title = "\n".join(lines_to_draw.notes) or None
         axes.legend(
             handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, alignment="left"
         )

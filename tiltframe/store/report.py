@@ -18,7 +18,7 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import expired_before, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import watermarks_of
-from tiltframe.store.query.merging import mergeable, pieces_of
+from tiltframe.store.query.merging import groups_to_compact, pieces_of
 from tiltframe.text.html_table import html_table
 
 _NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")  # entries of the manifest that users do not need
@@ -132,7 +132,7 @@ def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
                 rows=sum(part.rows for part in parts),
                 parts=len(parts),
                 bytes=sum(part.bytes for part in parts),
-                waiting=sum(map(len, mergeable(parts, level))),
+                waiting=sum(map(len, groups_to_compact(parts, level))),
                 gaps=tuple(gaps),
                 retention=manifest.retention.get(level.name),
                 expired=expired_before(snapshot).get(level.name),

@@ -14,7 +14,7 @@ from tiltframe.files.written_numbers import is_guess, with_numbers
 from tiltframe.frame import TiltFrame
 
 _NUMBERS = (pa.int64(), pa.float64())
-_KINDS = (
+_CANDIDATE_TYPES = (
     *(pa.float64(), pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.date32(), pa.float32(), pa.int32()),
     *(pa.timestamp(unit, zone) for unit in ("us", "ms", "ns") for zone in ("UTC", None)),
 )
@@ -33,58 +33,60 @@ def with_stored_types(
     """
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
-        given_type = schema.field(at).type
+        row_type = schema.field(at).type
         is_key = name in plain_keys(frame.keyed_by)
-        if is_key and pa.types.is_struct(given_type):
-            fitting_type = _with_stored_fields(given_type, stored_schema.field(name).type, change_numbers)
-            schema = schema.set(at, pa.field(name, fitting_type))
+        if is_key and pa.types.is_struct(row_type):
+            changed_type = _with_stored_fields(row_type, stored_schema.field(name).type, change_numbers)
+            schema = schema.set(at, pa.field(name, changed_type))
             continue
-        is_time = is_key and pa.types.is_string(given_type) and pa.types.is_temporal(stored_schema.field(name).type)
-        may_change = (change_numbers and is_number(given_type)) or (
-            name in guessed and (is_guess(given_type) or is_time)
-        )
-        misfit = may_change and not _fits(schema, frame, stored_schema, name)
-        if not (misfit or pa.types.is_null(given_type)):
+        is_time = is_key and pa.types.is_string(row_type) and pa.types.is_temporal(stored_schema.field(name).type)
+        may_change = (change_numbers and is_number(row_type)) or (name in guessed and (is_guess(row_type) or is_time))
+        is_misfit = may_change and not _fits(schema, frame, stored_schema, name)
+        if not (is_misfit or pa.types.is_null(row_type)):
             continue
-        kinds = [key_type(stored_schema.field(name).type)] if is_key else list(_KINDS)
+        candidate_types = [key_type(stored_schema.field(name).type)] if is_key else list(_CANDIDATE_TYPES)
         choices = [
-            schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(given_type, kind))
+            schema.set(at, pa.field(name, kind))
+            for kind in candidate_types
+            if not (is_misfit and _loses_fractions(row_type, kind))
         ]
-        if name in guessed and is_guess(given_type):
+        if name in guessed and is_guess(row_type):
             texts = schema.set(at, pa.field(name, pa.string()))
-            kinds = [kind for kind in dict.fromkeys([given_type, *_NUMBERS]) if not _narrows(given_type, kind)]
-            choices += [with_numbers(texts, {name: kind}) for kind in kinds]
+            candidate_types = [
+                kind for kind in dict.fromkeys([row_type, *_NUMBERS]) if not _loses_fractions(row_type, kind)
+            ]
+            choices += [with_numbers(texts, {name: kind}) for kind in candidate_types]
         schema = next((choice for choice in choices if _fits(choice, frame, stored_schema, name)), schema)
     return schema
 
 
-def _with_stored_fields(given_type: pa.DataType, stored_type: pa.DataType, change_numbers: bool) -> pa.DataType:
-    """Return the type of a key in rows, ``given_type``, changed so that it equals its type in the store if possible.
+def _with_stored_fields(row_type: pa.DataType, stored_type: pa.DataType, change_numbers: bool) -> pa.DataType:
+    """Return the type of a key in rows, ``row_type``, changed so that it equals its type in the store if possible.
 
     A struct gets the fields of the store in their order; a field that rows do not have is null. Fields without values
     get the types of the store. With ``change_numbers``, a field of numbers also gets the type of the store, if that is
     a type of numbers in which no fractions are lost. Fields that the store does not have are left out if they have no
     values.
     """
-    if pa.types.is_null(given_type):
+    if pa.types.is_null(row_type):
         return stored_type
-    if not (pa.types.is_struct(given_type) and pa.types.is_struct(stored_type)):
-        are_numbers = is_number(given_type) and is_number(stored_type) and not _narrows(given_type, stored_type)
-        return stored_type if change_numbers and are_numbers else given_type
-    given_types = {field.name: field.type for field in given_type}
+    if not (pa.types.is_struct(row_type) and pa.types.is_struct(stored_type)):
+        are_numbers = is_number(row_type) and is_number(stored_type) and not _loses_fractions(row_type, stored_type)
+        return stored_type if change_numbers and are_numbers else row_type
+    row_types = {field.name: field.type for field in row_type}
     fields = [
-        pa.field(field.name, _with_stored_fields(given_types.pop(field.name, pa.null()), field.type, change_numbers))
+        pa.field(field.name, _with_stored_fields(row_types.pop(field.name, pa.null()), field.type, change_numbers))
         for field in stored_type
     ]
-    new_fields = [pa.field(name, dtype) for name, dtype in given_types.items() if not pa.types.is_null(dtype)]
+    new_fields = [pa.field(name, dtype) for name, dtype in row_types.items() if not pa.types.is_null(dtype)]
     return pa.struct([*fields, *new_fields])
 
 
-def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether values of ``given_type`` would lose their fractions in the type ``kind``: ``given_type`` is a
+def _loses_fractions(row_type: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether values of ``row_type`` would lose their fractions in the type ``kind``: ``row_type`` is a
     floating-point type, and ``kind`` an integer type.
     """
-    return bool(pa.types.is_floating(given_type) and pa.types.is_integer(kind))
+    return bool(pa.types.is_floating(row_type) and pa.types.is_integer(kind))
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:

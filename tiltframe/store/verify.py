@@ -30,7 +30,7 @@ from tiltframe.store.query.merging import PartRanges, pieces_of, split_by_window
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]
-_RESTORE = "restore the store from a backup, or roll up the rows of the damaged range again and replace this range"
+_ADVICE = "restore the store from a backup, or roll up the rows of the damaged range again and replace this range"
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,9 @@ class _ProgressCounter:
 def _problems(
     backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter, workers: Workers
 ) -> Iterator[str]:
+    """Yield a message for each problem of a part. If all parts are undamaged, compare each level with the next finer
+    level, and yield a message for each difference.
+    """
     levels, is_intact = manifest.frame.levels, True
 
     def check(part_of_level: tuple[TimeWindow, Part]) -> tuple[list[str], int]:
@@ -133,9 +136,9 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
         return
     starts = instants_of(states)
     if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
-        yield f"{where}: its windows differ from those that the store's log records for it; {_RESTORE}"
+        yield f"{where}: its windows differ from those that the store's log records for it; {_ADVICE}"
     elif (level.starts(starts) != starts).any():
-        yield f"{where}: it has windows that do not begin where those of {level.name} do; {_RESTORE}"
+        yield f"{where}: it has windows that do not begin where those of {level.name} do; {_ADVICE}"
     else:
         for problem in _state_problems(states, manifest):
             yield f"{where}: {problem}"
@@ -147,21 +150,21 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
     """
     for column in manifest.frame.states:
         # A null state is not checked: it means that the measure did not exist when the rows were written.
-        states_known = one_array(states.column(column.name).drop_null())
+        known_states = one_array(states.column(column.name).drop_null())
         try:
-            merged = column.measure.function.merge(states_known, Groups.each(len(states_known)))
+            merged = column.measure.function.merge(known_states, Groups.each(len(known_states)))
         except (ValueError, TypeError, pa.ArrowException) as error:
-            yield f"states of {column.name} cannot be read: {error}; {_RESTORE}"
+            yield f"states of {column.name} cannot be read: {error}; {_ADVICE}"
             continue
-        if digest(merged) != digest(states_known):
+        if digest(merged) != digest(known_states):
             yield (
                 f"merging states of {column.name} alone changes their bits, so they were not written by a merge of "
-                f"this function; {_RESTORE}"
+                f"this function; {_ADVICE}"
             )
     try:
         check_readable(states, manifest.frame)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        yield f"results cannot be read: {error}; {_RESTORE}"
+        yield f"results cannot be read: {error}; {_ADVICE}"
 
 
 def _level_problem(
@@ -179,11 +182,11 @@ def _level_problem(
         low = max(span[0], _comparable_range(now, fine, coarse)[0])
         if low >= span[1]:
             return None
-        both = [
+        tables = [
             _merged(backend, manifest, parts=now.of(level.name), span=(low, span[1]), coarse=coarse)
             for level in (fine, coarse)
         ]
-        return _difference(both[0], both[1], level=fine, above=coarse, span=span)
+        return _difference(tables[0], tables[1], level=fine, coarse_level=coarse, span=span)
 
     return retry_on_conflict(attempt), sum(part.rows for part, _ in pieces)
 
@@ -192,8 +195,8 @@ def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) 
     """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that can be compared with the level
     ``fine``: neither they nor any windows of ``fine`` inside them have expired.
     """
-    retained_from = max(available_from(snapshot, level.name) for level in (fine, coarse))
-    return EVER if retained_from == EVER[0] else (first_whole(retained_from, coarse), EVER[1])
+    first_comparable = max(available_from(snapshot, level.name) for level in (fine, coarse))
+    return EVER if first_comparable == EVER[0] else (first_whole(first_comparable, coarse), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:
@@ -202,12 +205,14 @@ def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: R
     return merge_level(rows, manifest.frame, coarse, unknown=True)
 
 
-def _difference(fine: pa.Table, coarse: pa.Table, level: TimeWindow, above: TimeWindow, span: Range) -> str | None:
+def _difference(
+    fine: pa.Table, coarse: pa.Table, level: TimeWindow, coarse_level: TimeWindow, span: Range
+) -> str | None:
     differ = [name for name in fine.column_names if digest(fine.column(name)) != digest(coarse.column(name))]
     if not differ:
         return None
     where = " and ".join(as_text(end) for end in span)
     return (
-        f"{level.name} and {above.name} disagree between {where}: in {', '.join(differ)}; restore the store from a "
-        "backup, or roll up the rows of this range again and replace it"
+        f"{level.name} and {coarse_level.name} disagree between {where}: in {', '.join(differ)}; restore the store "
+        "from a backup, or roll up the rows of this range again and replace it"
     )

@@ -78,7 +78,8 @@ class StoreView:
     """A store at one moment. All answers of a view are based on the same states and the same time.
 
     `tiltframe.FrameStore.at` returns it. A view is cheap to create, and later commits do not change it. If vacuum has
-    removed a part that a compaction had replaced, the view reads the windows of this part from the store as it then is.
+    removed a part that a compaction had replaced, the view reads the windows of this part from the current version of
+    the store.
 
     Parameters
     ----------

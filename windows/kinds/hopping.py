@@ -19,7 +19,7 @@ import numpy as np
 
 from aggr.arguments import checked_type
 from aggr.duration import duration_text, offset_shown
-from windows.contract import MOST_LISTED, Intervals, Numbered, TimeWindow
+from windows.contract import MAX_LISTED_WINDOWS, Intervals, Numbered, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
@@ -59,7 +59,7 @@ class Hopping(TimeWindow):
         hop = checked_type(self.hop, Tumbling, "the hop of hopping windows", ", such as window('10m')")
         if size.timezone != hop.timezone:
             raise ValueError(f"size and hop must be of one time zone; got {size.timezone!r} and {hop.timezone!r}")
-        if hop.period.common(size.period) is None:
+        if hop.period.longest_common(size.period) is None:
             raise ValueError(
                 f"windows of {size.name} cannot hop by {hop.name}: a month does not have a fixed number of "
                 "days; write both in months, quarters and years, such as hopping(1y, 1mo), or both in weeks and "
@@ -93,7 +93,7 @@ class Hopping(TimeWindow):
 
     @cached_property
     def pane(self) -> Tumbling:
-        period = self.hop.period.common(self.size.period)
+        period = self.hop.period.longest_common(self.size.period)
         assert period is not None  # `__post_init__` has checked that the size and the hop have a common period
         return Tumbling(period.count, period.unit, self.timezone, period.offset)
 
@@ -130,21 +130,21 @@ class Hopping(TimeWindow):
         first, last, bounds = self.numbered(times)
         count = last - first + 1
         total = int(count.sum())
-        if total > MOST_LISTED:
+        if total > MAX_LISTED_WINDOWS:
             raise ValueError(
-                f"{len(times):,} times lie in {total:,} windows of {self.name}, and at most {MOST_LISTED:,} can "
+                f"{len(times):,} times lie in {total:,} windows of {self.name}, and at most {MAX_LISTED_WINDOWS:,} can "
                 "be listed; pass fewer times, or use a longer hop"
             )
         rows = np.repeat(np.arange(len(times)), count)
-        number = np.repeat(first, count) + np.arange(total) - np.repeat(np.cumsum(count) - count, count)
+        numbers = np.repeat(first, count) + np.arange(total) - np.repeat(np.cumsum(count) - count, count)
         low, high = int(first.min()), int(last.max())
         if high - low >= 2 * total:
-            return Intervals(rows, *bounds(number))
+            return Intervals(rows, *bounds(numbers))
         all_starts, all_ends = bounds(np.arange(low, high + 1))
-        return Intervals(rows, all_starts[number - low], all_ends[number - low])
+        return Intervals(rows, all_starts[numbers - low], all_ends[numbers - low])
 
     def numbered(self, times: Instants) -> Numbered:
-        pane, hop = self._numberings(times)
+        pane, hop = self._number_panes_and_hops(times)
         last = hop.number_of(times)
         first = np.minimum(hop.number_of(pane.starts(pane.number_of(times) - self.panes + 1) - 1) + 1, last)
 
@@ -160,7 +160,7 @@ class Hopping(TimeWindow):
     def ends(self, starts: Instants) -> Instants:
         if not len(checked_instants(starts, "starts")):
             return starts
-        pane, hop = self._numberings(starts)
+        pane, hop = self._number_panes_and_hops(starts)
         return _window_ends(starts, pane=pane, hop=hop, panes=self.panes)
 
     def starts_between(self, start: int, end: int) -> Instants:
@@ -169,7 +169,7 @@ class Hopping(TimeWindow):
     def first_start_from(self, at: int) -> int:
         return self.hop.first_start_from(at)
 
-    def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
+    def _number_panes_and_hops(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
         """Return two objects that number the panes and the hops near the times, which are in microseconds UTC."""
         margin = int(self.size.length)
         # 2 % more than the length, because a year is 1.5 % longer than the 12 months of 30 days in `length`
@@ -178,9 +178,9 @@ class Hopping(TimeWindow):
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
 
     def __repr__(self) -> str:
-        zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
+        zone_text = "" if self.timezone == "UTC" else f", {self.timezone!r}"
         sizes = f"{self.size.name!r}, {f'{self.hop.count}{self.hop.unit}'!r}"
-        return f"Hopping({sizes}{zoned}{offset_shown(self.hop.offset)})"
+        return f"Hopping({sizes}{zone_text}{offset_shown(self.hop.offset)})"
 
 
 def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Hopping:
@@ -213,8 +213,11 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     Hopping('1w', '1d', 'Europe/Paris')
     """
     check_timezone(timezone)
-    read = [w if isinstance(w, Tumbling) else window(w, timezone) for w in (size, hop)]
-    return Hopping(read[0], read[1] if offset is None else window(read[1], read[1].timezone, offset))
+    tumbling_windows = [w if isinstance(w, Tumbling) else window(w, timezone) for w in (size, hop)]
+    return Hopping(
+        tumbling_windows[0],
+        tumbling_windows[1] if offset is None else window(tumbling_windows[1], tumbling_windows[1].timezone, offset),
+    )
 
 
 def _window_ends(starts: Instants, *, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:

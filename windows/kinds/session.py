@@ -20,7 +20,7 @@ from windows.timezone import Instants, checked_times
 
 # A key and a time can be combined into one int64 if the number of keys, multiplied by the range of times in
 # microseconds, is below this limit.
-_LARGEST_KEY = 2**62
+_MAX_COMBINED = 2**62
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Session(TimeWindow):
         order = np.lexsort((starts, keys))
         keys, begins = keys[order], starts[order]
         same_key = keys[1:] == keys[:-1]
-        apart = ~same_key | (begins[1:] > _running_ends(same_key, ends[order])[:-1])
-        return number_windows(order, np.append(True, apart)[: len(order)], starts, ends)
+        is_apart = ~same_key | (begins[1:] > _running_ends(same_key, ends[order])[:-1])
+        return number_windows(order, np.append(True, is_apart)[: len(order)], starts, ends)
 
     def __repr__(self) -> str:
         return f"Session({duration_text(self.gap)!r})"
@@ -118,12 +118,12 @@ def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Insta
     key = np.cumsum(np.append(False, ~same_key))
     low = int(interval_ends.min())
     width = int(interval_ends.max()) - low + 1
-    if width * (int(key[-1]) + 1) < _LARGEST_KEY:
-        lifted = np.maximum.accumulate(key * width + (interval_ends - low))
-        running: Instants = lifted - key * width + low
-        return running
+    if width * (int(key[-1]) + 1) < _MAX_COMBINED:
+        greatest_combined = np.maximum.accumulate(key * width + (interval_ends - low))
+        greatest_ends: Instants = greatest_combined - key * width + low
+        return greatest_ends
     # A key and an end do not fit into one int64 here, but a key and the rank of the end do.
     values, rank = np.unique(interval_ends, return_inverse=True)
-    lifted = np.maximum.accumulate(key * len(values) + rank)
-    running = values[lifted - key * len(values)]
-    return running
+    greatest_combined = np.maximum.accumulate(key * len(values) + rank)
+    greatest_ends = values[greatest_combined - key * len(values)]
+    return greatest_ends

@@ -34,14 +34,14 @@ from aggr.duration import (
     offset_shown,
     read_duration,
 )
-from windows.contract import MOST_LISTED, Intervals, TimeWindow
+from windows.contract import MAX_LISTED_WINDOWS, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
 # the maximum length in microseconds: 9,000 years of 360 days, which is shorter than the range of event times (the years
 # 2 to 9998)
-_LONGEST = 9000 * 360.0 * DAY
-_LARGEST = 100_000  # the maximum number of units in the text of a size; a greater number is probably a mistake
+_MAX_LENGTH = 9000 * 360.0 * DAY
+_MAX_COUNT = 100_000  # the maximum number of units in the text of a size; a greater number is probably a mistake
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Tumbling(TimeWindow):
     same_in_all_years: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))
+        object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MAX_LISTED_WINDOWS))
         if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
             raise ValueError(
                 f"the unit of a window must be one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}"
             )
         object.__setattr__(self, "timezone", check_timezone(self.timezone))
-        if self.length > _LONGEST:
+        if self.length > _MAX_LENGTH:
             raise ValueError(f"the size of a window must be at most 9,000 years; got {self.count}{self.unit}")
         self._check_offset()
 
@@ -95,12 +95,12 @@ class Tumbling(TimeWindow):
         """Raise ``ValueError`` unless the offset is at least 0 and shorter than a window whose months have 28 days."""
         shortest = self.period.shortest
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
-            by_days = f", less than {duration_text(shortest)} (28 days per month, as in February)"
+            month_hint = f", less than {duration_text(shortest)} (28 days per month, as in February)"
             fits_int64 = is_whole(self.offset) and abs(int(self.offset)) < 2**63
-            described = duration_text(int(self.offset)) if fits_int64 else shown(self.offset)
+            offset_text = duration_text(int(self.offset)) if fits_int64 else shown(self.offset)
             raise ValueError(
                 f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than the windows"
-                f"{by_days if shortest < self.length else ''}; got {described}"
+                f"{month_hint if shortest < self.length else ''}; got {offset_text}"
             )
         object.__setattr__(self, "offset", int(self.offset))
 
@@ -191,8 +191,8 @@ class Tumbling(TimeWindow):
         return zone.without_whole_shifts(size, self.offset) if size < DAY else zone
 
     def __repr__(self) -> str:
-        zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
-        return f"Tumbling({f'{self.count}{self.unit}'!r}{zoned}{offset_shown(self.offset)})"
+        zone_text = "" if self.timezone == "UTC" else f", {self.timezone!r}"
+        return f"Tumbling({f'{self.count}{self.unit}'!r}{zone_text}{offset_shown(self.offset)})"
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
 def _read_size(size: str, timezone: str, shift: int) -> Tumbling:
     """Return the windows of a size such as ``10s``, with an offset of ``shift`` microseconds."""
     parts = number_and_unit(size)
-    if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _LARGEST:
+    if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _MAX_COUNT:
         raise _unreadable(size)
     return Tumbling(parts[0], UNITS[parts[1]], timezone, shift)
 

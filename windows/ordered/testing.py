@@ -43,25 +43,25 @@ def in_order(case: Case) -> None:
     ranges are sorted by these rows.
     """
     rows, ranges = case.rows, case.ranges
-    same = np.diff(ranges.key) == 0
+    is_same = np.diff(ranges.key) == 0
     require(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
     require(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
     for places in (ranges.first, ranges.last):
-        require(bool((np.diff(places)[same] >= 0).all()), "the ranges of a key are not in ascending order")
-    until = ranges.row - rows.heads[ranges.key] + 1
-    require(bool((ranges.last <= until).all()), "a range contains rows after the row that triggers it")
+        require(bool((np.diff(places)[is_same] >= 0).all()), "the ranges of a key are not in ascending order")
+    rows_up_to_trigger = ranges.row - rows.heads[ranges.key] + 1
+    require(bool((ranges.last <= rows_up_to_trigger).all()), "a range contains rows after the row that triggers it")
 
 
 def any_split(case: Case) -> None:
     """The ranges and the last carry do not depend on how the rows are split into batches."""
     for cuts in case.cuts:
-        parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
+        parts, after = _run_in_batches(case.window, case.rows, np.unique(cuts))
         require(
-            parts == _listed(case.ranges, case.rows),
+            parts == _as_tuples(case.ranges, case.rows),
             f"rows that are split into batches at {cuts} return different ranges",
         )
-        same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
-        require(same, f"rows that are split into batches at {cuts} return a different carry")
+        is_same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
+        require(is_same, f"rows that are split into batches at {cuts} return a different carry")
 
 
 def agrees(case: Case) -> None:
@@ -74,7 +74,7 @@ def agrees(case: Case) -> None:
         outputs = case.oracle(case.rows.times[head : head + length], inputs)
         expected += [(key, first, last, row) for first, last, row in outputs]
     require(
-        _listed(case.ranges, case.rows) == expected,
+        _as_tuples(case.ranges, case.rows) == expected,
         "the ranges differ from those of the oracle, the independent implementation",
     )
 
@@ -125,7 +125,9 @@ def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
     return Rows(heads, lengths, times, inputs)
 
 
-def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> tuple[Sequence[tuple[int, ...]], Carry]:
+def _run_in_batches(
+    window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]
+) -> tuple[Sequence[tuple[int, ...]], Carry]:
     """Return the ranges of all batches as tuples, and the last carry, after the rows are passed to the window in
     batches, which are divided at the indices ``cuts``.
     """
@@ -143,7 +145,7 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
             bool(is_open_start.all()),
             "a range begins before the batch, at a row that is not in open_starts of the carry",
         )
-        intervals += _listed(ranges, batch, carry.position)
+        intervals += _as_tuples(ranges, batch, carry.position)
         carry = after
     return intervals, carry
 
@@ -161,10 +163,9 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
     return np.minimum(np.array(indices, np.int64), len(carry.open_starts) - 1)
 
 
-def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
+def _as_tuples(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
     """Return one tuple per range: the key, the first row, the row after the last one, and the row that triggers the
-    range. Each row is a position in its key, counted from the key's first
-    row in the first batch.
+    range. Rows are counted from the first row of the key in the first batch.
     """
-    place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
-    return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))
+    position = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
+    return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, position)), strict=True))

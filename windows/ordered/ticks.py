@@ -92,18 +92,18 @@ class Tick:
         return window(_SIZES[self.name], self.timezone or "UTC").first_start_from(at)
 
     def __str__(self) -> str:
-        bare = self.timezone == "UTC" and self.name in ("minutely", "hourly")
-        return f"{self.name}()" if bare else f"{self.name}({self.timezone!r})"
+        omits_zone = self.timezone == "UTC" and self.name in ("minutely", "hourly")
+        return f"{self.name}()" if omits_zone else f"{self.name}({self.timezone!r})"
 
 
-def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., Tick]:
+def _tick_maker(name: str, summary: str, timezone: str | None) -> Callable[..., Tick]:
     default = "the default is UTC" if timezone else "required, because the instants differ by zone"
 
     def make(timezone: str | None = timezone) -> Tick:
         return Tick(name, timezone)
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"""Tick {begins}.
+    make.__doc__ = f"""Tick {summary}.
 
     Parameters
     ----------

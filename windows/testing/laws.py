@@ -29,7 +29,7 @@ from aggr.testing.harness import LawBroken, check_laws, require
 from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_inside
 from windows.kinds.tumbling import window as tumbling
 from windows.read import read_window
-from windows.registry import kinds
+from windows.registry import window_makers
 from windows.testing.times import FAR_YEARS, times_about, times_of
 from windows.timezone import Instants
 
@@ -97,7 +97,7 @@ def by_time_alone(case: Case) -> None:
     all_intervals = case.intervals()
     rows = case.window.assign(case.times).rows
     for row in case.rng.permutation(len(case.times))[:20]:
-        _same(case.intervals(np.array([row])), all_intervals[rows == row])
+        _check_equal(case.intervals(np.array([row])), all_intervals[rows == row])
 
 
 def process_zone(case: Case) -> None:
@@ -106,7 +106,7 @@ def process_zone(case: Case) -> None:
         return
     expected = case.intervals()
     with _time_zone_of_process("Pacific/Apia"):
-        _same(case.intervals(), expected)
+        _check_equal(case.intervals(), expected)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def known_by_start(case: Case) -> None:
 def in_order(case: Case) -> None:
     """`merge` returns windows in the order of keys, and then of starts."""
     windows = case.merge(case.intervals())
-    _same(windows, windows[np.lexsort((windows[:, 1], windows[:, 0]))])
+    _check_equal(windows, windows[np.lexsort((windows[:, 1], windows[:, 0]))])
 
 
 def naive(case: Case) -> None:
@@ -147,7 +147,7 @@ def naive(case: Case) -> None:
             else:
                 merged.append([start, end])
         expected += [[key, start, end] for start, end in merged]
-    _same(case.merge(intervals), np.array(expected, np.int64).reshape(-1, 3))
+    _check_equal(case.merge(intervals), np.array(expected, np.int64).reshape(-1, 3))
 
 
 def any_tree(case: Case) -> None:
@@ -159,14 +159,14 @@ def any_tree(case: Case) -> None:
     pairs = [case.merge(np.concatenate(parts[i : i + 2])) for i in (0, 2)]
     at_once, in_pairs = case.merge(np.concatenate(parts)), case.merge(np.concatenate(pairs))
     for windows in (left, at_once, in_pairs, case.merge(expected)):
-        _same(windows, expected)
+        _check_equal(windows, expected)
 
 
 def isolation(case: Case) -> None:
     """The windows of a key do not depend on other keys."""
     windows = case.merge(case.intervals())
     for key in range(_KEYS):
-        _same(case.merge(case.intervals(np.flatnonzero(case.keys == key))), windows[windows[:, 0] == key])
+        _check_equal(case.merge(case.intervals(np.flatnonzero(case.keys == key))), windows[windows[:, 0] == key])
 
 
 def panes(case: Case) -> None:
@@ -179,7 +179,7 @@ def panes(case: Case) -> None:
     assigned_times = case.times[assigned.rows]
     of_times, of_panes = case.window.assign(assigned_times), case.window.assign(assigned.starts)
     for of_time, of_pane in zip(of_times, of_panes, strict=True):
-        _same(of_time, of_pane)
+        _check_equal(of_time, of_pane)
 
 
 def overlaps(case: Case) -> None:
@@ -193,8 +193,8 @@ def overlaps(case: Case) -> None:
         require(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
     if window.contiguous:
         window_starts, window_ends = windows[:, 1], windows[:, 2]
-        _same(window.assign(window_ends).starts, window_ends)
-        _same(window.assign(window_ends - 1).starts, window_starts)
+        _check_equal(window.assign(window_ends).starts, window_ends)
+        _check_equal(window.assign(window_ends - 1).starts, window_starts)
         require(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
 
 
@@ -204,7 +204,7 @@ def queries(case: Case) -> None:
     if window.is_merging or not len(case.times):
         return
     assigned = window.assign(case.times)
-    _same(window.ends(assigned.starts), assigned.ends)
+    _check_equal(window.ends(assigned.starts), assigned.ends)
     at = int(case.times[0])
     try:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
@@ -216,7 +216,7 @@ def queries(case: Case) -> None:
         not len(own) or latest == int(own.max()),
         "starts does not return the start of the last window that contains a time",
     )
-    _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
+    _check_equal(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
 def nests(case: Case) -> None:
@@ -264,13 +264,13 @@ def lengths(case: Case) -> None:
     require(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
     if not math.isfinite(length):
         return
-    near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
+    nearby_times = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
     with suppress(ValueError):  # `assign` raises ValueError for years without windows
-        assigned = case.window.assign(near)
+        assigned = case.window.assign(nearby_times)
         edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
         typical = float(np.median(edges[1] - edges[0])) if edges.size else length
-        alike = length <= 2 * typical and typical <= 2 * length
-        require(alike, f"windows are {typical:.0f} µs long, and the length is {length:.0f} µs")
+        is_close = length <= 2 * typical and typical <= 2 * length
+        require(is_close, f"windows are {typical:.0f} µs long, and the length is {length:.0f} µs")
 
 
 def untouched(case: Case) -> None:
@@ -279,7 +279,7 @@ def untouched(case: Case) -> None:
     first, second = case.window.assign(times), case.window.assign(times)
     require(np.array_equal(times, case.times), "the times changed while intervals were assigned")
     for column, repeated in zip(first, second, strict=True):
-        _same(repeated, column)
+        _check_equal(repeated, column)
     keys = case.keys[first.rows]
     intervals = [keys.copy(), first.starts.copy(), first.ends.copy()]
     case.window.merge(*intervals)
@@ -301,7 +301,7 @@ def overlap(case: Case) -> None:
     for row, (first, last) in enumerate(zip(numbered.first.tolist(), numbered.last.tolist(), strict=True)):
         bounds = numbered.bounds(np.arange(first, last + 1))
         own = assigned.rows == row
-        _same(np.stack(bounds), np.stack([assigned.starts[own], assigned.ends[own]]))
+        _check_equal(np.stack(bounds), np.stack([assigned.starts[own], assigned.ends[own]]))
 
 
 def of_nothing(case: Case) -> None:
@@ -326,9 +326,9 @@ def travels(case: Case) -> None:
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
         )
         require(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
-        if kinds(TimeWindow, window.kind).get(window.kind) is type(window):
-            again = read_window(own.name, own.timezone or "UTC")
-            require(again == own, f"the name {own.name!r} of {own!r} is read as {again!r}")
+        if window_makers(TimeWindow, window.kind).get(window.kind) is type(window):
+            restored = read_window(own.name, own.timezone or "UTC")
+            require(restored == own, f"the name {own.name!r} of {own!r} is read as {restored!r}")
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
@@ -355,11 +355,11 @@ def agrees(case: Case) -> None:
     assigned = case.window.assign(case.times)
     for row, at in enumerate(case.times.tolist()):
         of_row = assigned.rows == row
-        got = sorted(zip(assigned.starts[of_row].tolist(), assigned.ends[of_row].tolist(), strict=True))
+        intervals = sorted(zip(assigned.starts[of_row].tolist(), assigned.ends[of_row].tolist(), strict=True))
         expected = sorted(
             (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(at)
         )
-        require(got == expected, f"the time {at} lies in {expected}; got {got}")
+        require(intervals == expected, f"the time {at} lies in {expected}; got {intervals}")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
@@ -394,10 +394,10 @@ def check(
     checked_type(window, TimeWindow, "the kind of window", ", such as session('30m')")  # type: ignore[type-abstract]
     checked_whole(rounds, "rounds")
     checked_whole(seed, "seed")
-    for turn in range(rounds):
-        size = (0, 1, 2, 7, 60)[turn] if turn < 5 else 40
-        times = (source or (lambda size, seed: times_of(window, size, seed)))(size, seed + turn)
-        rng = np.random.default_rng([seed, turn])
+    for round_number in range(rounds):
+        size = (0, 1, 2, 7, 60)[round_number] if round_number < 5 else 40
+        times = (source or (lambda size, seed: times_of(window, size, seed)))(size, seed + round_number)
+        rng = np.random.default_rng([seed, round_number])
         keys = rng.integers(0, _KEYS, len(times))
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
         check_laws(window.name, LAWS, partial(replace, case))
@@ -409,8 +409,8 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
     """Check all laws in years far from today: years at the end of a century, such as 1900, which has no leap day, and
     2038, in which a signed 32-bit number of seconds overflows.
     """
-    for turn, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
-        times = times_about(window, year, 40, seed + turn)
+    for round_number, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
+        times = times_about(window, year, 40, seed + round_number)
         try:
             window.assign(times)
         except ValueError:
@@ -421,7 +421,7 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
         check_laws(window.name, LAWS, partial(replace, case), f" (about the year {year})")
 
 
-def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+def _check_equal(actual: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
     """Raise `LawBroken` if two arrays differ."""
-    if got.shape != expected.shape or not (got == expected).all():
-        raise LawBroken(f"got {got.tolist()[:8]}, and expected {expected.tolist()[:8]}")
+    if actual.shape != expected.shape or not (actual == expected).all():
+        raise LawBroken(f"got {actual.tolist()[:8]}, and expected {expected.tolist()[:8]}")

@@ -80,12 +80,12 @@ def append(
         If the store has the commit number with other states, if it has a later number of the writer and no longer has
         the fingerprint of this commit, or if another writer has recorded other values under the names in ``recorded``.
     """
-    return append_of_stream(
+    return append_from_stream(
         store, states, writer, commit, recorded=recorded, replacing=replacing, note=note, watermark=None
     )
 
 
-def append_of_stream(
+def append_from_stream(
     store: OpenedStore,
     states: Any,
     writer: str,
@@ -104,7 +104,7 @@ def append_of_stream(
     states = checked_levels(table_of(states, "states"), store.frame)
     check_readable(states, store.frame)
     store.backend.check_values(states)
-    pending = begin_with(
+    pending = begin_checked(
         store, states.schema, writer, commit, recorded=recorded, replacing=replacing, watermark=watermark
     )
     receipt = pending.write_checked(by_level(states, store.frame))
@@ -207,11 +207,11 @@ def append_spilled(
     ValueError, OverflowError, StoreError
         For the same reasons as `append`.
     """
-    if (doubtful := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
-        for _, states in slices.narrowed(doubtful).levels():
-            check_fallible(states, doubtful)
+    if (fallible_frame := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
+        for _, states in slices.narrowed(fallible_frame).levels():
+            check_fallible(states, fallible_frame)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
-    pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
+    pending = begin_checked(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     receipt = pending.write_checked(slices.levels(), store.jobs)
     if not pending.commit([receipt], note):
         return None
@@ -257,10 +257,10 @@ def begin(
     """
     check_writer(writer, commit)
     before = store.recorded(list(recorded or ()))
-    return begin_with(store, store.check_states(states), writer, commit, recorded=recorded, replacing=before)
+    return begin_checked(store, store.check_states(states), writer, commit, recorded=recorded, replacing=before)
 
 
-def begin_with(
+def begin_checked(
     store: OpenedStore,
     schema: pa.Schema,
     writer: str,
@@ -274,14 +274,14 @@ def begin_with(
     is created if it does not exist. ``recorded`` and ``replacing`` are those of `append`, and ``watermark`` is the
     watermark to record if the states come from a stream.
     """
-    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-    manifest = store.created_for(schema)
+    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    manifest = store.create_if_missing(schema)
     return begin_commit(
         store.backend,
         manifest,
         writer,
         check_writer(writer, commit),
         recorded=texts,
-        replacing=unchanged,
+        replacing=expected,
         watermark=watermark,
     )

@@ -129,7 +129,7 @@ class Backfill:
         StoreError
             If the store cannot be read.
         """
-        self._check_same(store.recorded([self.recorded_as]).get(self.recorded_as))
+        self._check_same_plan(store.recorded([self.recorded_as]).get(self.recorded_as))
         last = store.last_commit(self.writer)
         return list(self.ranges[0 if last is None else last + 1 :])
 
@@ -153,23 +153,26 @@ class Backfill:
         ValueError, StoreError
             For the same reasons as `tiltframe.FrameStore.backfill`.
         """
-        left, added = self.ranges_left(store), 0
-        with_first = {self.recorded_as: dict(self.record), **recorded}
-        for number, span in enumerate(left, len(self.ranges) - len(left)):
+        remaining, added = self.ranges_left(store), 0
+        first_records = {self.recorded_as: dict(self.record), **recorded}
+        for number, span in enumerate(remaining, len(self.ranges) - len(remaining)):
             is_first = not store.recorded([self.recorded_as])
-            added += self.add(store, span, self.writer, number, with_first if is_first else None)
+            records = first_records if is_first else None
+            added += self.add(store, span, self.writer, number, records)
             progress(number + 1, len(self.ranges))
         return added
 
-    def _check_same(self, recorded: Any) -> None:
+    def _check_same_plan(self, recorded: Any) -> None:
         """Raise ``ValueError`` if the recorded plan differs from this one."""
         if recorded is None or recorded == self.record:
             return
         names = dict.fromkeys([*self.record, *recorded])  # only a plan of files has the entry "files"
-        other = [name for name in names if recorded.get(name) != self.record.get(name)]
+        differing_names = [name for name in names if recorded.get(name) != self.record.get(name)]
+        differing = " and ".join(differing_names)
         raise ValueError(
-            f"the backfill {shown(self.writer)} was begun with another value of {' and '.join(other)}, so its ranges "
-            "are different; use the earlier arguments, or pass another writer for rows that the store does not contain"
+            f"the backfill {shown(self.writer)} was begun with another value of {differing}, so its "
+            "ranges are different; use the earlier arguments, or pass another writer for rows that the store does not "
+            "contain"
         )
 
 
@@ -183,7 +186,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
     return ranges[::-1] if newest_first else ranges
 
 
-def _spilling(batches: BatchesOfRange) -> Add:
+def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
     """Return a function that adds the rows of a range to a store in bounded memory. ``batches`` is a function that
     returns the rows of a range, or None if the range has no rows; then nothing is committed.
     """
@@ -198,7 +201,7 @@ def _spilling(batches: BatchesOfRange) -> Add:
     return add
 
 
-def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
+def _add_from_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
     """Return a function that adds the rows of a range to a store. ``rows`` is the user's function, which receives the
     start and the end of the range. If it returns rows outside the range, ``ValueError`` is raised.
     """
@@ -207,35 +210,39 @@ def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
         begin = dt.datetime.fromtimestamp(0, dt.UTC)
         data = rows(*(begin + dt.timedelta(microseconds=at) for at in span))
         for batch in frame_batches(data, frame, reading):
-            if not _inside(batch, frame, span).all():
+            if not _is_in_range(batch, frame, span).all():
                 raise ValueError(
                     f"the rows of {as_text(span[0])} to {as_text(span[1])} include times outside this range, which "
                     "would be counted in another range too; return only the rows in the range"
                 )
             yield batch
 
-    return _spilling(batches)
+    return _add_in_bounded_memory(batches)
 
 
-def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFrame) -> Add:
+def _add_from_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFrame) -> Add:
     columns = list(frame.columns_in(source.schema.names))
 
     def batches(span: Range) -> Iterator[pa.RecordBatch] | None:
-        files = [file for file, own in times.items() if own is not None and own[0] < span[1] and own[1] >= span[0]]
+        files = [
+            file
+            for file, file_range in times.items()
+            if file_range is not None and file_range[0] < span[1] and file_range[1] >= span[0]
+        ]
         if not files:
             return None
         rows = replace(source, files=tuple(files)).batches(columns)
-        return (batch.filter(pa.array(_inside(batch, frame, span))) for batch in rows)
+        return (batch.filter(pa.array(_is_in_range(batch, frame, span))) for batch in rows)
 
-    return _spilling(batches)
+    return _add_in_bounded_memory(batches)
 
 
-def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.bool_]:
+def _is_in_range(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.bool_]:
     times = event_times(batch.column(frame.time), frame.time, frame.timezone)
     return (times >= span[0]) & (times < span[1])
 
 
-def _times(source: Source, file: Path) -> Range | None:
+def _time_range_of_file(source: Source, file: Path) -> Range | None:
     """Return the first and the last event time in a file, in microseconds UTC, or None if the file has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
     batch_times = [
@@ -292,19 +299,21 @@ def plan_backfill(
                 "a backfill from a function needs writer and a range with both ends, within=(start, end); got "
                 f"writer={shown(writer)} and within={shown(within)}"
             )
-        return Backfill(writer, _ranges(frame, span, chunk, newest_first), settings, _of_function(data, frame, options))
+        return Backfill(
+            writer, _ranges(frame, span, chunk, newest_first), settings, _add_from_function(data, frame, options)
+        )
     paths = [path.resolve() for path in _paths(data)]
     source = open_source(
         paths, frame.time, uses=frame.column_uses(options.where), reading=options, timezone=frame.timezone
     )
     source.check(frame.check)
-    times = {file: _times(source, file) for file in source.files}
+    times = {file: _time_range_of_file(source, file) for file in source.files}
     spans = [span for span in times.values() if span is not None]
     low, high = (min(first for first, _ in spans), max(last for _, last in spans) + 1) if spans else (0, 0)
     ranges = _ranges(frame, (max(span[0], low), min(span[1], high)), chunk, newest_first)
     files = {str(file.resolve()): [file.stat().st_size, span and list(span)] for file, span in times.items()}
     name = " ".join(map(str, paths)) if writer is None else writer
-    return Backfill(name, ranges, {**settings, "files": files}, _of_files(source, times, frame))
+    return Backfill(name, ranges, {**settings, "files": files}, _add_from_files(source, times, frame))
 
 
 def backfill(

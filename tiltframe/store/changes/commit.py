@@ -32,8 +32,8 @@ from tiltframe.store.checked_states import (
 )
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import EXPIRED, OWN, WATERMARKS
-from tiltframe.store.log.run import Attempt, run, snapshot_of
+from tiltframe.store.log.records import EXPIRED, RECORD_PREFIX, WATERMARKS
+from tiltframe.store.log.run import WritingTransaction, run_transaction, snapshot_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import (
     REFUSED,
@@ -41,21 +41,21 @@ from tiltframe.store.log.writers import (
     digests_of,
     fingerprint,
     last_commits,
-    refused_of_commits,
-    total,
+    skipped_value_counts,
+    sum_digests,
 )
 from windows import TimeWindow
 
 # The number of a writer's last commits whose fingerprints are stored. A restarted writer repeats only a few of its last
 # commits, usually one, so that older fingerprints are not needed.
-KEPT = 64
+FINGERPRINTS_PER_WRITER = 64
 
 # Under this key, a receipt contains two numbers for each column of states: the number of groups with more values than
 # the limit of a measure, and the number of skipped values.
 EXCLUDED = "excluded"
 # Tables of the same level are collected until their total size is at least this many bytes. They are then written as
 # one table, because a few large parts are faster to read than many small parts.
-_WRITTEN_BYTES = 1 << 25
+_MIN_WRITE_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Commit:
 
         try:
             with Workers(threads_of(self.backend, jobs)) as workers:
-                for written, digests_of_finest in workers.map(write, self._combined(excluded.counted(levels))):
+                for written, digests_of_finest in workers.map(write, self._combine_tables(excluded.counted(levels))):
                     parts += written
                     digests += digests_of_finest
         except BaseException:
@@ -155,20 +155,22 @@ class Commit:
         receipt = {"parts": [asdict(part) for part in parts], "digests": digests, EXCLUDED: excluded.as_record()}
         return json.dumps(receipt)
 
-    def _combined(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
+    def _combine_tables(
+        self, levels: Iterable[tuple[TimeWindow, pa.Table]]
+    ) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
         """Collect the tables of each level, and yield the level with a list of its tables as soon as the list has at
-        least `_WRITTEN_BYTES`. At the end, yield the remaining tables of each level.
+        least `_MIN_WRITE_BYTES`. At the end, yield the remaining tables of each level.
         """
-        waiting = dict[str, list[pa.Table]]()
+        collected = dict[str, list[pa.Table]]()
         for level, states in levels:
-            tables = waiting.setdefault(level.name, [])
+            tables = collected.setdefault(level.name, [])
             tables.append(states)
-            if sum(table.nbytes for table in tables) >= _WRITTEN_BYTES:
-                yield level, waiting.pop(level.name)
-        for name, tables in waiting.items():
+            if sum(table.nbytes for table in tables) >= _MIN_WRITE_BYTES:
+                yield level, collected.pop(level.name)
+        for name, tables in collected.items():
             yield self.frame.level(name), tables
 
-    def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
+    def with_stream_watermark(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
         """Return the commit with a watermark of the stream: the start of the newest window in the receipts, minus
         ``delay`` microseconds. The start of the window takes the place of the time of the newest row, because receipts
         do not contain times of rows. If the receipts contain no states, the commit is returned unchanged.
@@ -203,7 +205,7 @@ class Commit:
     def commit_once(
         self,
         digests: Sequence[Digest],
-        derive: Callable[[Attempt], None],
+        derive: Callable[[WritingTransaction], None],
         refused: Mapping[str, int] = MappingProxyType({}),
     ) -> bool:
         """Commit a transaction under the commit's number; return whether the number is new. ``derive`` adds the changes
@@ -213,22 +215,22 @@ class Commit:
         in each column of states. Raise the same errors as `commit`.
         """
 
-        def attempt(transaction: Attempt) -> bool:
+        def attempt(transaction: WritingTransaction) -> bool:
             is_new = self.record_in(transaction, digests, refused)
             if is_new:
                 derive(transaction)
             return is_new
 
-        return run(self.backend, attempt, self.record_names)
+        return run_transaction(self.backend, attempt, self.record_names)
 
     @property
     def record_names(self) -> list[str]:
         """The names of the records that `record_in` reads or replaces."""
-        return [EXPIRED, WATERMARKS, self._record, *self.recorded, *self.replacing]
+        return [EXPIRED, WATERMARKS, self._record_name, *self.recorded, *self.replacing]
 
     @property
-    def _record(self) -> str:
-        return f"{OWN}writer {self.writer}"
+    def _record_name(self) -> str:
+        return f"{RECORD_PREFIX}writer {self.writer}"
 
     def record_in(self, transaction: Transaction, digests: Sequence[Digest], refused: Mapping[str, int]) -> bool:
         """Record the commit in a transaction, and return whether the commit number is new. If the number is not new,
@@ -238,20 +240,22 @@ class Commit:
         transaction changes.
         """
         possible_fingerprints = [fingerprint(self.number, digest) for digest in digests]
-        transaction.read(self._record)
+        transaction.read(self._record_name)
         last, fingerprints = last_commits(transaction.snapshot, self.writer)
         if last >= self.number:
-            _check_same(self, last, fingerprints, possible_fingerprints)
+            _check_repetition(self, last, fingerprints, possible_fingerprints)
             return False
         check_frame(transaction.snapshot, self.manifest, self.backend)
         check_unchanged(transaction, self.replacing)
-        newest = dict([*fingerprints.items(), (str(self.number), possible_fingerprints[0])][-KEPT:])
-        counts = refused_of_commits(transaction.snapshot, self.writer)
+        new_fingerprints = dict(
+            [*fingerprints.items(), (str(self.number), possible_fingerprints[0])][-FINGERPRINTS_PER_WRITER:]
+        )
+        counts = skipped_value_counts(transaction.snapshot, self.writer)
         if refused:
             counts[str(self.number)] = dict(refused)
-        counts = {number: by_column for number, by_column in counts.items() if number in newest}
-        described = {"last": self.number, "states": newest, **({REFUSED: counts} if counts else {})}
-        transaction.records(self._record, json.dumps(described))
+        counts = {number: by_column for number, by_column in counts.items() if number in new_fingerprints}
+        writer_record = {"last": self.number, "states": new_fingerprints, **({REFUSED: counts} if counts else {})}
+        transaction.records(self._record_name, json.dumps(writer_record))
         for name, text in self.recorded.items():
             transaction.records(name, text)
         if self.watermark is not None:
@@ -267,7 +271,7 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
     digests = [digests for text in texts for digests in text["digests"]]
-    return parts, [total(column) for column in zip(*digests, strict=True)] or [(0, 0)]
+    return parts, [sum_digests(column) for column in zip(*digests, strict=True)] or [(0, 0)]
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
@@ -298,7 +302,7 @@ def begin_commit(
     """Return a commit that has begun. ``manifest`` is the manifest that was read when the store was opened. The other
     parameters are those of `Commit`.
     """
-    last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
+    last, _ = last_commits(snapshot_of(backend, [f"{RECORD_PREFIX}writer {writer}"]), writer)
     return Commit(
         backend,
         manifest,
@@ -322,7 +326,7 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
         )
 
 
-def _check_same(
+def _check_repetition(
     commit: Commit, last: int, fingerprints: Mapping[str, str], possible_fingerprints: Sequence[str]
 ) -> None:
     """Raise `CommitConflict` unless a commit whose number is already used repeats the earlier commit.
@@ -335,13 +339,13 @@ def _check_same(
     if fingerprints.get(str(number), "") in possible_fingerprints:
         return
     if last == number:
-        what = f"already contains other states for the writer {writer!r} and the number {number}"
+        store_text = f"already contains other states for the writer {writer!r} and the number {number}"
     else:
-        what = (
+        store_text = (
             f"contains the number {last} of the writer {writer!r}, but the number {number} with these states is not "
-            f"among its last {KEPT} commits"
+            f"among its last {FINGERPRINTS_PER_WRITER} commits"
         )
     raise CommitConflict(
-        f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or "
-        f"job that starts again from the beginning needs a new writer"
+        f"the store {commit.backend.display_uri} {store_text}; a new batch needs a number above {last}, and a stream "
+        f"or job that starts again from the beginning needs a new writer"
     )

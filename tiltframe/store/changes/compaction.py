@@ -14,13 +14,13 @@ from aggr.workers import Workers
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, threads_of
-from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.run import Attempt, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import mergeable, pieces_of, similar, write_merged
+from tiltframe.store.query.merging import groups_to_compact, pieces_of, similar, write_merged
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
@@ -49,12 +49,12 @@ def _compact_level(
     merged, written, is_current = 0, 0, False
     while not is_current:  # If another commit has removed a part of a group, the groups are listed again.
         is_current = True
-        groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
+        groups = list(groups_to_compact(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
 
         def merge(group: list[Part]) -> tuple[int, list[Part] | None]:
             attempt = partial(_merge_group, backend=backend, manifest=manifest, level=level, group=group)
-            return len(group), run_on_frame(backend, manifest, attempt)
+            return len(group), run_on_same_frame(backend, manifest, attempt)
 
         for part_count, parts in workers.map(merge, groups):
             if parts is None:
@@ -67,7 +67,7 @@ def _compact_level(
 
 
 def _merge_group(
-    transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
+    transaction: WritingTransaction, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
     """Replace ``group``, parts of one bucket of time, by merged parts, and return the merged parts. Return None, and
     change nothing, if another commit has removed one of the parts in ``group``.
@@ -86,11 +86,11 @@ def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> di
     For each level, return the number of merged parts, and the number of parts that replace them.
     """
 
-    def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
+    def attempt(transaction: WritingTransaction) -> dict[str, tuple[int, int]]:
         counts = {}
         for level in manifest.frame.levels:
             merged, written = 0, 0
-            for group in map(similar, mergeable(transaction.snapshot.of(level.name), level, before)):
+            for group in map(similar, groups_to_compact(transaction.snapshot.of(level.name), level, before)):
                 if group:
                     transaction.removes(group)
                     pieces = pieces_of(group, [EVER])
@@ -99,7 +99,7 @@ def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> di
             counts[level.name] = merged, written
         return counts
 
-    return run_on_frame(backend, manifest, attempt)
+    return run_on_same_frame(backend, manifest, attempt)
 
 
 def compact(

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transacti
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
 from tiltframe.store.log.manifest import Manifest, check_name
-from tiltframe.store.log.records import OWN
+from tiltframe.store.log.records import RECORD_PREFIX
 from tiltframe.store.log.run import commit_on, retry_on_conflict, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query import merging
@@ -36,13 +37,13 @@ from windows import TimeWindow
 
 # the name of a record in the target. The record contains the address and the name of the source. For each group of
 # parts of the source that was copied, it contains the parts of the target that are the copy of this group.
-COPY = f"{OWN}copy"
+COPY = f"{RECORD_PREFIX}copy"
 
-_SECONDS = 1.0  # the minimum number of seconds between two commits that record the progress
+_PROGRESS_SECONDS = 1.0  # the minimum number of seconds between two commits that record the progress
 
 
 @dataclass(frozen=True)
-class _Copied:
+class _CopiedGroup:
     """Parts of the target that together contain the states of some parts of the source. ``added`` is true if a commit
     has made the parts of the target readable.
     """
@@ -72,50 +73,65 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)
         target_snapshot = _prepare_target(target, manifest)
-        copied, source_parts = _copied(target_snapshot, origin, target), {part.name for part in now.parts}
-        fresh = [group for group in copied if source_parts.issuperset(group.sources)]
+        copied, source_parts = _recorded_copies(target_snapshot, origin, target), {part.name for part in now.parts}
+        current_groups = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
         # Outdated parts that are readable stay until the copy is complete, so that readers find a complete store.
         # Outdated parts that are not readable are discarded now.
         readable = [group for group in outdated if group.added]
         target.discard([part for group in outdated if not group.added for part in group.parts])
-        copied_parts = {name for group in fresh for name in group.sources}
-        missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
+        copied_parts = {name for group in current_groups for name in group.sources}
+        missing, recorded_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
         before, states = written, sum(part.rows for part in missing)
         for level, parts in _groups(missing, manifest):
             rows = source.read(pieces_of(parts, [EVER]), manifest.schema.names[1:])
-            fresh.append(_Copied([part.name for part in parts], target.write(level, rows)))
+            current_groups.append(_CopiedGroup([part.name for part in parts], target.write(level, rows)))
             written += rows.num_rows
             progress(written - before, states)
-            if time.monotonic() - noted_at > _SECONDS:
-                progressed = _text(origin, [*readable, *fresh])
-                commit_on(target, target_snapshot, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
-                target_snapshot, noted_at = snapshot_of(target, [COPY]), time.monotonic()
+            if time.monotonic() - recorded_at > _PROGRESS_SECONDS:
+                progress_text = _record_text(origin, [*readable, *current_groups])
+                commit_on(target, target_snapshot, partial(_record_progress, text=progress_text))
+                target_snapshot, recorded_at = snapshot_of(target, [COPY]), time.monotonic()
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != target_snapshot.revision(COPY):
             raise Conflict("another process is copying to the same place")
         # Called only for its check: it raises an error if another program has written to the target in the meantime.
-        _copied(last, origin, target)
-        commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
+        _recorded_copies(last, origin, target)
+        commit_on(
+            target,
+            last,
+            lambda transaction: _complete_copy(
+                transaction, manifest, now, origin=origin, current_groups=current_groups
+            ),
+        )
         return written
 
     return retry_on_conflict(attempt)
 
 
-def _finish(
-    transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
+def _record_progress(transaction: Transaction, *, text: str) -> None:
+    transaction.records(COPY, text)
+
+
+def _complete_copy(
+    transaction: Transaction,
+    manifest: Manifest,
+    source: Snapshot,
+    *,
+    origin: str,
+    current_groups: Sequence[_CopiedGroup],
 ) -> None:
-    """Add the copied parts (``fresh``) to the target, remove all its other parts in the same transaction, and copy all
-    records of the source. ``origin`` is the address and the name of the source, which the target records.
+    """Add the copied parts (``current_groups``) to the target, remove all its other parts in the same transaction, and
+    copy all records of the source. ``origin`` is the address and the name of the source, which the target records.
     """
-    names = {part.name for copied in fresh for part in copied.parts}
+    names = {part.name for copied in current_groups for part in copied.parts}
     for level in manifest.frame.levels:
         parts = transaction.reads(level.name, EVER)
         transaction.removes(part for part in parts if part.name not in names)
-    transaction.adds(part for copied in fresh if not copied.added for part in copied.parts)
+    transaction.adds(part for copied in current_groups if not copied.added for part in copied.parts)
     for record, text in source.texts.items():
         transaction.records(record, text)
-    transaction.records(COPY, _text(origin, [replace(copied, added=True) for copied in fresh]))
+    transaction.records(COPY, _record_text(origin, [replace(copied, added=True) for copied in current_groups]))
 
 
 def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
@@ -129,7 +145,7 @@ def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
     return snapshot_of(target, [COPY])
 
 
-def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
+def _recorded_copies(snapshot: Snapshot, origin: str, target: Backend) -> list[_CopiedGroup]:
     """Return the copies that the target has recorded (the record `COPY`). Raise `StoreError` if the target is not a
     copy of the source with the address and name ``origin``, or has parts that are not recorded.
     """
@@ -137,7 +153,7 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
         raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; choose another place")
     copied = [
-        _Copied(group["sources"], [Part(**part) for part in group["parts"]], group["added"])
+        _CopiedGroup(group["sources"], [Part(**part) for part in group["parts"]], group["added"])
         for group in record.get("copied", ())
     ]
     if {part.name for group in copied if group.added for part in group.parts} != {part.name for part in snapshot.parts}:
@@ -164,7 +180,7 @@ def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWin
                 group = []
 
 
-def _text(origin: str, copied: Sequence[_Copied]) -> str:
+def _record_text(origin: str, copied: Sequence[_CopiedGroup]) -> str:
     return json.dumps({"origin": origin, "copied": [asdict(group) for group in copied]})
 
 

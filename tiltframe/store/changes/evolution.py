@@ -26,10 +26,10 @@ from tiltframe.names import START
 from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, first_whole
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
-from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
 from tiltframe.store.log.records import EXPIRED, KNOWN, expired_before, known_from
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.run import WritingTransaction, run_transaction
 from tiltframe.store.query.merging import pieces_of, write_merged
 from windows import TimeWindow
 
@@ -43,33 +43,33 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
     # transaction is derived again after a conflict, these derived parts are used again.
     derived: dict[frozenset[Part], list[Part]] = {}
 
-    def attempt(transaction: Attempt) -> Manifest:
+    def attempt(transaction: WritingTransaction) -> Manifest:
         snapshot = transaction.snapshot
-        now = Manifest.from_dict(snapshot.manifest, backend.display_uri)
-        if frame.difference(now.frame) is None:
-            return now
-        following = plan_evolution(now, frame, row_schema)
-        count, expired = len(now.frame.levels), dict(expired_before(snapshot))
-        coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
-        for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
-            if below.name in expired:  # A window is derived only if all of its finer windows exist.
-                expired[level.name] = first_whole(expired[below.name], level)
+        current = Manifest.from_dict(snapshot.manifest, backend.display_uri)
+        if frame.difference(current.frame) is None:
+            return current
+        new_manifest = plan_evolution(current, frame, row_schema)
+        count, expired = len(current.frame.levels), dict(expired_before(snapshot))
+        coarsest, new_levels = current.frame.levels[-1], new_manifest.frame.levels[count:]
+        for finer, level in zip(new_manifest.frame.levels[count - 1 :], new_levels, strict=False):
+            if finer.name in expired:  # A window is derived only if all of its finer windows exist.
+                expired[level.name] = first_whole(expired[finer.name], level)
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
             starts = {level.name: expired.get(level.name, EVER[0]) for level in new_levels}
-            transaction.adds(_derive_levels(backend, now, new_levels, starts=starts, parts=parts, derived=derived))
+            transaction.adds(_derive_levels(backend, current, new_levels, starts=starts, parts=parts, derived=derived))
         transaction.read(EXPIRED)
         if expired != expired_before(snapshot):
             transaction.records(EXPIRED, json.dumps(expired))
-        added = [name for name in following.schema.names if name not in now.columns.names]
-        rows = [part for level in now.frame.levels if added for part in transaction.reads(level.name, EVER)]
+        added = [name for name in new_manifest.schema.names if name not in current.columns.names]
+        rows = [part for level in current.frame.levels if added for part in transaction.reads(level.name, EVER)]
         if rows:
-            starts_of_added = known_from(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, now))
+            starts_of_added = known_from(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, current))
             transaction.records(KNOWN, json.dumps(starts_of_added))
-        transaction.describes(following.to_dict(), following.columns)
-        return following
+        transaction.describes(new_manifest.to_dict(), new_manifest.columns)
+        return new_manifest
 
-    return run_on_frame(backend, manifest, attempt)
+    return run_on_same_frame(backend, manifest, attempt)
 
 
 def _derive_levels(
@@ -106,16 +106,16 @@ def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
     return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 
 
-def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
+def set_retention(backend: Backend, retention: Mapping[str, str]) -> Manifest:
     """Set the retention of a store's levels (how long their windows are kept), and return the new manifest."""
 
-    def attempt(transaction: Attempt) -> Manifest:
-        now = Manifest.from_dict(transaction.snapshot.manifest, backend.display_uri)
-        following = replace(now, retention=retention)
-        transaction.describes(following.to_dict(), following.columns)
-        return following
+    def attempt(transaction: WritingTransaction) -> Manifest:
+        current = Manifest.from_dict(transaction.snapshot.manifest, backend.display_uri)
+        new_manifest = replace(current, retention=retention)
+        transaction.describes(new_manifest.to_dict(), new_manifest.columns)
+        return new_manifest
 
-    return run(backend, attempt)
+    return run_transaction(backend, attempt)
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
@@ -126,23 +126,23 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
     """
     old = manifest.frame
     _check_same_windows(old, frame)
-    states = evolved_states(manifest, frame)
-    following_frame = frame.keeping(states)
-    check_levels(following_frame)
+    states = states_of_new_frame(manifest, frame)
+    new_frame = frame.keeping(states)
+    check_levels(new_frame)
     fields = {field.name: field for field in manifest.schema}
     fields |= {c.name: pa.field(c.name, _state_type(c, row_schema)) for c in states if c.name not in fields}
     names = [c.name for c in states]
     dropped_names = [column.name for column in old.states if column.name not in names]
-    following = replace(
+    new_manifest = replace(
         manifest,
-        frame=following_frame,
-        schema=pa.schema([fields[name] for name in (START, *following_frame.keys, *names)]),
+        frame=new_frame,
+        schema=pa.schema([fields[name] for name in (START, *new_frame.keys, *names)]),
         generation=manifest.generation + 1,
         dropped=pa.schema([*manifest.dropped, *(fields[name] for name in dropped_names)]),
         earlier=(*manifest.earlier, tuple(column.name for column in old.states)),
     )
-    check_states_names(following.columns.names)
-    return following
+    check_states_names(new_manifest.columns.names)
+    return new_manifest
 
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
@@ -169,7 +169,7 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
 _ADVICE = "roll up the rows again into a new store"
 
 
-def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
+def states_of_new_frame(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
     """Return the columns of states for a new frame: the existing columns that its measures need, and new columns for
     measures that cannot be computed from existing columns.
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.log.manifest import Manifest, horizon_of
 from tiltframe.store.log.records import EXPIRED, available_from, expired_before
-from tiltframe.store.log.run import Attempt
+from tiltframe.store.log.run import WritingTransaction
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_without_range
 from tiltframe.time_range import moment_or_now
@@ -27,22 +27,22 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
     number of rows of states that were removed.
     """
 
-    def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
+    def attempt(transaction: WritingTransaction) -> dict[str, tuple[int, int]]:
         snapshot, removed = transaction.snapshot, dict[str, tuple[int, int]]()
         for name in manifest.retention:
             horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
             old = [part for part in snapshot.of(name) if part.first_start < horizon]
             # parts that also contain windows at or after the horizon; these windows are written again
-            cut = [part for part in old if part.last_start >= horizon]
-            rows = backend.read(pieces_of(cut, [(EVER[0], horizon)]), []).num_rows
-            removed[name] = horizon, rows + sum(part.rows for part in old if part not in cut)
+            partly_expired = [part for part in old if part.last_start >= horizon]
+            rows = backend.read(pieces_of(partly_expired, [(EVER[0], horizon)]), []).num_rows
+            removed[name] = horizon, rows + sum(part.rows for part in old if part not in partly_expired)
             transaction.removes(old)
             write_without_range(
                 backend,
                 transaction,
                 manifest,
                 level=manifest.frame.level(name),
-                parts=cut,
+                parts=partly_expired,
                 removed_range=(EVER[0], horizon),
             )
         if transaction.removed:
@@ -50,7 +50,7 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
             transaction.records(EXPIRED, json.dumps({**expired_before(snapshot), **horizons}))
         return removed
 
-    return run_on_frame(backend, manifest, attempt)
+    return run_on_same_frame(backend, manifest, attempt)
 
 
 def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:

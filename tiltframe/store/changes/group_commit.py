@@ -27,7 +27,7 @@ from tiltframe.store.changes.commit import Commit
 from tiltframe.store.checked_states import check_fallible, frame_of_fallible_measures
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.records import checked_records, expected_texts
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.run import WritingTransaction, run_transaction
 from tiltframe.store.log.writers import Digest, check_writer, digests_of_each
 from tiltframe.store.opened import OpenedStore
 
@@ -103,7 +103,7 @@ def prepare_rows(
     ([True], [2])
     """
     check_writer(writer, commit)
-    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
 
     def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
         return store.with_stored_types(schema, guessed=guessed)
@@ -117,13 +117,13 @@ def prepare_rows(
     )
     store.backend.check_values(finest)
     excluded = Exclusions(store.frame)
-    doubtful = frame_of_fallible_measures(finest.schema, store.frame)
-    if excluded.has_columns or doubtful is not None:
+    fallible_frame = frame_of_fallible_measures(finest.schema, store.frame)
+    if excluded.has_columns or fallible_frame is not None:
         for _, states in excluded.counted(climb(finest, store.frame)):
-            if doubtful is not None:
-                check_fallible(states, doubtful)
-    manifest = store.created_for(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
-    pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=unchanged)
+            if fallible_frame is not None:
+                check_fallible(states, fallible_frame)
+    manifest = store.create_if_missing(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
+    pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=expected)
     return PreparedRows(pending, finest, excluded, note)
 
 
@@ -175,11 +175,11 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
 
     digests = _digests_of_commits(prepared)
 
-    def attempt(transaction: Attempt) -> list[bool | StoreError]:
-        outcomes = [_recorded(rows, digests[rows.writer], transaction) for rows in prepared]
+    def attempt(transaction: WritingTransaction) -> list[bool | StoreError]:
+        outcomes = [_record_commit(rows, digests[rows.writer], transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
-        for tables in _of_equal_schemas(rows.finest for rows in added):
-            # This is the current frame of the store, because `_recorded` rejects rows of other frames.
+        for tables in _group_by_schema(rows.finest for rows in added):
+            # This is the current frame of the store, because `_record_commit` rejects rows of other frames.
             frame = added[0].commit.frame
             finest = merge_panes(mark_as_checked(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):
@@ -187,7 +187,7 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         return outcomes
 
     names = {name: None for rows in prepared for name in rows.commit.record_names}
-    outcomes = run(store.backend, attempt, names)
+    outcomes = run_transaction(store.backend, attempt, names)
     for rows, outcome in zip(prepared, outcomes, strict=True):
         if outcome is True:
             rows.excluded.report(rows.note)
@@ -202,12 +202,12 @@ def _digests_of_commits(prepared: Sequence[PreparedRows]) -> dict[str, list[Dige
     digests: dict[str, list[Digest]] = {}
     for group in groups.values():
         tables = [rows.finest.replace_schema_metadata() for rows in group]
-        of_group = digests_of_each(tables, group[0].commit.manifest, of_earlier=True)
-        digests.update(zip((rows.writer for rows in group), of_group, strict=True))
+        digests_of_group = digests_of_each(tables, group[0].commit.manifest, of_earlier=True)
+        digests.update(zip((rows.writer for rows in group), digests_of_group, strict=True))
     return digests
 
 
-def _recorded(rows: PreparedRows, digests: Sequence[Digest], transaction: Attempt) -> bool | StoreError:
+def _record_commit(rows: PreparedRows, digests: Sequence[Digest], transaction: WritingTransaction) -> bool | StoreError:
     """Record the commit of ``rows`` in a transaction. Return True if the commit number is new, and False if the store
     already has the commit. If the rows cannot be committed, return the `StoreError`.
     """
@@ -217,7 +217,7 @@ def _recorded(rows: PreparedRows, digests: Sequence[Digest], transaction: Attemp
         return error
 
 
-def _of_equal_schemas(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+def _group_by_schema(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
     """Yield one list of tables for each schema. Rows of different types may produce states of different types, which
     are stored in the same way but cannot be concatenated.
     """

@@ -9,26 +9,26 @@ from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.errors import OtherFrame
 from tiltframe.store.log.manifest import Manifest, generation_in
 from tiltframe.store.log.records import EXPIRED, KNOWN
-from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.run import WritingTransaction, run_transaction
 
 Result = TypeVar("Result")
 
 
-def run_on_frame(
-    backend: Backend, manifest: Manifest, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()
+def run_on_same_frame(
+    backend: Backend, manifest: Manifest, attempt: Callable[[WritingTransaction], Result], records: Iterable[str] = ()
 ) -> Result:
-    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed since ``manifest`` was
-    read.
+    """Run a transaction like `run_transaction`; raise `OtherFrame` if the frame of the store has changed since
+    ``manifest`` was read.
 
     The snapshot of each attempt contains the records named in ``records``, and the records `EXPIRED` and `KNOWN` of
     `tiltframe.store.log.records`.
     """
 
-    def checked_attempt(transaction: Attempt) -> Result:
+    def checked_attempt(transaction: WritingTransaction) -> Result:
         check_frame(transaction.snapshot, manifest, backend)
         return attempt(transaction)
 
-    return run(backend, checked_attempt, [EXPIRED, KNOWN, *records])
+    return run_transaction(backend, checked_attempt, [EXPIRED, KNOWN, *records])
 
 
 def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from aggr.arguments import checked_name, checked_names, nearest, shown
 from tiltframe.store.changes.commit import check_unchanged
-from tiltframe.store.log.records import OWN, WATERMARKS, checked_records, expected_texts, values_of
-from tiltframe.store.log.run import Attempt, run, snapshot_of
+from tiltframe.store.log.records import RECORD_PREFIX, WATERMARKS, checked_records, expected_texts, record_values
+from tiltframe.store.log.run import WritingTransaction, run_transaction, snapshot_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
-from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
+from tiltframe.store.log.writers import check_writer, last_commits, skipped_value_counts
 from tiltframe.store.opened import OpenedStore
 
 
@@ -62,7 +62,7 @@ def last_commit(store: OpenedStore, writer: str) -> int | None:
         If the store cannot be read.
     """
     check_writer(writer, 0)
-    snapshot = store.backend.snapshot([f"{OWN}writer {writer}"])
+    snapshot = store.backend.snapshot([f"{RECORD_PREFIX}writer {writer}"])
     last = -1 if snapshot is None else last_commits(snapshot, writer)[0]
     return None if last < 0 else last
 
@@ -99,8 +99,8 @@ def refused_values(store: OpenedStore, writer: str) -> dict[int, dict[str, int]]
     {1: {'ms': 1}}
     """
     check_writer(writer, 0)
-    snapshot = store.backend.snapshot([f"{OWN}writer {writer}"])
-    counts = {} if snapshot is None else refused_of_commits(snapshot, writer)
+    snapshot = store.backend.snapshot([f"{RECORD_PREFIX}writer {writer}"])
+    counts = {} if snapshot is None else skipped_value_counts(snapshot, writer)
     return {int(number): by_column for number, by_column in counts.items()}
 
 
@@ -127,7 +127,7 @@ def recorded(store: OpenedStore, names: Iterable[str]) -> dict[str, Any]:
     """
     requested = checked_names(names, "names")
     snapshot = store.backend.snapshot(requested)
-    return {} if snapshot is None else values_of(snapshot.texts, requested)
+    return {} if snapshot is None else record_values(snapshot.texts, requested)
 
 
 def record(store: OpenedStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
@@ -149,15 +149,15 @@ def record(store: OpenedStore, recorded: Mapping[str, Any], replacing: Mapping[s
     StoreError
         If the store does not exist or cannot be written.
     """
-    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
 
-    def attempt(transaction: Attempt) -> None:
-        check_unchanged(transaction, unchanged)
+    def attempt(transaction: WritingTransaction) -> None:
+        check_unchanged(transaction, expected)
         for name, text in texts.items():
             transaction.records(name, text)
 
     _ = store.manifest
-    run(store.backend, attempt, unchanged)
+    run_transaction(store.backend, attempt, expected)
 
 
 def end_stream(store: OpenedStore, stream: str) -> None:
@@ -198,4 +198,4 @@ def end_stream(store: OpenedStore, stream: str) -> None:
     streams = watermarks_of(snapshot_of(store.backend))
     if checked_name(stream, "stream, the name of a stream into the store,") not in streams:
         raise ValueError(f"the store has no watermark of the stream {shown(stream)}; {nearest(stream, streams)}")
-    run(store.backend, StreamWatermark(stream, None).record, [WATERMARKS])
+    run_transaction(store.backend, StreamWatermark(stream, None).record, [WATERMARKS])

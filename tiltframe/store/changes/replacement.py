@@ -26,7 +26,7 @@ from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
-from tiltframe.store.changes.on_frame import run_on_frame
+from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.log.manifest import Manifest
@@ -39,7 +39,7 @@ from tiltframe.store.log.records import (
     expired_before,
     known_from,
 )
-from tiltframe.store.log.run import Attempt, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, snapshot_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_merged, write_without_range
 from tiltframe.tabular import table_of
@@ -153,38 +153,40 @@ def replace_range(
     is committed. Raise ``ValueError`` if the range does not consist of complete windows, or if coarser windows would
     have to be derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
     """
-    check_whole(span, manifest.frame)
-    texts, unchanged = recorded or {}, replacing or {}
+    check_aligned(span, manifest.frame)
+    texts, expected = recorded or {}, replacing or {}
 
-    def attempt(transaction: Attempt) -> None:
+    def attempt(transaction: WritingTransaction) -> None:
         snapshot = transaction.snapshot
-        check_unchanged(transaction, unchanged)
+        check_unchanged(transaction, expected)
         _check_derivable(manifest, snapshot, span, replaces_finest=new is not None)
-        below: Sequence[Part] = ()
+        finer_parts: Sequence[Part] = ()
         for level in manifest.frame.levels:
-            parts, wide = snapshot.of(level.name), align_outward(span, level)
+            parts, aligned = snapshot.of(level.name), align_outward(span, level)
             is_finest = level == manifest.frame.levels[0]
             if is_finest and new is None:
-                below = parts
+                finer_parts = parts
                 continue
             if is_finest:
                 written = list(new or ())
                 transaction.adds(written)
             else:
                 written = write_merged(
-                    backend, transaction, manifest, level=level, part_ranges=pieces_of(below, [wide])
+                    backend, transaction, manifest, level=level, part_ranges=pieces_of(finer_parts, [aligned])
                 )
-            old = [part for part in parts if part.within(wide)]
-            left = write_without_range(backend, transaction, manifest, level=level, parts=old, removed_range=wide)
+            old = [part for part in parts if part.within(aligned)]
+            remaining_parts = write_without_range(
+                backend, transaction, manifest, level=level, parts=old, removed_range=aligned
+            )
             transaction.removes(old)
-            below = [*(part for part in parts if part not in old), *left, *written]
+            finer_parts = [*(part for part in parts if part not in old), *remaining_parts, *written]
         transaction.records(EXPIRED, json.dumps(expired_before(snapshot)))
         if new is not None and known_from(snapshot):
             transaction.records(KNOWN, json.dumps(_known_after(snapshot, span)))
         for name, text in texts.items():
             transaction.records(name, text)
 
-    run_on_frame(backend, manifest, attempt, [*texts, *unchanged])
+    run_on_same_frame(backend, manifest, attempt, [*texts, *expected])
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
@@ -200,7 +202,7 @@ def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
     return {name: at for name, at in starts.items() if at > first}
 
 
-def check_whole(span: Range, frame: TiltFrame) -> Range:
+def check_aligned(span: Range, frame: TiltFrame) -> Range:
     """Return the range unchanged; raise ``ValueError`` unless it consists of complete windows of the finest level."""
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
@@ -221,14 +223,14 @@ def _check_derivable(manifest: Manifest, snapshot: Snapshot, span: Range, replac
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
-        first_held, wide = available_from(snapshot, fine.name), align_outward(span, coarse)
-        if wide[0] < first_held and (wide != span or not replaces_finest):
+        finest_from, aligned = available_from(snapshot, fine.name), align_outward(span, coarse)
+        if aligned[0] < finest_from and (aligned != span or not replaces_finest):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
-                f"replace whole windows of {coarse.name}: {range_text(wide)}"
+                f"replace whole windows of {coarse.name}: {range_text(aligned)}"
                 if replaces_finest
-                else f"{fine.name} has windows only from {as_text(first_held)} on, so earlier windows of {coarse.name} "
-                "cannot be computed again; choose a later range"
+                else f"{fine.name} has windows only from {as_text(finest_from)} on, so earlier windows of "
+                f"{coarse.name} cannot be computed again; choose a later range"
             )
 
 
@@ -295,8 +297,8 @@ def begin_replacement(
         For the same reasons as `replace`.
     """
     span = replaced_range(store, within)
-    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
-    return Replacement(store.backend, store.ensure_created(states), span=span, recorded=texts, replacing=unchanged)
+    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    return Replacement(store.backend, store.ensure_created(states), span=span, recorded=texts, replacing=expected)
 
 
 def rebuild(store: OpenedStore, within: Any = None) -> None:
@@ -320,7 +322,7 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
         _derivable_range(store.backend, manifest) if within is None else read_time_range(within, store.frame.timezone)
     )
     if span is not None:
-        replace_range(store.backend, manifest, None, check_whole(span, store.frame))
+        replace_range(store.backend, manifest, None, check_aligned(span, store.frame))
 
 
 def replaced_range(store: OpenedStore, within: Any) -> Range:
@@ -341,7 +343,7 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
     ValueError
         If the range cannot be read, or does not consist of complete windows.
     """
-    return check_whole(read_time_range(within, store.frame.timezone), store.frame)
+    return check_aligned(read_time_range(within, store.frame.timezone), store.frame)
 
 
 def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:

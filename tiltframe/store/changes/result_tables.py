@@ -47,7 +47,9 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
             f"the store {backend.display_uri} does not support plain tables; read flat results with query(…, flat=True)"
         )
     result_tables = backend
-    return retry_on_conflict(lambda: _export(backend, result_tables, manifest=manifest, level=level, now=now))
+    return retry_on_conflict(
+        lambda: _update_plain_table(backend, result_tables, manifest=manifest, level=level, now=now)
+    )
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
@@ -65,18 +67,18 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
     return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
 
 
-def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
+def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
     """Update the plain table of a level, and return the number of rows that were written. The list of parts is read
     before the results. Windows that are changed between the two reads are therefore computed again by the next update.
     """
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
-    before = result_tables.result_sources(level)
-    if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
-        before = {}  # update all windows, because the columns of the table belong to an earlier frame
+    old_sources = result_tables.result_sources(level)
+    if old_sources and old_sources.get(_FRAME, (0, 0))[0] != manifest.generation:
+        old_sources = {}  # update all windows, because the columns of the table belong to an earlier frame
     parts = {part.name: part.range for part in snapshot.of(level)}
-    ranges = _changed(before or {}, parts)
-    if before is not None and not ranges:
+    ranges = _ranges_to_update(old_sources or {}, parts)
+    if old_sources is not None and not ranges:
         return 0
     query = Query(manifest.frame.level(level))
     (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=now)
@@ -96,13 +98,13 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
     return len(starts)
 
 
-def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
+def _ranges_to_update(old_sources: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
     """Return the ranges of windows to compute: the ranges of added and removed parts, and the range of windows that
-    were incomplete at the last update. ``before`` and ``parts`` are the lists of parts at the last update and now, as
-    name → range.
+    were incomplete at the last update. ``old_sources`` and ``parts`` are the lists of parts at the last update and now,
+    as name → range.
     """
-    changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
-    return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
+    changed = [span for name, span in old_sources.items() if parts.get(name) != span and name != _FRAME]
+    return union([*changed, *(span for name, span in parts.items() if old_sources.get(name) != span)])
 
 
 def export(
@@ -138,7 +140,7 @@ def export(
     if not checked_truth(flat, "flat"):
         raise ValueError("flat must be True, because plain tables contain only flat results; read records with query()")
     manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
-    named = [per] if isinstance(per, str) else per
-    requested = store.frame.levels if named is None else checked_names(named, "per", "levels")
+    level_names = [per] if isinstance(per, str) else per
+    requested = store.frame.levels if level_names is None else checked_names(level_names, "per", "levels")
     levels = [store.frame.level(level).name for level in requested]
     return {level: export_level(store.backend, manifest, level, at) for level in levels}

@@ -23,12 +23,12 @@ from tiltframe.merged_windows import merge_level
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.changes.append import begin, begin_with
+from tiltframe.store.changes.append import begin, begin_checked
 from tiltframe.store.changes.commit import Commit, by_level, read_receipts
 from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.records import EXPIRED, available_from, checked_records
-from tiltframe.store.log.run import Attempt
-from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
+from tiltframe.store.log.run import WritingTransaction
+from tiltframe.store.log.writers import Digest, check_writer, digests_of, negate_digest
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, split_by_windows
 from tiltframe.tabular import table_of
@@ -54,12 +54,12 @@ class Retraction:
         The commit under which the states are subtracted. It has the name of the writer and the commit number.
     """
 
-    under: Commit
+    pending_commit: Commit
 
     @property
     def frame(self) -> TiltFrame:
         """The frame of the store."""
-        return self.under.frame
+        return self.pending_commit.frame
 
     def write(self, states: pa.Table) -> str:
         """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
@@ -67,7 +67,7 @@ class Retraction:
         All states of one key and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.retract`.
         """
-        return self.under.write(states)
+        return self.pending_commit.write(states)
 
     def commit(self, receipts: Iterable[str]) -> bool:
         """Subtract the written states from the store; return whether the commit number is new.
@@ -77,7 +77,7 @@ class Retraction:
         visible to readers.
         """
         parts, digests = read_receipts(receipts)
-        backend, columns = self.under.backend, self.under.manifest.schema.names[1:]
+        backend, columns = self.pending_commit.backend, self.pending_commit.manifest.schema.names[1:]
         by_name = {level.name: [part for part in parts if part.level == level.name] for level in self.frame.levels}
 
         def read_starts(level: TimeWindow) -> NDArray[np.int64]:
@@ -88,12 +88,16 @@ class Retraction:
             return merge_level(rows, self.frame, level, unknown=True)
 
         try:
-            return _retract(self.under, Retracted(read_starts, read_rows), [negated(digest) for digest in digests])
+            return _retract(
+                self.pending_commit,
+                StatesToSubtract(read_starts, read_rows),
+                [negate_digest(digest) for digest in digests],
+            )
         finally:
             backend.discard(parts)
 
 
-class Retracted(NamedTuple):
+class StatesToSubtract(NamedTuple):
     """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level that
     have states to subtract, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states
     to subtract from the windows of a level that start in a range.
@@ -110,32 +114,32 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
     Raise the same errors as `Commit.commit` for other reasons. After an error, the store is unchanged.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
-    retracted = Retracted(
+    subtrahends = StatesToSubtract(
         lambda level: np.unique(instants_of(levels[level.name])),
         lambda level, span: levels[level.name].filter(pa.array(inside(instants_of(levels[level.name]), [span]))),
     )
     digests = digests_of(levels[commit.frame.levels[0].name], commit.manifest, of_earlier=commit.is_repeated)
-    return _retract(commit, retracted, [negated(digest) for digest in digests])
+    return _retract(commit, subtrahends, [negate_digest(digest) for digest in digests])
 
 
-def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Subtract the states ``retracted`` in a transaction, and return whether the commit is new. On every level, the
+def _retract(commit: Commit, subtrahends: StatesToSubtract, digests: Sequence[Digest]) -> bool:
+    """Subtract the states ``subtrahends`` in a transaction, and return whether the commit is new. On every level, the
     parts that contain affected windows are written again. ``digests`` are the digests of the retraction.
     """
 
-    def derive(transaction: Attempt) -> None:
+    def derive(transaction: WritingTransaction) -> None:
         transaction.read(EXPIRED)
         for level in commit.frame.levels:
-            starts = retracted.starts(level)
+            starts = subtrahends.starts(level)
             starts = starts[starts >= available_from(transaction.snapshot, level.name)]
-            touched = [part for part in transaction.snapshot.of(level.name) if _has_some(part, starts)]
-            transaction.removes(touched)
-            _write_without(commit, transaction, level, parts=touched, starts=starts, retracted=retracted)
+            affected_parts = [part for part in transaction.snapshot.of(level.name) if _contains_any(part, starts)]
+            transaction.removes(affected_parts)
+            _write_remaining(commit, transaction, level, parts=affected_parts, starts=starts, subtrahends=subtrahends)
 
     return commit.commit_once(digests, derive)
 
 
-def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
+def _contains_any(part: Part, starts: NDArray[np.int64]) -> bool:
     """Return whether at least one of ``starts`` lies in the range of the part. ``starts`` are window starts in
     microseconds UTC, in ascending order.
     """
@@ -143,14 +147,14 @@ def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
     return bool(first < end)
 
 
-def _write_without(
+def _write_remaining(
     commit: Commit,
-    transaction: Attempt,
+    transaction: WritingTransaction,
     level: TimeWindow,
     *,
     parts: Sequence[Part],
     starts: NDArray[np.int64],
-    retracted: Retracted,
+    subtrahends: StatesToSubtract,
 ) -> None:
     """Subtract the retracted states from the states in ``parts``, and write the remaining states. Only a few windows
     are in memory at a time. ``starts`` are the starts of the windows to change; raise `CannotSubtract` if ``parts``
@@ -158,23 +162,23 @@ def _write_without(
     """
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
-    is_there = np.zeros(len(starts), np.bool_)
+    is_found = np.zeros(len(starts), np.bool_)
     for pieces in split_by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
         merged = merge_level(states, frame, level, unknown=True)
-        starts_here = starts[np.isin(starts, instants_of(merged))]
-        is_there |= np.isin(starts, starts_here)
-        span = (int(starts_here[0]), int(starts_here[-1]) + 1) if len(starts_here) else (0, 0)
-        rows = retracted.rows(level, span)
-        rows = rows.filter(pa.array(np.isin(instants_of(rows), starts_here)))
+        starts_of_pieces = starts[np.isin(starts, instants_of(merged))]
+        is_found |= np.isin(starts, starts_of_pieces)
+        span = (int(starts_of_pieces[0]), int(starts_of_pieces[-1]) + 1) if len(starts_of_pieces) else (0, 0)
+        rows = subtrahends.rows(level, span)
+        rows = rows.filter(pa.array(np.isin(instants_of(rows), starts_of_pieces)))
         try:
             remaining = subtract_by(merged, rows, [START, *frame.keys], functions)
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
         if remaining.num_rows:
             transaction.write(level, remaining)
-    if not is_there.all():
-        row = int(np.argmin(is_there))
+    if not is_found.all():
+        row = int(np.argmin(is_found))
         raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the window of {level.name} at {as_text(int(starts[row]))}")
 
 
@@ -238,7 +242,7 @@ def retract(
     check_retractable(store.frame)
     states = checked_levels(table_of(states, "states"), store.frame)
     return retract_states(
-        begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing), states
+        begin_checked(store, states.schema, writer, commit, recorded=recorded, replacing=replacing), states
     )
 
 

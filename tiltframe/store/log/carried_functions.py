@@ -13,19 +13,19 @@ from aggr.function import Function
 from aggr.measure import Measure
 from tiltframe.frame import TiltFrame
 
-Carried = tuple[type[Function], ...]
+FunctionClasses = tuple[type[Function], ...]
 
 
-def carried_functions(frame: TiltFrame) -> Carried:
+def carried_functions(frame: TiltFrame) -> FunctionClasses:
     """Return the classes of a frame's functions that are not part of ``aggr``. Functions inside other functions, such
     as those in the parameter ``of`` of ``per``, are included.
     """
     classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
-    foreign = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
-    return tuple(sorted(foreign, key=attrgetter("name")))
+    outside_classes = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
+    return tuple(sorted(outside_classes, key=attrgetter("name")))
 
 
-def register_carried(functions: Sequence[type[Function]]) -> None:
+def register_missing(functions: Sequence[type[Function]]) -> None:
     """Register functions, unless functions of the same names are already registered."""
     for function in functions:
         try:

@@ -20,7 +20,7 @@ from aggr.sql.inputs import quoted
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
 from tiltframe.ranges import FIRST
-from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
+from tiltframe.store.log.carried_functions import FunctionClasses, carried_functions, register_missing
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
@@ -29,9 +29,9 @@ from windows import text_of, window
 FORMAT = 5
 
 
-def _received(carried: Carried, values: tuple[Any, ...]) -> Manifest:
+def _unpickle(functions: FunctionClasses, values: tuple[Any, ...]) -> Manifest:
     """Return an unpickled manifest, after registering the functions that were pickled with it."""
-    register_carried(carried)
+    register_missing(functions)
     return Manifest(*values)
 
 
@@ -71,7 +71,7 @@ class Manifest:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the manifest together with functions that may not be registered in the receiving process."""
         values = tuple(getattr(self, member.name) for member in fields(self))
-        return _received, (carried_functions(self.frame), values)
+        return _unpickle, (carried_functions(self.frame), values)
 
     @property
     def columns(self) -> pa.Schema:
@@ -107,10 +107,10 @@ class Manifest:
             "frame": self.frame.describe(),
             "functions": functions,
             "retention": dict(self.retention),
-            "schema": _as_text(self.schema),
+            "schema": _schema_text(self.schema),
         }
         if self.generation:
-            members |= {"generation": self.generation, "dropped": _as_text(self.dropped)}
+            members |= {"generation": self.generation, "dropped": _schema_text(self.dropped)}
             members["earlier"] = [list(names) for names in self.earlier]
         return {**members, "checksum": _checksum(members)}
 
@@ -212,12 +212,12 @@ def generation_in(described: Mapping[str, Any]) -> int:
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
     """Return the schema of the states in a manifest, and the schema of the states of dropped measures."""
-    texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
+    texts = (described["schema"], described.get("dropped") or _schema_text(pa.schema([])))
     schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
     return schema, dropped
 
 
-def _as_text(schema: pa.Schema) -> str:
+def _schema_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
@@ -302,8 +302,8 @@ def _check_field_names(path: str, dtype: pa.DataType) -> None:
 def check_states_names(names: Sequence[str]) -> None:
     """Raise ``ValueError`` if names of columns differ only by case."""
     lower = [name.lower() for name in names]
-    for place, name in enumerate(names):
-        if name.lower() in lower[:place]:
+    for index, name in enumerate(names):
+        if name.lower() in lower[:index]:
             other = names[lower.index(name.lower())]
             raise ValueError(
                 f"a store cannot have the names {other!r} and {name!r}, which differ only by case; rename one of them"
@@ -326,14 +326,14 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
         dtype = states.field(name).type
         if dtype != stored_type:
             is_key = name in manifest.frame.keys
-            kinds = [_kind(column_type, is_key) for column_type in (stored_type, dtype)]
+            kinds = [_type_text(column_type, is_key) for column_type in (stored_type, dtype)]
             raise OtherFrame(
                 f"the store {uri} contains {kinds[0]} in {name!r}; got {kinds[1]}; convert the data to the type in the "
                 "store, or write to another store"
             )
 
 
-def _kind(dtype: pa.DataType, is_key: bool) -> str:
+def _type_text(dtype: pa.DataType, is_key: bool) -> str:
     """Return a description of the type of a key or a column of states, for messages."""
     if is_key or not pa.types.is_struct(dtype):
         return str(dtype)

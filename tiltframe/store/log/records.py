@@ -17,10 +17,12 @@ from aggr.arguments import checked_mapping, is_name, shown
 from tiltframe.ranges import EVER
 from tiltframe.store.log.snapshot import Snapshot
 
-OWN = "tiltframe:"  # the prefix of the names of the store's own records
-KNOWN = f"{OWN}known"  # written by changes of the frame that add columns of states, and by replacements
-EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two of them at the same time conflict
-WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this record; see `stream_watermarks`
+RECORD_PREFIX = "tiltframe:"  # the prefix of the names of the store's own records
+KNOWN = f"{RECORD_PREFIX}known"  # written by changes of the frame that add columns of states, and by replacements
+# written by every expiry and replacement, so that two of them at the same time conflict
+EXPIRED = f"{RECORD_PREFIX}expired"
+# every stream that has a watermark writes this record; see `stream_watermarks`
+WATERMARKS = f"{RECORD_PREFIX}watermarks"
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
@@ -52,9 +54,9 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
     """
     texts = {}
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
-        if not is_name(name) or name.startswith(OWN):
+        if not is_name(name) or name.startswith(RECORD_PREFIX):
             raise ValueError(
-                f"the name of a record must be text that does not begin with {OWN!r} and is not empty; "
+                f"the name of a record must be text that does not begin with {RECORD_PREFIX!r} and is not empty; "
                 f"got {shown(name)}"
             )
         try:
@@ -75,6 +77,6 @@ def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, A
     return {name: before.get(name) for name in (*(recorded or {}), *before)}
 
 
-def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
+def record_values(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
     """Return the values of the named records by name. Records that do not exist are left out."""
     return {name: json.loads(texts[name]) for name in names if name in texts}

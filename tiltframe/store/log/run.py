@@ -21,7 +21,7 @@ from windows import TimeWindow
 # The maximum number of attempts. After a failed attempt, `retry_on_conflict` waits for a random time. The upper bound
 # of this time is 5 ms after the first attempt, and doubles with each attempt up to 0.5 s. All waits together take about
 # 50 s.
-_TRIES = 200
+_MAX_ATTEMPTS = 200
 
 Result = TypeVar("Result")
 
@@ -46,7 +46,7 @@ class Log(Protocol):
         """Apply all changes atomically, or raise `Conflict`."""
 
 
-class Attempt(Transaction):
+class WritingTransaction(Transaction):
     """A transaction that can write parts, and remove these parts again if it is not committed.
 
     A part is a set of states of one level that were stored together. Readers do not see a part before it is committed.
@@ -73,25 +73,27 @@ class Attempt(Transaction):
             self._backend.discard(self._written)
 
 
-def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
+def run_transaction(
+    backend: Log, attempt: Callable[[WritingTransaction], Result], records: Iterable[str] = ()
+) -> Result:
     """Derive a transaction from a new snapshot and commit it. If it conflicts with another commit, repeat both steps.
 
-    ``attempt`` receives the transaction, adds changes to it, and returns the result of `run`. ``records`` are the names
-    of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not exist, and
-    `CommitConflict` if every attempt conflicts with another commit.
+    ``attempt`` receives the transaction, adds changes to it, and returns the result of `run_transaction`. ``records``
+    are the names of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not
+    exist, and `CommitConflict` if every attempt conflicts with another commit.
     """
     names = tuple(records)
-    return retry_on_conflict(lambda: commit_on(backend, _existing(backend, names), attempt))
+    return retry_on_conflict(lambda: commit_on(backend, _required_snapshot(backend, names), attempt))
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
     """Return a snapshot of a store with the records `EXPIRED`, `KNOWN` and `WATERMARKS`, and the records named in
     ``recorded``. Raise `MissingStore` if the store does not exist.
     """
-    return _existing(backend, (EXPIRED, KNOWN, WATERMARKS, *recorded))
+    return _required_snapshot(backend, (EXPIRED, KNOWN, WATERMARKS, *recorded))
 
 
-def _existing(backend: Log, names: Iterable[str]) -> Snapshot:
+def _required_snapshot(backend: Log, names: Iterable[str]) -> Snapshot:
     """Return a snapshot of a store with the named records. Raise `MissingStore` if the store does not exist."""
     snapshot = backend.snapshot(names)
     if snapshot is None:
@@ -101,14 +103,14 @@ def _existing(backend: Log, names: Iterable[str]) -> Snapshot:
     return snapshot
 
 
-def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Result]) -> Result:
+def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[WritingTransaction], Result]) -> Result:
     """Derive a transaction from a snapshot, and try once to commit it. An empty transaction is not committed. Raise
     `Conflict` if another commit has changed data that the transaction depends on.
 
     If the attempt fails or conflicts, the parts that it has written are discarded. If the commit fails for another
     reason, it may still have been applied, so nothing is discarded.
     """
-    transaction = Attempt(backend, snapshot)
+    transaction = WritingTransaction(backend, snapshot)
     try:
         result = attempt(transaction)
     except BaseException:
@@ -128,13 +130,13 @@ def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
     """Call ``attempt`` until it does not raise `Conflict`, and return its result. Raise `CommitConflict` after a
     maximum number of calls.
     """
-    for tries in range(_TRIES):
+    for failed_attempts in range(_MAX_ATTEMPTS):
         try:
             return attempt()
         except Conflict as conflict:
             last = conflict
-            time.sleep(random.random() * min(0.005 * 2**tries, 0.5))
+            time.sleep(random.random() * min(0.005 * 2**failed_attempts, 0.5))
     raise CommitConflict(
-        f"gave up after {_TRIES} attempts, because other processes keep writing to the same ranges; try again later: "
-        f"{last}"
+        f"gave up after {_MAX_ATTEMPTS} attempts, because other processes keep writing to the same ranges; try again "
+        f"later: {last}"
     )

@@ -17,7 +17,7 @@ from aggr.arguments import checked_whole, is_name, shown
 from aggr.arrow.row_hash import row_hashes
 from tiltframe.names import START
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import OWN
+from tiltframe.store.log.records import RECORD_PREFIX
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
@@ -51,9 +51,10 @@ def check_writer(writer: str, commit: int) -> int:
     >>> check_writer("import", 7)
     7
     """
-    if not is_name(writer) or writer.startswith(OWN):
+    if not is_name(writer) or writer.startswith(RECORD_PREFIX):
         raise ValueError(
-            f"the name of a writer must be text that does not begin with {OWN!r} and is not empty; got {shown(writer)}"
+            f"the name of a writer must be text that does not begin with {RECORD_PREFIX!r} and is not empty; "
+            f"got {shown(writer)}"
         )
     return checked_whole(commit, "a commit number, which grows with every commit,")
 
@@ -73,9 +74,9 @@ def digests_of_each(tables: Sequence[pa.Table], manifest: Manifest, *, of_earlie
     frame = manifest.frame
     states = pa.concat_tables(tables)
     run_ends = np.cumsum([table.num_rows for table in tables])
-    named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
-    fitting = [names for names in named if set(names) <= set(states.column_names)]
-    digests = [_digests_of_rows(states, [START, *frame.keys, *names], run_ends) for names in fitting]
+    columns_of_frames = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
+    complete_columns = [names for names in columns_of_frames if set(names) <= set(states.column_names)]
+    digests = [_digests_of_rows(states, [START, *frame.keys, *names], run_ends) for names in complete_columns]
     return [list(digests_of_table) for digests_of_table in zip(*digests, strict=True)]
 
 
@@ -96,10 +97,10 @@ def _digests_of_rows(states: pa.Table, columns: Sequence[str], run_ends: NDArray
     return list(zip(first, second, strict=True))
 
 
-def total(digests: Iterable[Sequence[int]]) -> Digest:
+def sum_digests(digests: Iterable[Sequence[int]]) -> Digest:
     """Return the sum of the digests of states that several tasks have written for one commit.
 
-    >>> total([(1, 2), (2**64 - 1, 3)])
+    >>> sum_digests([(1, 2), (2**64 - 1, 3)])
     (0, 5)
     """
     first, second = 0, 0
@@ -108,11 +109,11 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
     return first, second
 
 
-def negated(digest: Digest) -> Digest:
+def negate_digest(digest: Digest) -> Digest:
     """Return the digest of a retraction: the negative of the digest of the subtracted states, modulo 2^64. An append
     and a retraction of the same states therefore have different digests.
 
-    >>> total([negated((1, 2**63)), (1, 2**63)])
+    >>> sum_digests([negate_digest((1, 2**63)), (1, 2**63)])
     (0, 0)
     """
     first, second = digest
@@ -128,7 +129,7 @@ def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
     """Return a writer's last commit number, and the fingerprints of the writer's last commits, as number → fingerprint.
     The last number is -1 if the writer has no commit.
     """
-    record = f"{OWN}writer {writer}"
+    record = f"{RECORD_PREFIX}writer {writer}"
     text = snapshot.text(record)
     if text is None:
         return -1, {}
@@ -136,9 +137,9 @@ def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
     return commits["last"], commits["states"]
 
 
-def refused_of_commits(snapshot: Snapshot, writer: str) -> dict[str, dict[str, int]]:
+def skipped_value_counts(snapshot: Snapshot, writer: str) -> dict[str, dict[str, int]]:
     """Return the numbers of values that were skipped in a writer's last commits, as commit number → column of states →
     number of values.
     """
-    text = snapshot.text(f"{OWN}writer {writer}")
+    text = snapshot.text(f"{RECORD_PREFIX}writer {writer}")
     return {} if text is None else dict(json.loads(text).get(REFUSED, {}))

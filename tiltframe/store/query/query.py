@@ -367,8 +367,7 @@ def with_query_parameters(
         self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         returns = inspect.signature(method).return_annotation
         parameters = [self_parameter, *signature.parameters.values()]
-        # type: ignore[attr-defined]
-        ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)
+        ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)  # type: ignore[attr-defined]
         return ask
 
     return take_query

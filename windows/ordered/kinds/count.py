@@ -30,8 +30,10 @@ class Count(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         last = positions(rows, carry) + 1
         row = np.flatnonzero(last % self.n == 0)
-        done = carry.position + rows.lengths
-        return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(carry, rows, done - done % self.n)
+        row_counts = carry.position + rows.lengths
+        return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(
+            carry, rows, row_counts - row_counts % self.n
+        )
 
     def __str__(self) -> str:
         return f"count({self.n})"
@@ -57,12 +59,12 @@ class WeightedCount(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         weights = rows.inputs[Weight(self.weight)]
         numbers = carry.numbers["ahead"], carry.numbers["surplus"]
-        closes, ahead, surplus = _closing(weights, rows.heads, rows.lengths, *numbers, self.n)
+        closes, ahead, surplus = _find_closing_rows(weights, rows.heads, rows.lengths, *numbers, self.n)
         row = np.flatnonzero(closes)
         last = positions(rows, carry)[row] + 1
         ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
-        opened = last_by_key(row, last, carry.open_starts, rows)
-        return ranges, next_carry(carry, rows, opened, ahead=ahead, surplus=surplus)
+        new_open_starts = last_by_key(row, last, carry.open_starts, rows)
+        return ranges, next_carry(carry, rows, new_open_starts, ahead=ahead, surplus=surplus)
 
     def __str__(self) -> str:
         return f"weighted_count({self.n}, {self.weight!r})"
@@ -133,7 +135,7 @@ def check_size(n: object, function: str) -> None:
 
 
 @compiled
-def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
+def _find_closing_rows(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
     """Return a mask of the rows that close a window, and for each key the new values of ``ahead`` and ``surplus``.
 
     A row closes at most one window. ``ahead`` is the number of windows whose weight is complete, but which wait for a

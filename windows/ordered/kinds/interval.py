@@ -10,7 +10,7 @@ import numpy as np
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows
-from windows.ordered.jumps import first_at_least, visited
+from windows.ordered.jumps import first_at_least, reachable_positions
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
@@ -32,22 +32,22 @@ class Interval(OrderedWindow):
         after_key = rows.heads + rows.lengths
         has_no_window = carry.numbers["open"] == 0
         begin = np.arange(len(rows.times))
-        onward = first_at_least(rows.times, begin, np.repeat(after_key, rows.lengths), rows.times + self.length)
-        onward[onward == np.repeat(after_key, rows.lengths)] = len(begin)
+        next_positions = first_at_least(rows.times, begin, np.repeat(after_key, rows.lengths), rows.times + self.length)
+        next_positions[next_positions == np.repeat(after_key, rows.lengths)] = len(begin)
         closing = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
         firsts = np.where(has_no_window, rows.heads, closing)
-        opening = visited(np.where(firsts < after_key, firsts, len(begin)), onward)
+        opening = reachable_positions(np.where(firsts < after_key, firsts, len(begin)), next_positions)
         position = positions(rows, carry)[opening]
         heads = np.flatnonzero(has_no_window & (rows.lengths > 0))
         # a row that begins a window closes the previous window, unless the row is the first of its key
-        cut = ~np.isin(opening, rows.heads[heads])
+        closes_window = ~np.isin(opening, rows.heads[heads])
         first = previous(position, opening, carry.open_starts, rows)
         numbers = {
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
             "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
         }
         new_open_starts = last_by_key(opening, position, carry.open_starts, rows)
-        return non_overlapping(opening[cut], first[cut], position[cut], rows), next_carry(
+        return non_overlapping(opening[closes_window], first[closes_window], position[closes_window], rows), next_carry(
             carry, rows, new_open_starts, **numbers
         )
 

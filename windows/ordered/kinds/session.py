@@ -14,7 +14,7 @@ import numpy as np
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
 from windows.ordered.contract import Carry, Condition, Flags, Ints, OrderedWindow, Ranges, Rows
-from windows.ordered.jumps import first_at_least, next_true, visited
+from windows.ordered.jumps import first_at_least, next_true, reachable_positions
 from windows.ordered.kinds.interval import check_length
 from windows.ordered.rows_by_key import last_by_key, positions
 
@@ -31,6 +31,8 @@ class OrderedSession(OrderedWindow):
     end_condition: str | None = None
     bounds: str = "[]"
 
+    # ``open`` is 1 if the key has an open session, and ``opened`` is the time at which it began. ``seen`` is 1 if the
+    # key has rows, and ``latest`` is the time of its last row.
     numbers: ClassVar = {"opened": 0, "open": 0, "seen": 0, "latest": 0}
 
     def __post_init__(self) -> None:
@@ -50,58 +52,67 @@ class OrderedSession(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         n = len(rows.times)
         after_key = rows.heads + rows.lengths
-        broken = self._broken(rows, carry)
+        is_after_gap = self._rows_after_gap(rows, carry)
         after_key_of_row = np.repeat(after_key, rows.lengths)
-        close, onward = self._close(rows, broken, begin=np.arange(n) + 1, end=after_key_of_row, opened=rows.times)
-        following = self._opening(rows, onward, after_key_of_row)
-        following[following == after_key_of_row] = n
-        was_open = carry.numbers["open"] == 1
-        close_carried, onward_carried = self._close(
-            rows, broken, begin=rows.heads, end=after_key, opened=carry.numbers["opened"]
+        close, next_positions = self._find_closing_rows(
+            rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, opened=rows.times
         )
-        firsts = self._opening(rows, np.where(was_open, onward_carried, rows.heads), after_key)
-        opening = visited(np.where(firsts < after_key, firsts, n), following)
-        place = np.append(positions(rows, carry), 0)
-        closing = np.flatnonzero(was_open & (close_carried < after_key))
+        next_openings = self._find_opening_rows(rows, next_positions, after_key_of_row)
+        next_openings[next_openings == after_key_of_row] = n
+        was_open = carry.numbers["open"] == 1
+        carried_close, carried_next = self._find_closing_rows(
+            rows, is_after_gap, begin=rows.heads, end=after_key, opened=carry.numbers["opened"]
+        )
+        firsts = self._find_opening_rows(rows, np.where(was_open, carried_next, rows.heads), after_key)
+        opening = reachable_positions(np.where(firsts < after_key, firsts, n), next_openings)
+        position_of_row = np.append(positions(rows, carry), 0)
+        closing = np.flatnonzero(was_open & (carried_close < after_key))
         closed = opening[close[opening] < after_key_of_row[opening]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([close_carried[closing], close[closed]])
-        included = np.concatenate([onward_carried[closing], onward[closed]]) - row
-        first = np.concatenate([carry.open_starts[closing], place[closed] + skip])
-        ranges = _ranges(row, first, place[row] + included, rows)
-        still_open = was_open & (close_carried == after_key)
-        after = self._after(
-            rows, carry, opening=opening, place=place[opening] + skip, close=close, still_open=still_open
+        row = np.concatenate([carried_close[closing], close[closed]])
+        included = np.concatenate([carried_next[closing], next_positions[closed]]) - row
+        first = np.concatenate([carry.open_starts[closing], position_of_row[closed] + skip])
+        ranges = _ranges(row, first, position_of_row[row] + included, rows)
+        is_still_open = was_open & (carried_close == after_key)
+        carry_after = self._next_carry(
+            rows,
+            carry,
+            opening=opening,
+            position_of_row=position_of_row[opening] + skip,
+            close=close,
+            is_still_open=is_still_open,
         )
-        return ranges, after
+        return ranges, carry_after
 
-    def _broken(self, rows: Rows, carry: Carry) -> Flags:
+    def _rows_after_gap(self, rows: Rows, carry: Carry) -> Flags:
         """Return a mask of the rows that come more than a gap after the previous row of their key."""
-        before = np.append(0, rows.times)[:-1]
+        previous_times = np.append(0, rows.times)[:-1]
         heads = rows.heads[rows.lengths > 0]
         seen = carry.numbers["seen"][rows.lengths > 0] == 1
-        before[heads] = np.where(seen, carry.numbers["latest"][rows.lengths > 0], rows.times[heads])
-        broken: Flags = rows.times - before > self.gap
-        return broken
+        previous_times[heads] = np.where(seen, carry.numbers["latest"][rows.lengths > 0], rows.times[heads])
+        is_after_gap: Flags = rows.times - previous_times > self.gap
+        return is_after_gap
 
-    def _close(self, rows: Rows, broken: Flags, *, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
+    def _find_closing_rows(
+        self, rows: Rows, is_after_gap: Flags, *, begin: Ints, end: Ints, opened: Ints
+    ) -> tuple[Ints, Ints]:
         """For each session, return the row that closes it, and the first row after the session.
 
-        ``broken`` is the result of `_broken`. The search for the closing row starts at the row ``begin``. ``end`` is
-        the row after the last row of the key; if no row closes the session, both results are ``end``. ``opened`` is
-        the time at which the session began, in microseconds UTC.
+        ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row starts at the row ``begin``.
+        ``end`` is the row after the last row of the key; if no row closes the session, both results are ``end``.
+        ``opened`` is the time at which the session began, in microseconds UTC.
         """
-        closes = next_true(broken, begin, end)
+        closes = next_true(is_after_gap, begin, end)
         if self.longest is not None:
             closes = np.minimum(closes, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
         if self.end_condition is None:
             return closes, closes
-        ended = next_true(rows.inputs[Condition(self.end_condition)], begin, end)
-        included = (ended < closes) & (self.bounds[1] == "]")
-        closes = np.minimum(closes, ended)
+        ending_rows = next_true(rows.inputs[Condition(self.end_condition)], begin, end)
+        included = (ending_rows < closes) & (self.bounds[1] == "]")
+        closes = np.minimum(closes, ending_rows)
         return closes, closes + included
 
-    def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
+    def _find_opening_rows(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
         """For each i, return the first row in ``[begin[i], end[i])`` that begins a session, or ``end[i]`` if there is
         no such row.
         """
@@ -109,30 +120,34 @@ class OrderedSession(OrderedWindow):
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
-    def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
+    def _next_carry(
+        self, rows: Rows, carry: Carry, *, opening: Ints, position_of_row: Ints, close: Ints, is_still_open: Flags
+    ) -> Carry:
         """Return the carry for the next batch.
 
-        ``opening`` has the rows that begin sessions, and ``place`` the positions of the first rows in these sessions.
-        ``close`` has, for each row that begins a session, the row that closes it. ``still_open`` is a mask of the keys
-        whose session from an earlier batch is still open.
+        ``opening`` has the rows that begin sessions, and ``position_of_row`` the positions of the first rows in these
+        sessions. ``close`` has, for each row that begins a session, the row that closes it. ``is_still_open`` is a mask
+        of the keys whose session from an earlier batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
         last = last_by_key(opening, opening, np.full(len(after_key), -1), rows)
-        fresh = (last >= 0) & (np.append(close, 0)[last] == after_key)
-        marks = np.where(
-            still_open, carry.open_starts, np.where(fresh, last_by_key(opening, place, position, rows), position)
+        has_new_session = (last >= 0) & (np.append(close, 0)[last] == after_key)
+        open_starts = np.where(
+            is_still_open,
+            carry.open_starts,
+            np.where(has_new_session, last_by_key(opening, position_of_row, position, rows), position),
         )
-        opened = np.where(fresh, np.append(rows.times, 0)[last], carry.numbers["opened"])
+        opened = np.where(has_new_session, np.append(rows.times, 0)[last], carry.numbers["opened"])
         has_rows = rows.lengths > 0
         latest = np.where(has_rows, np.append(rows.times, 0)[after_key - 1], carry.numbers["latest"])
         numbers = {
             "opened": opened,
-            "open": (still_open | fresh).astype(np.int64),
+            "open": (is_still_open | has_new_session).astype(np.int64),
             "seen": np.maximum(carry.numbers["seen"], has_rows),
             "latest": latest,
         }
-        return Carry(position, np.ones(len(after_key), np.int64), marks, numbers)
+        return Carry(position, np.ones(len(after_key), np.int64), open_starts, numbers)
 
     def __str__(self) -> str:
         arguments = [repr(duration_text(self.gap))]

@@ -58,28 +58,28 @@ class Sliding(OrderedWindow):
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         key, position = rows.keys, positions(rows, carry)
-        resets = np.flatnonzero(self._resets(rows))
+        resets = np.flatnonzero(self._reset_mask(rows))
         # All positions at which a range may begin, sorted by key: first the positions in the carry, then the positions
         # after the resets in this batch.
-        owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
-        order = np.argsort(owner, kind="stable")
+        key_of_begin = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
+        order = np.argsort(key_of_begin, kind="stable")
         begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
-        counts = np.bincount(owner, minlength=len(carry.counts))
-        base = np.cumsum(counts) - counts
-        before = np.append(0, np.cumsum(self._resets(rows)))  # the number of resets before each row
-        seen = carry.counts[key] + before[:-1] - before[rows.heads][key]
+        counts = np.bincount(key_of_begin, minlength=len(carry.counts))
+        first_begin = np.cumsum(counts) - counts
+        resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))  # the number of resets before each row
+        reset_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
         n = self.n or 1
-        first = begins[base[key] + np.maximum(seen - n, 0)]
+        first = begins[first_begin[key] + np.maximum(reset_counts - n, 0)]
         open_counts = np.minimum(counts, n)
-        keep = np.arange(len(begins)) >= np.repeat(base + counts - open_counts, counts)
-        after = Carry(carry.position + rows.lengths, open_counts, begins[keep], {})
-        return Ranges(key, first, position + 1, np.arange(len(key))), after
+        is_kept = np.arange(len(begins)) >= np.repeat(first_begin + counts - open_counts, counts)
+        carry_after = Carry(carry.position + rows.lengths, open_counts, begins[is_kept], {})
+        return Ranges(key, first, position + 1, np.arange(len(key))), carry_after
 
-    def _resets(self, rows: Rows) -> Flags:
+    def _reset_mask(self, rows: Rows) -> Flags:
         """Return a mask of the rows that are resets. ``rows`` contains a row for each tick as well."""
         flags: Flags = np.zeros(len(rows.times), np.bool_)
-        for read in self.reads:
-            flags = flags | rows.inputs[read]
+        for reset_input in self.reads:
+            flags = flags | rows.inputs[reset_input]
         return flags
 
     def __str__(self) -> str:

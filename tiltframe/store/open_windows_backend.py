@@ -32,13 +32,13 @@ from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import OWN
+from tiltframe.store.log.records import RECORD_PREFIX
 from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import read_extension
 
-_LOOKS = 50  # the maximum number of attempts to read a saved state that is not older than the store
-_BETWEEN = 0.02  # the number of seconds between two attempts
+_MAX_ATTEMPTS = 50  # the maximum number of attempts to read a saved state that is not older than the store
+_PAUSE_SECONDS = 0.02  # the number of seconds between two attempts
 
 
 class _OpenPart(Part):
@@ -69,7 +69,7 @@ class _SavedStream:
 
     def __init__(self, data: bytes) -> None:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
-        description, self._outgoing = read_extension(data)
+        description, self._pending_windows = read_extension(data)
         if "writer" not in description:
             raise ValueError("it belongs to a stream without a store; pass the saved state of a stream into this store")
         self.writer, self._number = str(description["writer"]), int(description["number"])
@@ -77,7 +77,7 @@ class _SavedStream:
         self._data = data
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
-    def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
+    def is_commit_pending(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
         """Return whether a store lacks the pending commit of the saved state. Return None if the state is older than
         the last commit of the stream. Raise `OtherFrame` if the store lacks an earlier commit that the saved state
         records.
@@ -90,24 +90,25 @@ class _SavedStream:
             )
         if last < self._number:
             return True
-        if last > self._number or not self._outgoing.num_rows:
+        if last > self._number or not self._pending_windows.num_rows:
             return None
-        finest = _merged_into_levels([self._outgoing], manifest)[0][1]
+        finest = _merged_into_levels([self._pending_windows], manifest)[0][1]
         digests = digests_of(finest, manifest, of_earlier=True)
         expected = [fingerprint(self._number, digest) for digest in digests]
         return False if fingerprints.get(str(self._number)) in expected else None
 
-    def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Return the parts of all levels that the store lacks: the open windows of the saved state and, if ``outgoing``
-        is true, the windows of the pending commit. Raise ``ValueError`` for states of another frame.
+    def parts(self, includes_pending: bool, manifest: Manifest) -> tuple[Part, ...]:
+        """Return the parts of all levels that the store lacks: the open windows of the saved state and, if
+        ``includes_pending`` is true, the windows of the pending commit. Raise ``ValueError`` for states of another
+        frame.
         """
-        read_for = manifest.generation, outgoing
-        if self._parts is None or self._parts[0] != read_for:
+        cache_key = manifest.generation, includes_pending
+        if self._parts is None or self._parts[0] != cache_key:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
-            tables = [windows.unemitted(), self._outgoing] if outgoing else [windows.unemitted()]
+            tables = [windows.unemitted(), self._pending_windows] if includes_pending else [windows.unemitted()]
             levels = [(level, states) for level, states in _merged_into_levels(tables, manifest) if states.num_rows]
             self._parts = (
-                read_for,
+                cache_key,
                 tuple(
                     _OpenPart.from_states(*level_states, f"open {self.digest} {level_states[0]}")
                     for level_states in levels
@@ -120,16 +121,16 @@ def _merged_into_levels(tables: Sequence[pa.Table], manifest: Manifest) -> list[
     """Merge states of the finest level into the windows of every level. Return pairs of a level's name and its table,
     from the finest level to the coarsest.
     """
-    none = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
-    below, levels = pa.concat_tables([none, *tables], promote_options="default").select(none.column_names), []
+    no_states = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
+    finer, levels = pa.concat_tables([no_states, *tables], promote_options="default").select(no_states.column_names), []
     for level in manifest.frame.levels:
-        below = merge_level(below, manifest.frame, level, unknown=True)
-        levels.append((level.name, below))
+        finer = merge_level(finer, manifest.frame, level, unknown=True)
+        levels.append((level.name, finer))
     return levels
 
 
 @dataclass
-class WithOpen:
+class OpenWindowsBackend:
     """A read-only backend that combines a store with the saved state of a stream."""
 
     store: Backend
@@ -155,9 +156,9 @@ class WithOpen:
         """The address of the store, for messages."""
         return self.store.display_uri
 
-    def store_named(self, name: str) -> WithOpen:
+    def store_named(self, name: str) -> OpenWindowsBackend:
         """Return a backend for the store ``name`` at the same place, combined with the same saved state."""
-        return WithOpen(self.store.store_named(name), self.saved)
+        return OpenWindowsBackend(self.store.store_named(name), self.saved)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
@@ -166,42 +167,42 @@ class WithOpen:
         # None requests all records, which only a copy of the store needs. A copy is refused, because it would lack the
         # open windows.
         if recorded is None:
-            self._refuse()
+            self._raise_read_only()
         names = list(recorded)
-        for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
-            time.sleep(_BETWEEN if attempt else 0)
+        for attempt in range(1 if isinstance(self.saved, bytes) else _MAX_ATTEMPTS):
+            time.sleep(_PAUSE_SECONDS if attempt else 0)
             stream = self._stream()
-            snapshot = self.store.snapshot([*names, f"{OWN}writer {stream.writer}"])
+            snapshot = self.store.snapshot([*names, f"{RECORD_PREFIX}writer {stream.writer}"])
             if snapshot is None:
                 return None
             manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
-            outgoing = stream.is_outgoing(snapshot, self.store, manifest)
-            if outgoing is not None:
-                with self._reading():
-                    parts = stream.parts(outgoing, manifest)
+            includes_pending = stream.is_commit_pending(snapshot, self.store, manifest)
+            if includes_pending is not None:
+                with self._converted_errors():
+                    parts = stream.parts(includes_pending, manifest)
                 version = snapshot.version << 32 | stream.digest
                 return replace(snapshot, version=version, parts=(*snapshot.parts, *parts))
         raise UnreachableStore(
-            f"the saved state {self._where} is older than the store {self.display_uri}, which contains windows "
+            f"the saved state {self._state_text} is older than the store {self.display_uri}, which contains windows "
             f"that are still open in the state; pass a newer saved state of the stream"
         )
 
     @property
-    def _where(self) -> str:
+    def _state_text(self) -> str:
         return "that was passed" if isinstance(self.saved, bytes) else shown(str(self.saved))
 
     def _stream(self) -> _SavedStream:
         """Return the saved state. A file is read again only if it has changed since the last call."""
-        with self._reading():
-            look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
-            file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
+        with self._converted_errors():
+            file_status = None if isinstance(self.saved, bytes) else os.stat(self.saved)
+            file = None if file_status is None else (file_status.st_ino, file_status.st_size, file_status.st_mtime_ns)
             if self._cached is None or self._cached[0] != file:
                 data = self.saved if isinstance(self.saved, bytes) else self.saved.read_bytes()
                 self._cached = file, _SavedStream(data)
             return self._cached[1]
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Convert an ``OSError`` or ``ValueError`` that the block raises while it reads the saved state into a
         `StoreError`. The message of the `StoreError` says that the saved state is the cause.
         """
@@ -212,7 +213,7 @@ class WithOpen:
                 f"cannot read the saved state: {because(error)}; pass the path of a readable file"
             ) from None
         except ValueError as error:
-            raise StoreError(f"the saved state {self._where}: {error}") from error
+            raise StoreError(f"the saved state {self._state_text}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. A part
@@ -229,11 +230,11 @@ class WithOpen:
     def discard(self, parts: Sequence[Part]) -> None:
         """Do nothing, because the backend writes nothing."""
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _raise_read_only(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an error, because the backend does not write."""
         raise ValueError(
             f"the store {self.display_uri} is read-only, because it was opened together with a saved state; to write, "
             "open the store without the state"
         )
 
-    create = check_values = write = commit = vacuum = verify = _refuse
+    create = check_values = write = commit = vacuum = verify = _raise_read_only
