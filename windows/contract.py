@@ -469,7 +469,9 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     )
 
 
-def number_windows(order: NDArray[np.int64], is_first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
+def number_windows(
+    order: NDArray[np.int64], is_first: NDArray[np.bool_], interval_starts: Instants, interval_ends: Instants
+) -> Merged:
     """Return the windows into which sorted intervals are combined. The windows are numbered in the order of the
     intervals.
 
@@ -479,7 +481,7 @@ def number_windows(order: NDArray[np.int64], is_first: NDArray[np.bool_], starts
         The indices of the intervals, sorted by key and start.
     is_first : array of bool, shape (intervals,)
         Whether the interval ``order[i]`` begins a window.
-    starts, ends : arrays of int64, shape (intervals,)
+    interval_starts, interval_ends : arrays of int64, shape (intervals,)
         Microseconds UTC, in the order of the arguments of `TimeWindow.merge`.
 
     Returns
@@ -491,8 +493,8 @@ def number_windows(order: NDArray[np.int64], is_first: NDArray[np.bool_], starts
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(is_first) - 1
     begins = np.flatnonzero(is_first)
-    window_ends = np.maximum.reduceat(ends[order], begins) if len(begins) else ends
-    return Merged(ids, starts[order[begins]], window_ends)
+    window_ends = np.maximum.reduceat(interval_ends[order], begins) if len(begins) else interval_ends
+    return Merged(ids, interval_starts[order[begins]], window_ends)
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:

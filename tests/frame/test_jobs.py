@@ -30,7 +30,7 @@ def many_small_calls(monkeypatch):
         monkeypatch.setattr(partial_aggregation, name, 100)
     monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", 1)
     monkeypatch.setattr(spilled_states, "_BLOCK_BYTES", 4000)
-    monkeypatch.setattr(commit, "_WRITTEN_BYTES", 1000)
+    monkeypatch.setattr(commit, "_MIN_WRITE_BYTES", 1000)
 
 
 def drawn(seed: int) -> pa.Table:

@@ -120,7 +120,7 @@ class Full(MemoryBackend):
 
 
 def test_what_was_written_before_a_failure_is_not_written_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(copying, "_SECONDS", 0.0)
+    monkeypatch.setattr(copying, "_PROGRESS_SECONDS", 0.0)
     store, target = filled(str(tmp_path / "a"), 20), Full()
     states = sum(level.rows for level in store.inspect().levels)
     with pytest.raises(StoreError, match="the disk is full"):

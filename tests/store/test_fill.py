@@ -131,7 +131,7 @@ def test_what_is_read_up_to_edges_is_known_in_windows_without_points(tmp_path):
 def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch, max_rows, refused):
     store = FrameStore(str(tmp_path / "s"), FRAME)
     store.append_rows(pa.table({"ts": [0, MINUTE], "host": ["a", "b"], "x": [1, 2], "w": ["x", "x"]}), "w", 1)
-    monkeypatch.setattr("tiltframe.store.query.filling.MOST_ROWS", max_rows)
+    monkeypatch.setattr("tiltframe.store.query.filling.MAX_ROWS", max_rows)
     if refused:
         with pytest.raises(ValueError, match="filling would return 60 rows"):
             store.query("1m", RANGE, fill="zero")

@@ -152,7 +152,7 @@ def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
     tables = PostgresBackend(postgres, "types")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "sql_view", lambda *a, **options: [])
-        patch.setattr(schema.result_tables, "results_of", lambda *a: {})  # nothing finishes these states
+        patch.setattr(schema.result_tables, "result_column_types", lambda *a: {})  # nothing finishes these states
         tables.create(description(frame, states.schema), states.schema)
     parts = tables.write(window("1s"), states)
     commit(tables, parts)

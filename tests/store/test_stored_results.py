@@ -44,7 +44,7 @@ WHERE = [
 
 @pytest.fixture
 def small_row_groups(monkeypatch):
-    monkeypatch.setattr(row_groups, "_FEWEST_ROWS", 16)
+    monkeypatch.setattr(row_groups, "_MIN_ROWS", 16)
     monkeypatch.setattr(row_groups, "_GROUP_BYTES", 1 << 12)
 
 

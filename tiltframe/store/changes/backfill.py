@@ -157,8 +157,8 @@ class Backfill:
         first_records = {self.recorded_as: dict(self.record), **recorded}
         for number, span in enumerate(remaining, len(self.ranges) - len(remaining)):
             is_first = not store.recorded([self.recorded_as])
-            records = first_records if is_first else None
-            added += self.add(store, span, self.writer, number, records)
+            arguments = store, span, self.writer, number, first_records if is_first else None
+            added += self.add(*arguments)
             progress(number + 1, len(self.ranges))
         return added
 
