@@ -707,7 +707,7 @@ class Patches:
         self.patch.setattr(retraction, "subtract_by", subtract_by)
         self.patch.setattr(evolution, "plan_evolution", plan_evolution)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
-        self.patch.setattr(merging, "_FEWEST_SIMILAR", 2)
+        self.patch.setattr(merging, "_MIN_SMALL_PARTS", 2)
         self.patch.setattr(log_run.time, "sleep", lambda seconds: None)
 
     def __exit__(self, *_):

@@ -20,7 +20,7 @@ from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import WritingTransaction, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import groups_to_compact, pieces_of, similar, write_merged
+from tiltframe.store.query.merging import groups_to_compact, pieces_of, select_small_parts, write_merged
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
@@ -81,7 +81,8 @@ def _merge_group(
 
 def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> dict[str, tuple[int, int]]:
     """Merge small parts of windows that end at or before ``before``, in microseconds UTC, in one commit for all levels.
-    Large parts are left until they have received enough small ones; see `tiltframe.store.query.merging.similar`.
+    Large parts are left until their bucket has received enough small ones; see
+    `tiltframe.store.query.merging.select_small_parts`.
 
     For each level, return the number of merged parts, and the number of parts that replace them.
     """
@@ -90,7 +91,7 @@ def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> di
         counts = {}
         for level in manifest.frame.levels:
             merged, written = 0, 0
-            for group in map(similar, groups_to_compact(transaction.snapshot.of(level.name), level, before)):
+            for group in map(select_small_parts, groups_to_compact(transaction.snapshot.of(level.name), level, before)):
                 if group:
                     transaction.removes(group)
                     pieces = pieces_of(group, [EVER])

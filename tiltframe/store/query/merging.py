@@ -26,8 +26,8 @@ PartRanges: TypeAlias = list[tuple[Part, Range]]
 # the approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
 # few hundred megabytes
 ROWS_AT_ONCE = 100_000
-# Of a group of parts, a frequent compaction merges at least this many, and leaves a part that has more than the ratio
-# times the rows of all smaller parts.
+# A compaction of small parts merges at least `_MIN_SMALL_PARTS` parts of a group. It leaves out a part that has more
+# than `_SIZE_RATIO` times the rows of all smaller parts together.
 _MIN_SMALL_PARTS, _SIZE_RATIO = 4, 4
 
 
@@ -74,7 +74,13 @@ def write_merged(
 
 
 def write_without_range(
-    reader: Reader, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed_range: Range
+    reader: Reader,
+    writer: Writer,
+    manifest: Manifest,
+    *,
+    level: TimeWindow,
+    parts: Sequence[Part],
+    removed_range: Range,
 ) -> list[Part]:
     """Write the states of parts of a level again through ``writer``, without the windows that start in the range
     ``removed_range``. Return the new parts.
@@ -152,9 +158,9 @@ def groups_to_compact(parts: Sequence[Part], level: TimeWindow, before: int = EV
         yield from (cluster for cluster in _parts_to_merge(group) if len(cluster) > 1)
 
 
-def similar(parts: Sequence[Part]) -> list[Part]:
-    """Return the small parts of a group from `groups_to_compact`, without those that are much larger than the others together.
-    Return no parts if a merge would replace fewer than `_MIN_SMALL_PARTS`.
+def select_small_parts(parts: Sequence[Part]) -> list[Part]:
+    """Return the small parts of a group from `groups_to_compact`. Parts that have many more rows than all smaller
+    parts together are left out. Return no parts if a merge would replace fewer than `_MIN_SMALL_PARTS`.
 
     The largest part that is returned has at most `_SIZE_RATIO` times the rows of all smaller parts together. A larger
     part is therefore merged only after its group has received enough rows in small parts. Log-structured merge trees
