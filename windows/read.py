@@ -10,7 +10,7 @@ from aggr.duration import UNITS
 from windows.contract import TimeWindow
 from windows.kinds.tumbling import window
 from windows.level_range import is_level_range, levels_between
-from windows.registry import GROUP, window_makers
+from windows.registry import GROUP, window_constructors
 from windows.timezone import check_timezone
 
 _ORDERED_HINT = "ordered windows, such as count(100), can be used only in tiltframe.running and OrderedFrame"
@@ -50,7 +50,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED_HINT}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
-    constructors: Mapping[str, Callable[..., TimeWindow]] = window_makers(TimeWindow, call.name if call else "")
+    constructors: Mapping[str, Callable[..., TimeWindow]] = window_constructors(TimeWindow, call.name if call else "")
     example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(constructors)}; {_ORDERED_HINT}"
     fixed = {"timezone": timezone}
     return evaluate_call(constructors, text, "a window", example, fixed_arguments=fixed, allows_bare_name=True)

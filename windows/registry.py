@@ -110,7 +110,7 @@ def unregister(kind: type[Any]) -> None:
     raise KeyError(f"{shown(kind)} is not registered; pass a class that was registered before")
 
 
-def window_makers(base: type[Any], name: str = "") -> Mapping[str, Callable[..., Any]]:
+def window_constructors(base: type[Any], name: str = "") -> Mapping[str, Callable[..., Any]]:
     """Return a mapping from the first word of a window's text to the function that creates this kind of window, for the
     family of the class ``base``. Unless ``name`` is already registered, the kinds of other packages are loaded first.
     """

@@ -14,7 +14,7 @@ from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
 from windows.ordered.ticks import TICKS, Tick
-from windows.registry import add_family, window_makers
+from windows.registry import add_family, window_constructors
 
 add_family(
     OrderedWindow,
@@ -47,7 +47,9 @@ def read_ordered(text: str) -> OrderedWindow:
     "session('30m', max='8h', start='speed > 50')"
     """
     call = read_call(text)
-    constructors: Mapping[str, Callable[..., OrderedWindow]] = window_makers(OrderedWindow, call.name if call else "")
+    constructors: Mapping[str, Callable[..., OrderedWindow]] = window_constructors(
+        OrderedWindow, call.name if call else ""
+    )
     return evaluate_call(constructors, text, "an ordered window", _EXAMPLE, parse_inner_call=read_tick)
 
 

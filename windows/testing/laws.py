@@ -29,7 +29,7 @@ from aggr.testing.harness import LawBroken, check_laws, require
 from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_inside
 from windows.kinds.tumbling import window as tumbling
 from windows.read import read_window
-from windows.registry import window_makers
+from windows.registry import window_constructors
 from windows.testing.times import FAR_YEARS, times_about, times_of
 from windows.timezone import Instants
 
@@ -326,7 +326,7 @@ def travels(case: Case) -> None:
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
         )
         require(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
-        if window_makers(TimeWindow, window.kind).get(window.kind) is type(window):
+        if window_constructors(TimeWindow, window.kind).get(window.kind) is type(window):
             restored = read_window(own.name, own.timezone or "UTC")
             require(restored == own, f"the name {own.name!r} of {own!r} is read as {restored!r}")
 
