@@ -75,8 +75,8 @@ def limits_table(figures: Any) -> Lines:
 def exactness(figures: Any) -> Lines:
     """Return a table with the fewest correct digits of each engine."""
     engines = figures["digits"]
-    yield "The fewest correct digits of all pairs of columns in a data set. *all*: each result is the double nearest"
-    yield "to the exact value."
+    yield "The smallest number of correct digits for any pair of columns in a data set. *all*: each result is the"
+    yield "double nearest to the exact value."
     yield ""
     functions = list(next(iter(engines["tiltframe"].values())))
     cases = [(name, function) for name in engines["tiltframe"] for function in functions]
@@ -362,10 +362,10 @@ CLAIMS = (
     Claim("Sketches within their promise", "peers", "peers.json", accuracy, picture="accuracy.svg"),
     Claim("Errors and bytes of sketches", "sketch_errors", "sketch_errors.json", sketch_errors),
     Claim("Bytes of sketches", "peers", "peers.json", sizes, picture="bytes.svg"),
-    Claim("A chain of windows next to separate ones", "spark", "spark.json", levels, picture="spark.svg"),
+    Claim("A chain of windows compared with separate rollups", "spark", "spark.json", levels, picture="spark.svg"),
     Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers, picture="answers.svg"),
     Claim("Without Java", "without_java --quick", "without_java.json", without_java),
-    Claim("Newer functions next to Spark's own", "builtins", "builtins.json", built_ins),
+    Claim("Newer functions compared with Spark's own", "builtins", "builtins.json", built_ins),
     Claim("One core", "peers", "peers.json", one_core, picture="reduce.svg"),
     Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams, picture="streams.svg"),
     Claim("Conservation", "conservation --quick", "conservation.json", conservation),
@@ -375,7 +375,7 @@ CLAIMS = (
     Claim("Over HTTP", "serve", "serve.json", serving, picture="serve.svg"),
     Claim("A store of many states", "year", "year.json", year, picture="year.svg"),
     Claim("Overhead of the harness", "overhead", "overhead.json", harness),
-    Claim("The harness next to the earlier one", "agreement", "agreement.json", agreement),
+    Claim("The harness compared with the earlier one", "agreement", "agreement.json", agreement),
     Claim("Mutants", "mutation", "mutation.json", mutants, package="tests"),
 )
 
