@@ -199,5 +199,5 @@ def count_unmapped(
         if count:
             report(
                 f"{name} is null in {count:,} of {rows:,} results: {derived[name].reason(name)}; add the frame's key "
-                "to the keys of the query to see which values have none"
+                f"to the keys of the query to see for which of its values {name} is null"
             )
