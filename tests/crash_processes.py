@@ -19,7 +19,7 @@ import pyarrow as pa
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.query import watch as cli_watch
-from tiltframe.cli.stream_sinks import save
+from tiltframe.cli.stream_sinks import save_state
 from tiltframe.store import OtherFrame
 from tiltframe.store.changes import copying
 from tiltframe.store.closed_windows import ClosedWindows
@@ -138,7 +138,7 @@ def stream(path: str, acknowledge, file: str) -> None:
         number += 1
         if number % 2:
             closed_windows.advance((BEGIN + number * 20_000) * 1000)
-        save(state_file, closed_windows.to_ipc({"batches": number}))
+        save_state(state_file, closed_windows.to_ipc({"batches": number}))
         closed_windows.commit()
         acknowledge(number)
 

@@ -149,7 +149,10 @@ INTO = (
     "--time ts --key k --measure n=count() --measure x=sum(x) --measure p=dds(x) --measure i=last(i) --levels 1s,1m,1h"
 )
 KILLS = int(os.environ.get("KILLS", "1"))  # KILLS=15 makes 30 kills
-RUN = "import sys, tiltframe.cli as cli, tiltframe.cli.stream_sinks as s; s._EVERY = 0; print('ready', flush=True); "
+RUN = (
+    "import sys, tiltframe.cli as cli, tiltframe.cli.stream_sinks as s; s._MIN_COMMIT_SECONDS = 0; "
+    "print('ready', flush=True); "
+)
 
 
 def rows_of(number: int, n: int = 300) -> pa.Table:

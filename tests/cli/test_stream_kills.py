@@ -37,7 +37,7 @@ STREAM = [
 PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
-class Arrivals:
+class ArrivingFiles:
     """Writes files of rows into a folder; some lines cannot be read, and some rows are of a wrong clock."""
 
     def __init__(self, folder: Path, draws: random.Random) -> None:
@@ -72,7 +72,7 @@ def wait_until(is_so: Callable[[], bool], case: str) -> None:
 @pytest.mark.parametrize("late", [[], ["--late", "drop(0s)"]], ids=["true_window", "drop"])
 def test_nothing_is_lost_or_doubled(tmp_path, late):
     draws = random.Random(f"{SEED} {late}")
-    arrivals, store, bad = Arrivals(tmp_path / "in", draws), tmp_path / "store", tmp_path / "bad.jsonl"
+    arrivals, store, bad = ArrivingFiles(tmp_path / "in", draws), tmp_path / "store", tmp_path / "bad.jsonl"
     command = [
         *STREAM,
         str(tmp_path / "in"),

@@ -116,10 +116,10 @@ def test_keys_are_those_of_spark(key, spark, df):
 def test_values_are_those_of_spark(spark, df):
     import spark_udaf as su
 
-    asked_measures = measures(VALUES)
-    results = su.finish(su.aggregate(df, ["boolean"], asked_measures), asked_measures).toArrow()
+    query_measures_from = measures(VALUES)
+    results = su.finish(su.aggregate(df, ["boolean"], query_measures_from), query_measures_from).toArrow()
     expected = grouped(spark, df, "boolean", VALUES)
-    assert by_key(results.select(["boolean", *asked_measures]), "boolean") == expected
+    assert by_key(results.select(["boolean", *query_measures_from]), "boolean") == expected
 
 
 def test_sums_are_those_of_spark(spark, df):

@@ -24,7 +24,13 @@ from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.functions import functions
-from tiltframe.cli.interrupts import NOTHING, interrupted, never_swallowed, set_interrupt_message, too_late_at_exit
+from tiltframe.cli.interrupts import (
+    NOTHING,
+    ignore_interrupts_at_exit,
+    interrupt_message,
+    resend_swallowed_interrupts,
+    set_interrupt_message,
+)
 from tiltframe.cli.maintenance import check, compact, copy, end_stream, evolve, expire, inspect
 from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
@@ -36,10 +42,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _LONGEST = 900  # the maximum length of a message, in characters
-_MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
+_USER_ERRORS = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
-class _ReaderHasGone(Exception):
+class _OutputClosed(Exception):
     """The error that is raised in place of BrokenPipeError if standard output was closed. It is needed because click
     itself catches a BrokenPipeError, and exits with status 1.
     """
@@ -49,22 +55,22 @@ class _Commands(click.Group):
     """The group of all commands: the commands of this package, and those that other installed packages add."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
+        return sorted({*super().list_commands(ctx), *(point.name for point in _added_commands())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)
-        if own is None and (added := [point for point in _added() if point.name == cmd_name]):
-            return _loaded(added[0])
+        if own is None and (added := [point for point in _added_commands() if point.name == cmd_name]):
+            return _load_command(added[0])
         return own
 
     def invoke(self, ctx: click.Context) -> Any:
         """Invoke a command, and return its result. If standard output is closed, as by ``| head -1``, raise
-        `_ReaderHasGone`. `main` catches this error, and exits with status 0.
+        `_OutputClosed`. `main` catches this error, and exits with status 0.
         """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise _ReaderHasGone from error
+            raise _OutputClosed from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -90,7 +96,7 @@ def _is_named(option: click.Parameter) -> TypeGuard[click.Option]:
     return isinstance(option, click.Option)
 
 
-def _loaded(point: EntryPoint) -> click.Command:
+def _load_command(point: EntryPoint) -> click.Command:
     """Return the command of an entry point. If a package that the command requires is missing, return a command that
     fails, and whose error message names the extra to install.
     """
@@ -107,7 +113,7 @@ def _loaded(point: EntryPoint) -> click.Command:
     return click.Command(point.name, callback=refuse, help=f"Not installed: {missing}.", context_settings=settings)
 
 
-def _added() -> Iterable[EntryPoint]:
+def _added_commands() -> Iterable[EntryPoint]:
     # imported here, because importlib.metadata imports email and zipfile, which slows down the start
     from importlib.metadata import entry_points
 
@@ -131,16 +137,16 @@ def main(args: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # Characters that the terminal cannot write are escaped.
     if sys.stderr is not None and sys.stderr.isatty():
         announce_compiling(lambda: click.echo("tiltframe: compiling, once for this machine …", err=True))
-    too_late_at_exit()
+    ignore_interrupts_at_exit()
     set_interrupt_message(NOTHING)
     try:
-        with never_swallowed():
+        with resend_swallowed_interrupts():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # if the disk is full, the error is raised here and not at exit
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _end(interrupted(), 130)
-    except (BrokenPipeError, _ReaderHasGone):
+        _exit_with_message(interrupt_message(), 130)
+    except (BrokenPipeError, _OutputClosed):
         sys.stderr.close()
         sys.exit(0)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -148,14 +154,14 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(2)
     except click.ClickException as error:
         # click's messages may contain long quoted values; only their first 80 characters are shown
-        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
+        _exit_with_message(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
     except OSError as error:
         _drop_output()
-        _end(because(error), 2)
-    except (pa.ArrowException, *_MISTAKES) as error:
-        _end(str(error).splitlines()[0] if str(error) else repr(error), 2)
+        _exit_with_message(because(error), 2)
+    except (pa.ArrowException, *_USER_ERRORS) as error:
+        _exit_with_message(str(error).splitlines()[0] if str(error) else repr(error), 2)
     except RecursionError:
-        _end("an argument is nested too deeply; use fewer nested parentheses and operators", 2)
+        _exit_with_message("an argument is nested too deeply; use fewer nested parentheses and operators", 2)
 
 
 def _drop_output() -> None:
@@ -168,7 +174,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _end(message: str, status: int) -> None:
+def _exit_with_message(message: str, status: int) -> None:
     """Write one line to standard error, in characters that any terminal can write, and exit with the status
     ``status``.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tiltframe.cli.ingested_files import look_up, to_record
+from tiltframe.cli.ingested_files import look_up_files, records_to_write
 from tiltframe.cli.interrupts import STEPS, set_interrupt_message
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import progress_bar
@@ -58,9 +58,9 @@ def backfill(
         for low, high in left:
             click.echo(f"{as_text(low)},{as_text(high)}")
         return
-    filed = look_up(open_source(inputs, frame.time).files, store)
+    known_files = look_up_files(open_source(inputs, frame.time).files, store)
     if len(left) == len(plan.ranges) and (
-        ingested := [known_file.file for known_file in filed if known_file.is_stored]
+        ingested := [known_file.file for known_file in known_files if known_file.is_stored]
     ):
         raise ValueError(
             f"the store {store.display_uri} already contains the rows of {ingested[0]}, which would be counted twice; "
@@ -69,10 +69,12 @@ def backfill(
     finest, times = store.frame.levels[0], {path: span for path, (_, span) in plan.record["files"].items() if span}
     ranges = {
         known_file.file: align_outward((span[0], span[1] + 1), finest)
-        for known_file in filed
+        for known_file in known_files
         if (span := times.get(str(known_file.file.resolve())))
     }
-    recorded, _ = to_record(filed, [known_file for known_file in filed if not known_file.is_stored], ranges)
+    recorded, _ = records_to_write(
+        known_files, [known_file for known_file in known_files if not known_file.is_stored], ranges
+    )
     set_interrupt_message(STEPS)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)

@@ -30,10 +30,10 @@ class KnownFile:
     content: str  # the digest of the bytes of the file
     record: Mapping[str, Any] | None  # the store's record of the digest ``content``, or None
     # the digest that the store has recorded for the path of the file, if it differs from ``content``; otherwise None
-    before: str | None
-    before_record: Mapping[str, Any] | None  # the store's record of the digest ``before``, or None
+    earlier_content: str | None
+    earlier_record: Mapping[str, Any] | None  # the store's record of the digest ``earlier_content``, or None
     recorded_content: str | None  # the digest that the store has recorded for the path of the file, or None
-    piped: bool  # whether the file is standard input, whose path is not recorded
+    is_standard_input: bool  # whether the file is standard input, whose path is not recorded
     # the size in bytes and the modification time in nanoseconds of the file before its bytes were read
     stamp: tuple[int, int]
 
@@ -43,7 +43,7 @@ class KnownFile:
 
         The path of standard input is never recorded, so this is true for standard input.
         """
-        return self.piped or self.recorded_content == self.content
+        return self.is_standard_input or self.recorded_content == self.content
 
     @property
     def is_stored(self) -> bool:
@@ -51,93 +51,104 @@ class KnownFile:
         return self.record is not None and bool(self.record["held"])
 
     @property
-    def before_stored(self) -> bool:
+    def is_earlier_stored(self) -> bool:
         """Whether the store contains the rows of an earlier version of the file at this path."""
-        return self.before_record is not None and bool(self.before_record["held"])
+        return self.earlier_record is not None and bool(self.earlier_record["held"])
 
     @property
-    def before_range(self) -> Range | None:
+    def earlier_range(self) -> Range | None:
         """The range of the windows of the earlier version's rows, or None if there is no earlier version or it had no
         rows.
         """
-        span = None if self.before_record is None else self.before_record["range"]
+        span = None if self.earlier_record is None else self.earlier_record["range"]
         return None if span is None else (span[0], span[1])
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the store contains rows of an earlier version of the file at this path, but not the rows of the
         current version.
         """
-        return not self.is_stored and self.before_stored and self.before_range is not None
+        return not self.is_stored and self.is_earlier_stored and self.earlier_range is not None
 
 
-def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
-    """Compute the digests of files, and return each file with its records in ``store``. ``piped`` is the temporary file
-    with the bytes of standard input.
+def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path | None = None) -> list[KnownFile]:
+    """Compute the digests of files, and return each file with its records in ``store``. ``standard_input`` is the
+    temporary file with the bytes of standard input.
     """
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
-    recorded_texts = [recorded.get(_path(file)) for file in files]
-    before = [None if was == content else was for was, content in zip(recorded_texts, contents, strict=True)]
-    recorded |= _recorded(store, [_content(was) for was in before if was is not None])
-    records = [recorded.get(_content(content)) for content in contents]
-    before_records = [None if was is None else recorded.get(_content(was)) for was in before]
-    are_piped = [file == piped for file in files]
-    fields = zip(files, contents, records, before, before_records, recorded_texts, are_piped, stamps, strict=True)
-    return [KnownFile(*fields_of_file) for fields_of_file in fields]
+    known_files = []
+    recorded_contents = [recorded.get(_path(file)) for file in files]
+    pairs = zip(recorded_contents, contents, strict=True)
+    earlier_contents = [None if earlier == content else earlier for earlier, content in pairs]
+    recorded |= _recorded(store, [_content(earlier) for earlier in earlier_contents if earlier is not None])
+    for place, file in enumerate(files):
+        earlier = earlier_contents[place]
+        known_file = KnownFile(
+            file,
+            content=contents[place],
+            record=recorded.get(_content(contents[place])),
+            earlier_content=earlier,
+            earlier_record=None if earlier is None else recorded.get(_content(earlier)),
+            recorded_content=recorded_contents[place],
+            is_standard_input=file == standard_input,
+            stamp=stamps[place],
+        )
+        known_files.append(known_file)
+    return known_files
 
 
-def to_record(
-    filed: Iterable[KnownFile],
-    came: Sequence[KnownFile],
+def records_to_write(
+    known_files: Iterable[KnownFile],
+    added_files: Sequence[KnownFile],
     ranges: Mapping[Path, Range],
     sources: Iterable[KnownFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the records to write, and the current records that they replace, both by name. The commit fails if another
-    writer changes these current records first.
+    """Return two dicts: the records to write, and the current records of the same names, which they replace. The commit
+    fails if another writer changes these current records first.
 
-    ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` maps each file in ``came`` to the range of its windows.
+    ``known_files`` are the files whose paths are recorded. ``added_files`` are the files whose rows are added to the
+    store, and ``ranges`` maps each file in ``added_files`` to the range of its windows.
 
     ``sources`` is passed only if windows of the store are replaced: it has the files whose rows are in the new windows.
-    The earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has their
-    rows. An exception is an earlier version with the same bytes as a file in ``sources``.
+    The store then no longer has the rows of earlier versions of ``added_files``, so these versions are recorded as
+    replaced, except versions with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
 
-    def record(name: str, value: Any, before: Any) -> None:
+    def record(name: str, value: Any, current: Any) -> None:
         recorded[name] = value
-        if before is not None:
-            replacing[name] = before
+        if current is not None:
+            replacing[name] = current
 
-    for known_file in filed:
+    for known_file in known_files:
         if not known_file.is_path_recorded:
             record(_path(known_file.file), known_file.content, known_file.recorded_content)
-    for known_file in came:
+    for known_file in added_files:
         if not known_file.is_stored:
             span = ranges.get(known_file.file) if known_file.record is None else known_file.record["range"]
             record(_content(known_file.content), {"held": True, "range": span and list(span)}, known_file.record)
-    staying = None if sources is None else {known_file.content for known_file in sources}
-    for known_file in came:
+    source_contents = None if sources is None else {known_file.content for known_file in sources}
+    for known_file in added_files:
         if (
-            staying is not None
+            source_contents is not None
             and not known_file.is_stored
-            and known_file.before_stored
-            and known_file.before not in staying
+            and known_file.is_earlier_stored
+            and known_file.earlier_content not in source_contents
         ):
             record(
-                f"content {known_file.before}",
-                {**(known_file.before_record or {}), "held": False},
-                known_file.before_record,
+                f"content {known_file.earlier_content}",
+                {**(known_file.earlier_record or {}), "held": False},
+                known_file.earlier_record,
             )
     return recorded, replacing
 
 
-def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Commit records to a store, without states. ``replacing`` has the values that the store must still have under the
-    same names. A conflict is ignored, because it means that another writer has written the same records.
+def commit_records(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
+    """Commit records to a store, without states. ``replacing`` maps names of these records to the values that the store
+    must still have. A conflict is ignored, because it means that another writer has written the same records.
     """
     if recorded:
         try:
@@ -146,7 +157,7 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
             return
 
 
-def unchanged(known_file: KnownFile) -> None:
+def check_unchanged(known_file: KnownFile) -> None:
     """Raise ``ValueError`` if a file has changed since its digest was computed."""
     if _stamp(known_file.file) != known_file.stamp:
         raise ValueError(f"{known_file.file} changed while it was read; wait until the file is complete, and try again")

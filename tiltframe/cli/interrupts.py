@@ -19,25 +19,25 @@ UNSURE = (
 )
 STEPS = "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
 
-# the number of seconds after which `never_swallowed` sends the signal of a Ctrl-C to this process again
-_SOON = 0.01
+# the number of seconds after which `resend_swallowed_interrupts` sends the signal of a Ctrl-C to this process again
+_RESEND_SECONDS = 0.01
 
 # the current message, as the only element of a list, so that functions can replace it
-_sentence = [NOTHING]
+_current_message = [NOTHING]
 
 
-def interrupted() -> str:
+def interrupt_message() -> str:
     """Return the message to print if the command is interrupted now."""
-    return _sentence[0]
+    return _current_message[0]
 
 
 def set_interrupt_message(sentence: str) -> None:
-    """Set the message that `interrupted` returns from now on."""
-    _sentence[0] = sentence
+    """Set the message that `interrupt_message` returns from now on."""
+    _current_message[0] = sentence
 
 
 @cache
-def too_late_at_exit() -> None:
+def ignore_interrupts_at_exit() -> None:
     """Make the process ignore Ctrl-C while it exits. At this point the command is complete, and a signal would only
     interrupt the cleanup of the Python interpreter.
     """
@@ -45,7 +45,7 @@ def too_late_at_exit() -> None:
 
 
 @contextmanager
-def never_swallowed() -> Iterator[None]:
+def resend_swallowed_interrupts() -> Iterator[None]:
     """Within the block, send the signal of a Ctrl-C to this process again if the first one arrives in code that
     cannot raise exceptions, such as the callback of a weak reference.
 
@@ -53,13 +53,13 @@ def never_swallowed() -> Iterator[None]:
     """
     previous_hook = sys.unraisablehook
 
-    def again(what: sys.UnraisableHookArgs) -> None:
+    def resend(what: sys.UnraisableHookArgs) -> None:
         if isinstance(what.exc_value, KeyboardInterrupt):
-            threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Timer(_RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
         else:
             previous_hook(what)
 
-    sys.unraisablehook = again
+    sys.unraisablehook = resend
     try:
         yield
     finally:
@@ -67,15 +67,15 @@ def never_swallowed() -> Iterator[None]:
 
 
 @contextmanager
-def writing(written: Callable[[], bool]) -> Iterator[None]:
+def report_commit_on_interrupt(is_written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
-    the store contains the new data. ``written`` is a function that returns whether the store contains it.
+    the store contains the new data. ``is_written`` is a function that returns whether the store contains it.
     """
     set_interrupt_message(UNSURE)
     try:
         yield
     except KeyboardInterrupt:
-        set_interrupt_message(WRITTEN if written() else NOTHING)
+        set_interrupt_message(WRITTEN if is_written() else NOTHING)
         raise
     except BaseException:
         set_interrupt_message(NOTHING)

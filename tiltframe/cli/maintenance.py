@@ -10,8 +10,8 @@ import pyarrow as pa
 from aggr.arguments import nearest, shown
 from tiltframe.cli.interrupts import STEPS, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
-from tiltframe.cli.options import Typed, read_types
-from tiltframe.cli.output import as_moment, print_report, progress_bar
+from tiltframe.cli.options import CommandReadOptions, read_types
+from tiltframe.cli.output import print_report, progress_bar, time_or_dot
 from tiltframe.cli.rollup import read_retention
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import as_text
@@ -98,7 +98,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
     for level, (before, rows) in store.expire(as_text(until)).items():
-        click.echo(f"{store.display_uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
+        click.echo(f"{store.display_uri}: {level} before {time_or_dot(before)}: {rows:,} states removed", err=True)
     removed = store.vacuum(clean)
     click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept_text(removed)}", err=True)
 
@@ -127,7 +127,7 @@ def _kept_text(removed: Vacuumed) -> str:
     """
     if removed.kept_until is None:
         return ""
-    return f", {removed.kept:,} kept until {as_moment(int(removed.kept_until * 1e6))}"
+    return f", {removed.kept:,} kept until {time_or_dot(int(removed.kept_until * 1e6))}"
 
 
 @click.command(
@@ -232,7 +232,7 @@ def evolve(
         keys=frame.keyed_by,
         timezone=frame.timezone,
     )
-    typed = Typed(read_types(types))
+    typed = CommandReadOptions(read_types(types))
     typed.check(new_frame.time, new_frame.may_read())
     declared = typed.declared
     set_interrupt_message(STEPS)

@@ -103,7 +103,7 @@ _READING = (
     ),
 )
 # the options that are passed to `ReadOptions` under the same names
-_AS_GIVEN = (
+_SAME_NAMES = (
     "encoding",
     "delimiter",
     "skip_rows",
@@ -116,7 +116,7 @@ _AS_GIVEN = (
 )
 
 
-def other_word(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_rejected_options(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds hidden options ``words`` to a command. Other programs have options with these names,
     such as --port. If a user passes a hidden option, ``UsageError`` is raised with the advice ``use``.
     """
@@ -138,7 +138,7 @@ with_bad_rows = click.option(
 )
 
 
-def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
+def bad_rows_from(text: str, once: bool = True) -> BadRows | None:
     """Return the `BadRows` for a value of --bad-rows. Return None for ``fail``, which means that the first bad row
     raises an error. ``once`` is passed to `BadRows`: whether to skip rows that the file of bad rows already contains.
     """
@@ -155,7 +155,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
     return BadRows(file, once)
 
 
-class Typed(ReadOptions):
+class CommandReadOptions(ReadOptions):
     """`ReadOptions` of the command line. Messages write an option as on the command line, such as ``--delimiter``."""
 
     def say(self, name: str, kind: str) -> str:
@@ -198,14 +198,14 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
         ((name, computed),) = keys_from([time]).items()
         frame: TiltFrame | OrderedAggregator
         in_order: str | None = arguments.pop("ordered", None)
-        of_ticks = {name: arguments.pop(name) for name in ("until", "fill") if name in arguments}
+        tick_options = {name: arguments.pop(name) for name in ("until", "fill") if name in arguments}
         if (levels is None) == (in_order is None):
             passed = "neither" if levels is None else "both"
             raise ValueError(
                 f"pass exactly one of --levels, such as 10s,1m,1h, and --ordered, such as 'count(100)'; got {passed}"
             )
         if levels is not None:
-            if any(of_ticks.values()):
+            if any(tick_options.values()):
                 raise ValueError(
                     "--until and --fill need --ordered with ticks, and cannot be used with --levels; leave them out"
                 )
@@ -217,18 +217,18 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
                 timezone=timezone,
             )
         else:
-            frame = _ordered(
+            frame = _ordered_aggregator(
                 str(in_order),
                 name,
                 measures=measures_from(measures),
                 keys=keys_from(keys),
                 timezone=timezone,
-                **of_ticks,
+                **tick_options,
             )
         types = read_types(arguments.pop("types"), arguments.pop("texts"))
-        reads = {option: arguments.pop(option) for option in _AS_GIVEN}
-        reads["delimiter"] = "\t" if reads["delimiter"] == "\\t" else reads["delimiter"]
-        reading = Typed(types, time=None if computed == name else computed, **reads)
+        read_arguments = {option: arguments.pop(option) for option in _SAME_NAMES}
+        read_arguments["delimiter"] = "\t" if read_arguments["delimiter"] == "\\t" else read_arguments["delimiter"]
+        reading = CommandReadOptions(types, time=None if computed == name else computed, **read_arguments)
         reading.check(name, (frame.query if isinstance(frame, OrderedAggregator) else frame).may_read())
         return command(frame=frame, reading=reading, **arguments)
 
@@ -238,7 +238,7 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
     return call
 
 
-def _ordered(
+def _ordered_aggregator(
     text: str,
     time: str,
     *,

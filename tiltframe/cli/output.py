@@ -65,7 +65,7 @@ def format_of(out: Path | None) -> str:
     return kind or "table"
 
 
-class Form(click.Choice[str]):
+class FormatChoice(click.Choice[str]):
     """The type of the option for the output format. If the value is a format of spreadsheets, the error message advises
     to write CSV.
     """
@@ -84,9 +84,10 @@ class Form(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
+def write_results(slices: Iterable[pa.Table], form: str, has_several_levels: bool, out: BinaryIO) -> None:
     """Write tables of results to ``out``, one after the other, in the format ``form``. JSON contains the column of
-    levels. Other formats contain it only if ``several`` is true, because the results have several kinds of windows.
+    levels. Other formats contain it only if ``has_several_levels`` is true, because the results have several kinds of
+    windows.
 
     In CSV, a record is written as plain columns, such as ``latency_p99``, and a list as JSON. JSON is written by
     `tiltframe.text.results.json_lines`.
@@ -97,7 +98,7 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
             if form == "json":
                 out.write(json_lines(results).encode())
                 continue
-            results = results if several else results.drop_columns([LEVEL])
+            results = results if has_several_levels else results.drop_columns([LEVEL])
             results = csv_cells(flattened(results)) if form == "csv" else results
             writer = writer or opened.enter_context(_writer(out, form, results.schema))
             writer.write_table(results)
@@ -123,11 +124,11 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
 
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
-    several = len(pc.unique(results.column(LEVEL))) > 1
-    for name, column in _columns_to_look_at(results, several):
+    has_several_levels = len(pc.unique(results.column(LEVEL))) > 1
+    for name, column in _screen_columns(results, has_several_levels):
         table.add_column(Text(name), justify="right" if is_number(column.type) else "left", no_wrap=True)
-        columns.append(_starts(results) if name == START else [cell_text(v) for v in cells_of(column)])
-    table.columns[int(several)].header = Text(f"window\n{results.schema.field(START).type.tz}")
+        columns.append(_start_texts(results) if name == START else [cell_text(v) for v in cells_of(column)])
+    table.columns[int(has_several_levels)].header = Text(f"window\n{results.schema.field(START).type.tz}")
     for row in zip(*columns, strict=True):
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
@@ -136,13 +137,13 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
     console.print(table)
 
 
-def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str, pa.ChunkedArray]]:
+def _screen_columns(results: pa.Table, has_several_levels: bool) -> Iterator[tuple[str, pa.ChunkedArray]]:
     """Yield the name and the values of each column of a table on the screen. A sketch becomes one column per quantile
     and a column of its maximum. Another record becomes one column per field.
     """
     for field in results.schema:
         column = results.column(field.name)
-        if field.name in (END, PARTIAL) or (field.name == LEVEL and not several):
+        if field.name in (END, PARTIAL) or (field.name == LEVEL and not has_several_levels):
             continue
         if not pa.types.is_struct(field.type):
             yield field.name, column
@@ -159,11 +160,11 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
 
 
 # unit of a level → the format of the starts of its windows
-_STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
-_STARTS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
+_START_FORMATS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
+_START_FORMATS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 
-def _starts(results: pa.Table) -> list[str]:
+def _start_texts(results: pa.Table) -> list[str]:
     """Return the starts of windows as texts, with the precision of their level. Dots follow the start of a partial
     window.
     """
@@ -171,10 +172,12 @@ def _starts(results: pa.Table) -> list[str]:
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
     rows = zip(starts, levels, partial, strict=True)
-    return [_start(start, _STARTS[_unit(level)]) + (" …" if dots else "") for start, level, dots in rows]
+    return [
+        _start_text(start, _START_FORMATS[_resolution(level)]) + (" …" if dots else "") for start, level, dots in rows
+    ]
 
 
-def _start(start: dt.datetime, form: str) -> str:
+def _start_text(start: dt.datetime, form: str) -> str:
     """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes are added if
     this format would leave them out, and they are not 0.
 
@@ -189,7 +192,7 @@ def _start(start: dt.datetime, form: str) -> str:
 
 
 @lru_cache
-def _unit(level: str) -> str:
+def _resolution(level: str) -> str:
     return read_window(level).resolution
 
 
@@ -208,7 +211,7 @@ def print_report(report: Report) -> None:
         table.add_column(name, justify="left" if name in ("level", "from", "to", "kept for") else "right", no_wrap=True)
     for level in report.levels:
         numbers = (level.windows, len(level.gaps), level.rows, level.bytes, level.parts, level.waiting)
-        span = (as_moment(level.first), as_moment(level.end))
+        span = (time_or_dot(level.first), time_or_dot(level.end))
         table.add_row(level.level, *span, level.retention or "ever", *(f"{number:,}" for number in numbers))
     console = Console()
     if not console.is_terminal:
@@ -216,19 +219,19 @@ def print_report(report: Report) -> None:
     console.print(table)
     gaps = next((level for level in report.levels if level.gaps), None)
     for low, high in gaps.gaps[:_GAPS_SHOWN] if gaps else ():
-        console.print(f"{gaps.level if gaps else ''}: no windows from {as_moment(low)} to {as_moment(high)}")
+        console.print(f"{gaps.level if gaps else ''}: no windows from {time_or_dot(low)} to {time_or_dot(high)}")
     if gaps and len(gaps.gaps) > _GAPS_SHOWN:
         console.print(f"{gaps.level}: and {len(gaps.gaps) - _GAPS_SHOWN:,} more gaps; --format json lists all")
     for level in report.levels:
         if level.expired is not None:
-            console.print(f"{level.level}: expired before {as_moment(level.expired)}")
+            console.print(f"{level.level}: expired before {time_or_dot(level.expired)}")
     for name, known_from in report.known_from.items():
-        console.print(f"{name}: null in windows before {as_moment(known_from)}, which do not have this measure")
+        console.print(f"{name}: null in windows before {time_or_dot(known_from)}, which do not have this measure")
     for stream, closed_before in report.watermarks.items():
-        console.print(f"stream {stream}: windows closed before {as_moment(closed_before)}")
+        console.print(f"stream {stream}: windows closed before {time_or_dot(closed_before)}")
 
 
-def as_moment(micros: int | None) -> str:
+def time_or_dot(micros: int | None) -> str:
     """Return a time, which is in microseconds UTC, as ISO 8601 text. Return a dot for None."""
     if micros is None:
         return "·"
@@ -251,7 +254,7 @@ def on_same_terminal() -> bool:
 
 
 @contextmanager
-def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show a count and a progress bar within the block. They are written to standard error, and only if it is a
     terminal.
 
@@ -269,14 +272,14 @@ def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     done = 0
     with Progress(*columns, console=console, transient=True, redirect_stdout=on_same_terminal()) as bar:
-        task = bar.add_task(doing, total=total or None)
+        task = bar.add_task(label, total=total or None)
 
         def advance(more: int, further: int) -> None:
             nonlocal done
             done += more
-            bar.update(task, description=f"{doing} {done:,} rows", advance=further)
+            bar.update(task, description=f"{label} {done:,} rows", advance=further)
 
         def advance_to(at: int, end: int) -> None:
-            bar.update(task, description=f"{doing} {at:,} of {end:,}", completed=at, total=end)
+            bar.update(task, description=f"{label} {at:,} of {end:,}", completed=at, total=end)
 
         yield advance if total else advance_to

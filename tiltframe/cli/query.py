@@ -14,13 +14,13 @@ import click
 import pyarrow as pa
 
 from aggr.arguments import because, shown
-from tiltframe.cli.asked_keys import asked_keys
 from tiltframe.cli.interrupts import NOTHING, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
-from tiltframe.cli.output import Form, format_of, print_table, write_results
+from tiltframe.cli.output import FormatChoice, format_of, print_table, write_results
+from tiltframe.cli.query_keys import query_keys_from
 from tiltframe.regular_files import replaced
 from tiltframe.store import FILLS, FrameStore, Query, SeenParts
-from tiltframe.text.measures import asked_measures
+from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import json_lines
 from windows import window
 
@@ -108,14 +108,18 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
 @click.option("--limit", callback=_read_number, metavar="N", help="Return at most N rows.")
 @click.option(
     "--with-open",
-    "saved",
+    "state_files",
     multiple=True,
     metavar="STATE",
     help="Include the open windows of a stream that saves its --state to this file; may repeat.",
 )
 @click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option(
-    "--format", "form", type=Form(), default=None, help="The default is the ending of --out, such as .csv, or a table."
+    "--format",
+    "form",
+    type=FormatChoice(),
+    default=None,
+    help="The default is the ending of --out, such as .csv, or a table.",
 )
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
@@ -131,7 +135,7 @@ def query(
     form: str | None,
     out: Path | None,
     fill: str | None,
-    saved: tuple[str, ...],
+    state_files: tuple[str, ...],
     jobs: int | None,
     **conditions: Any,
 ) -> None:
@@ -147,20 +151,20 @@ def query(
             "--points N"
         )
     if out is not None:
-        _check_out(out)
+        _check_writable(out)
     store = FrameStore(uri, name=name, jobs=jobs)
-    for state in saved:
+    for state in state_files:
         store = store.with_open(state)
     conditions |= {
-        "keys": [] if no_keys else asked_keys(keys),
-        "measures": asked_measures(measures),
+        "keys": [] if no_keys else query_keys_from(keys),
+        "measures": query_measures_from(measures),
         "fill": fill or False,
     }
     query = Query(list(per) or None, **conditions)
     sentences: list[str] = []
     answer = store.ask(query).reporting_unmapped(sentences.append)
     if form != "table":
-        with _opened(out) as file:
+        with _open_output(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)
     elif out is None:
         print_table(answer.table())
@@ -171,7 +175,7 @@ def query(
         click.echo(f"tiltframe: {sentence}", err=True)
 
 
-def _check_out(out: Path) -> None:
+def _check_writable(out: Path) -> None:
     """Raise ``ValueError`` if a file cannot be written. This is checked before the query runs."""
     try:
         out.parent.stat()
@@ -184,7 +188,7 @@ def _check_out(out: Path) -> None:
 
 
 @contextmanager
-def _opened(out: Path | None) -> Iterator[BinaryIO]:
+def _open_output(out: Path | None) -> Iterator[BinaryIO]:
     """Yield a binary file to write to: ``out``, or standard output if ``out`` equals None. A regular file appears under
     its name when it is complete. A pipe is written directly.
     """
@@ -221,7 +225,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     seen = SeenParts.from_json(since.read_text()) if since is not None and since.exists() else None
     if since is None or seen is None:
         seen = store.at().seen
-        _keep(since, seen)
+        _save_version(since, seen)
     set_interrupt_message(NOTHING)
     while True:
         changes = store.changes(seen)
@@ -229,13 +233,13 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
             seen = changes.seen
             version = pa.repeat(pa.scalar(seen.version), changes.windows.num_rows)
             click.echo(json_lines(changes.windows.add_column(0, "version", version)), nl=False)
-            _keep(since, seen)
+            _save_version(since, seen)
         if once:
             return
         time.sleep(seconds)
 
 
-def _keep(since: Path | None, seen: SeenParts) -> None:
+def _save_version(since: Path | None, seen: SeenParts) -> None:
     if since is not None:
         with replaced(since) as file:
             file.write(seen.to_json().encode())

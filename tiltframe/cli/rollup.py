@@ -21,10 +21,10 @@ from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
-from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
-from tiltframe.cli.interrupts import STEPS, set_interrupt_message, writing
+from tiltframe.cli.ingested_files import KnownFile, check_unchanged, commit_records, look_up_files, records_to_write
+from tiltframe.cli.interrupts import STEPS, report_commit_on_interrupt, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
-from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
+from tiltframe.cli.options import bad_rows_from, memory_bytes, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import progress_bar
 from tiltframe.cli.standard_input import input_format, with_standard_input
 from tiltframe.event_time import event_times
@@ -42,8 +42,8 @@ from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
 # the total memory of the process, including rows and files, as a multiple of the bytes of states in memory
-_A_STATE_TAKES = 16
-_MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
+_MEMORY_FACTOR = 16
+_MEMORY_FACTOR_PER_THREAD = 10  # the increase of `_MEMORY_FACTOR` for each additional thread
 # The interval, in seconds, after which a thread lets another thread run Python code. With Python's default of 5 ms, the
 # thread that merges states often waits for 5 ms until a thread that writes states to files lets it run.
 _SWITCH_INTERVAL = 0.0005
@@ -108,13 +108,13 @@ def rollup(
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp. For a time column of
     whole numbers, it is seconds, milliseconds, microseconds or nanoseconds.
     """
-    bad = read_bad_rows(bad_rows)
+    bad = bad_rows_from(bad_rows)
     retained = read_retention(retention)
     threads = checked_jobs(jobs)
     if threads > 1:
         sys.setswitchinterval(_SWITCH_INTERVAL)
 
-    def writable() -> FrameStore:
+    def open_writable() -> FrameStore:
         """Open the store again and return it. This writes the retention, so this function is called after all checks
         have passed. If the retention of an existing store changes, print the new retention.
         """
@@ -125,7 +125,7 @@ def rollup(
             click.echo(f"{changed.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True)
         return changed
 
-    with with_standard_input(inputs, input_format) as (paths, piped):
+    with with_standard_input(inputs, input_format) as (paths, standard_input_file):
         uses = frame.column_uses(reading.where)
         opened = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
@@ -137,18 +137,18 @@ def rollup(
             store.replaced_range(replace_within)
         source = replace(source, schema=store.with_stored_types(source.schema, guessed=source.guessed))
         store.check_states(store.frame.states_schema(source.schema))
-        filed = look_up(source.files, store, piped)
+        known_files = look_up_files(source.files, store, standard_input_file)
         if replace_within is None:
             append_new(
                 source,
-                filed,
+                known_files,
                 store,
-                writable=writable,
+                open_writable=open_writable,
                 bad=bad,
-                max_bytes=max(memory // (_A_STATE_TAKES + _MORE_PER_THREAD * (threads - 1)), 1),
+                max_bytes=max(memory // (_MEMORY_FACTOR + _MEMORY_FACTOR_PER_THREAD * (threads - 1)), 1),
             )
         else:
-            replace_in(source, filed, replace_within, store=store, writable=writable, bad=bad)
+            replace_in(source, known_files, replace_within, store=store, open_writable=open_writable, bad=bad)
         if bad is not None and (summary := bad.summary()):
             click.echo(summary, err=True)
 
@@ -173,68 +173,68 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 
 @dataclass
-class _Seen:
-    """For each file that was read, the range of the windows of its rows (``spans``), and the number of its rows in the
-    range to replace (``inside``).
+class _FilesRead:
+    """For each file that was read, the range of the windows of its rows (``window_ranges``), and the number of its rows
+    in the range to replace (``row_counts``).
     """
 
-    spans: dict[Path, Range] = field(default_factory=dict)
-    inside: dict[Path, int] = field(default_factory=dict)
+    window_ranges: dict[Path, Range] = field(default_factory=dict)
+    row_counts: dict[Path, int] = field(default_factory=dict)
 
 
 def append_new(
     source: Source,
-    filed: Sequence[KnownFile],
+    known_files: Sequence[KnownFile],
     store: FrameStore,
-    writable: Callable[[], FrameStore],
+    open_writable: Callable[[], FrameStore],
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of each file in ``filed`` whose bytes were not added to the store before. For the other files, only
-    record the path. ``writable`` is a function that opens the store for writing and returns it.
+    """Add the rows of each file in ``known_files`` whose bytes were not added to the store before. For the other files,
+    only record the path. ``open_writable`` is a function that opens the store for writing and returns it.
     """
-    for known_file in filed:
+    for known_file in known_files:
         _check_addable(known_file, store)
-    came = list(
-        {known_file.content: known_file for known_file in reversed(filed) if not known_file.is_stored}.values()
+    added_files = list(
+        {known_file.content: known_file for known_file in reversed(known_files) if not known_file.is_stored}.values()
     )[::-1]
-    for known_file in filed:
-        if known_file not in came and not known_file.is_path_recorded:
+    for known_file in known_files:
+        if known_file not in added_files and not known_file.is_path_recorded:
             click.echo(
                 f"{known_file.file}: skipped, because {store.display_uri} already contains the same bytes from a file "
                 "with another name",
                 err=True,
             )
-    if not came:
-        click.echo(f"nothing new: {store.display_uri} already contains all {len(filed)} files", err=True)
+    if not added_files:
+        click.echo(f"nothing new: {store.display_uri} already contains all {len(known_files)} files", err=True)
         set_interrupt_message(STEPS)
-        store = writable()
-        note(store, *to_record(filed, (), {}))
+        store = open_writable()
+        commit_records(store, *records_to_write(known_files, (), {}))
         return
-    with ExitStack() as locks:
-        files = replace(source, files=tuple(known_file.file for known_file in came))
+    with ExitStack() as stack:
+        files = replace(source, files=tuple(known_file.file for known_file in added_files))
 
         opened = store
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return locks.enter_context(
+            return stack.enter_context(
                 spilled(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=opened.jobs)
             )
 
-        slices, seen = _read(files, store.frame, bad, spill)
-        for known_file in came:
-            unchanged(known_file)
-        if not seen.spans and store.schema is None:
+        slices, files_read = _read(files, store.frame, bad, spill)
+        for known_file in added_files:
+            check_unchanged(known_file)
+        if not files_read.window_ranges and store.schema is None:
             click.echo(
                 f"the inputs have no rows: {store.display_uri} is not created, because its column types follow from "
                 "the rows; pass inputs with rows",
                 err=True,
             )
             return
-        recorded, replacing = to_record(filed, came, seen.spans)
-        store = writable() if store.schema is None else store
+        recorded, replacing = records_to_write(known_files, added_files, files_read.window_ranges)
+        store = open_writable() if store.schema is None else store
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
-        with writing(lambda: store.has_commit(writer, 0)):
+        with report_commit_on_interrupt(lambda: store.has_commit(writer, 0)):
             added = store.append_spilled(
                 slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True)
             )
@@ -243,55 +243,58 @@ def append_new(
             f"nothing new: another process has added the same files to {store.display_uri} in the meantime", err=True
         )
         return
-    writable()  # This writes the retention, as the last step, after the rows were committed.
+    open_writable()  # This writes the retention, as the last step, after the rows were committed.
     levels = len(store.frame.levels)
-    click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
+    click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(added_files)} files", err=True)
 
 
 def replace_in(
     source: Source,
-    filed: Sequence[KnownFile],
+    known_files: Sequence[KnownFile],
     within: str,
     store: FrameStore,
-    writable: Callable[[], FrameStore],
+    open_writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``filed``, and
-    record the files that have rows in this range. ``writable`` is a function that opens the store for writing and
-    returns it.
+    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``known_files``,
+    and record the files that have rows in this range. ``open_writable`` is a function that opens the store for writing
+    and returns it.
     """
     span = read_time_range(within, store.frame.timezone)
-    distinct_files = list({known_file.content: known_file for known_file in filed}.values())
+    distinct_files = list({known_file.content: known_file for known_file in known_files}.values())
     files = replace(source, files=tuple(known_file.file for known_file in distinct_files))
-    states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
+    states, files_read = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in distinct_files:
-        unchanged(known_file)
+        check_unchanged(known_file)
     # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
-    inside = _within(finest, span)
-    if not inside.num_rows:
+    new_states = _states_in_range(finest, span)
+    if not new_states.num_rows:
         raise ValueError(
             f"the inputs have no rows in {range_text(span)}, so the range would become empty; pass files with "
             "rows in this range; only FrameStore.replace, in Python, empties a range"
         )
-    came = [known_file for known_file in distinct_files if seen.inside.get(known_file.file)]
-    fresh = [known_file for known_file in came if not known_file.is_stored]
-    _check_outside(fresh, finest, span, spans=seen.spans, store=store)
-    contents = {known_file.content for known_file in came}
-    recorded, replacing = to_record(
-        [known_file for known_file in filed if known_file.content in contents], came, seen.spans, filed
+    added_files = [known_file for known_file in distinct_files if files_read.row_counts.get(known_file.file)]
+    unstored_files = [known_file for known_file in added_files if not known_file.is_stored]
+    _check_outside(unstored_files, finest, span, window_ranges=files_read.window_ranges, store=store)
+    contents = {known_file.content for known_file in added_files}
+    recorded, replacing = records_to_write(
+        [known_file for known_file in known_files if known_file.content in contents],
+        added_files,
+        files_read.window_ranges,
+        known_files,
     )
-    store = writable() if store.schema is None else store
-    with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
+    store = open_writable() if store.schema is None else store
+    with report_commit_on_interrupt(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
         store.replace(
-            inside, (as_text(span[0]), as_text(span[1])), recorded, replacing, note=partial(click.echo, err=True)
+            new_states, (as_text(span[0]), as_text(span[1])), recorded, replacing, note=partial(click.echo, err=True)
         )
-    writable()
-    message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
-    left = finest.num_rows - inside.num_rows
+    open_writable()
+    message = f"{store.display_uri}: replaced {within}, {new_states.num_rows:,} states from {len(added_files)} files"
+    left = finest.num_rows - new_states.num_rows
     click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
     for known_file in distinct_files:
-        if known_file not in came:
+        if known_file not in added_files:
             click.echo(f"{known_file.file} has no rows in the range, and was left out", err=True)
 
 
@@ -301,18 +304,18 @@ def _read(
     bad: BadRows | None,
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
-) -> tuple[_Reduced, _Seen]:
+) -> tuple[_Reduced, _FilesRead]:
     """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
-    rows. Return the result of ``reduce``, and a `_Seen` with the number of rows of each file in ``span``.
+    rows. Return the result of ``reduce``, and a `_FilesRead` with the number of rows of each file in ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
 
-    def watched(
-        coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
+    def read_batches(
+        coded: Source, files_read: _FilesRead, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield an empty batch, which has the schema, and then the batches of the files. Update ``seen`` with the range
-        of the windows of each file, and the number of its rows in ``span``.
+        """Yield an empty batch, which has the schema, and then the batches of the files. Update ``files_read`` with the
+        range of the windows of each file, and the number of its rows in ``span``.
         """
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
@@ -321,23 +324,23 @@ def _read(
                 if batch.num_rows:
                     times = event_times(batch.column(frame.time), frame.time, frame.timezone)
                     low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
-                    was = seen.spans.get(file, (low, high))
-                    seen.spans[file] = min(was[0], low), max(was[1], high)
-                    inside = int(((times >= span[0]) & (times < span[1])).sum())
-                    seen.inside[file] = seen.inside.get(file, 0) + inside
+                    was = files_read.window_ranges.get(file, (low, high))
+                    files_read.window_ranges[file] = min(was[0], low), max(was[1], high)
+                    row_count = int(((times >= span[0]) & (times < span[1])).sum())
+                    files_read.row_counts[file] = files_read.row_counts.get(file, 0) + row_count
                 progress(batch.num_rows, 0)
                 yield batch
             progress(0, file.stat().st_size)
 
-    def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _Seen]:
-        seen = _Seen()
+    def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _FilesRead]:
+        files_read = _FilesRead()
         coded = source.coded(plain_keys(frame.keyed_by))
         if bad is not None:
-            bad.begin_again()
+            bad.restart()
         with progress_bar("rolling up", source.bytes) as progress:
-            return reduce(watched(coded, seen, check, progress)), seen
+            return reduce(read_batches(coded, files_read, check, progress)), files_read
 
-    def read(check: _Check | None = None) -> tuple[_Reduced, _Seen]:
+    def read(check: _Check | None = None) -> tuple[_Reduced, _FilesRead]:
         return read_widening(source, lambda source: read_with(source, check), Source.widened)
 
     try:
@@ -352,10 +355,10 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
     """Raise ``ValueError`` if a file has changed since the store recorded it, or if the rows of the file were once in
     the store and were then replaced by rows of other files.
     """
-    if known_file.changed and known_file.before_range is not None:
+    if known_file.has_changed and known_file.earlier_range is not None:
         raise ValueError(
             f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
-            f"{range_text(known_file.before_range)}, would be counted twice; put new rows into a separate file, "
+            f"{range_text(known_file.earlier_range)}, would be counted twice; put new rows into a separate file, "
             f"or compute the range of its old and new rows again with --replace-within START,END {_WHOLE_FILES}"
         )
     if known_file.record is not None and not known_file.is_stored:
@@ -366,27 +369,31 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 
 
 def _check_outside(
-    fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
+    unstored_files: Sequence[KnownFile],
+    finest: pa.Table,
+    span: Range,
+    window_ranges: Mapping[Path, Range],
+    store: FrameStore,
 ) -> None:
     """Raise ``ValueError`` if the store has other states than the inputs outside ``span``, the range to replace. Only
-    the ranges of the new files, ``fresh``, and of their earlier versions are compared. ``finest`` has the states of the
-    inputs on the finest level, and ``spans`` the range of the windows of each file.
+    the ranges of the new files, ``unstored_files``, and of their earlier versions are compared. ``finest`` has the
+    states of the inputs on the finest level, and ``window_ranges`` the range of the windows of each file.
     """
     ranges = [
-        *(spans[known_file.file] for known_file in fresh),
-        *(known_file.before_range for known_file in fresh if known_file.before_range),
+        *(window_ranges[known_file.file] for known_file in unstored_files),
+        *(known_file.earlier_range for known_file in unstored_files if known_file.earlier_range),
     ]
     for part in minus(union(ranges), [span]):
-        if not _same(_within(finest, part), store, part):
+        if not _equals_stored(_states_in_range(finest, part), store, part):
             low, high = min(low for low, _ in [*ranges, span]), max(high for _, high in [*ranges, span])
             raise ValueError(
-                f"{', '.join(str(known_file.file) for known_file in fresh)}: in {range_text(part)}, outside the "
-                f"range to replace, {store.display_uri} differs from the inputs; use a range that contains all their "
-                f"rows, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
+                f"{', '.join(str(known_file.file) for known_file in unstored_files)}: in {range_text(part)}, outside "
+                f"the range to replace, {store.display_uri} differs from the inputs; use a range that contains all "
+                f"their rows, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
 
 
-def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
+def _equals_stored(states: pa.Table, store: FrameStore, span: Range) -> bool:
     """Return whether ``states``, of the finest level, have the same bits as the store's states whose windows start in
     the range ``span``.
     """
@@ -397,6 +404,6 @@ def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
     return all(same_bits(states.column(name), stored.column(name)) for name in [START, *store.schema.names[1:]])
 
 
-def _within(states: pa.Table, span: Range) -> pa.Table:
+def _states_in_range(states: pa.Table, span: Range) -> pa.Table:
     starts = states.column(START).cast(pa.int64())
     return states.filter(pc.and_(pc.greater_equal(starts, span[0]), pc.less(starts, span[1])))

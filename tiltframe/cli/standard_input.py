@@ -29,12 +29,12 @@ def input_format(ctx: click.Context, param: click.Parameter, value: str | None) 
     return value
 
 
-_SHOWN = "standard input"
-_UNPACK: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
-    b"\x1f\x8b": (".gz", lambda head: _first_of(gzip.open, head)),
-    b"BZh": (".bz2", lambda head: _first_of(bz2.open, head)),
+_NAME_IN_MESSAGES = "standard input"
+_DECOMPRESSORS: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
+    b"\x1f\x8b": (".gz", lambda head: _decompress_beginning(gzip.open, head)),
+    b"BZh": (".bz2", lambda head: _decompress_beginning(bz2.open, head)),
 }
-_HEAD = 1 << 16
+_HEAD_BYTES = 1 << 16
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
         except (ValueError, TypeError, OverflowError) as error:
             if str(file) not in str(error):
                 raise
-            raise ValueError(str(error).replace(str(file), _SHOWN)) from None
+            raise ValueError(str(error).replace(str(file), _NAME_IN_MESSAGES)) from None
 
 
 def _write_file(folder: Path, form: str | None) -> Path:
@@ -74,14 +74,19 @@ def _write_file(folder: Path, form: str | None) -> Path:
     endings of its format and compression, such as ``.csv.gz``.
     """
     stream = sys.stdin.buffer
-    head = stream.read(_HEAD)
+    head = stream.read(_HEAD_BYTES)
     if not head:
-        raise ValueError(f"{_SHOWN} is empty: it has no columns and no rows; send rows, or leave out -")
-    ending, unpacked = next(
-        ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
+        raise ValueError(f"{_NAME_IN_MESSAGES} is empty: it has no columns and no rows; send rows, or leave out -")
+    ending, plain_head = next(
+        (
+            (ending, decompress(head))
+            for magic, (ending, decompress) in _DECOMPRESSORS.items()
+            if head.startswith(magic)
+        ),
+        ("", head),
     )
     reader = readers().get(form) if form else None
-    form_ending = f".{form or _format_of(unpacked)}" if reader is None else reader.endings[0]
+    form_ending = f".{form or _format_of(plain_head)}" if reader is None else reader.endings[0]
     file = folder / f"input{form_ending}{ending}"
     with open(file, "wb") as out:
         out.write(head)
@@ -104,15 +109,15 @@ def _format_of(head: bytes) -> str:
     return "tsv" if b"\t" in first and b"," not in first else "csv"
 
 
-def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
+def _decompress_beginning(open_compressed: Callable[..., object], head: bytes) -> bytes:
     """Decompress the beginning of a compressed stream, and return the first decompressed bytes. ``head`` has the first
     bytes of the stream, and may end at any byte. Return ``b""`` if nothing can be decompressed.
     """
     import io
 
     try:
-        with opened(io.BytesIO(head)) as stream:  # type: ignore[attr-defined]
-            first: bytes = stream.read1(_HEAD) if hasattr(stream, "read1") else stream.read(1 << 10)
+        with open_compressed(io.BytesIO(head)) as stream:  # type: ignore[attr-defined]
+            first: bytes = stream.read1(_HEAD_BYTES) if hasattr(stream, "read1") else stream.read(1 << 10)
             return first
     except (OSError, EOFError, zlib.error):
         return b""

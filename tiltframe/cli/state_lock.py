@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def locked(state: Path | None) -> Iterator[None]:
+def lock_state(state: Path | None) -> Iterator[None]:
     """Lock the file ``state`` within the block, in which a stream runs. Do nothing if ``state`` is None.
 
     A separate file next to ``state`` is locked, and is removed at the end of the block. If the process is killed, the
@@ -24,8 +24,8 @@ def locked(state: Path | None) -> Iterator[None]:
     if state is None:
         yield
         return
-    place = state.resolve()
-    file = place.with_name(f".{place.name}.lock")
+    state_path = state.resolve()
+    file = state_path.with_name(f".{state_path.name}.lock")
     descriptor = _acquire(file, state)
     try:
         yield

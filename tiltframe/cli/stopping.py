@@ -10,16 +10,16 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[list[int]]:
+def record_signals() -> Iterator[list[int]]:
     """Within the block, record Ctrl-C and SIGTERM instead of exiting at once. A batch is then processed either
     completely or not at all.
 
     Yield a list, to which the number of each received signal is appended.
     """
-    stopped: list[int] = []
-    before = {number: signal.signal(number, lambda got, _: stopped.append(got)) for number in _STOPPING}
+    received_signals: list[int] = []
+    before = {number: signal.signal(number, lambda got, _: received_signals.append(got)) for number in _STOPPING}
     try:
-        yield stopped
+        yield received_signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tiltframe.cli.metrics_server import metrics_address
-from tiltframe.cli.options import other_word, read_bad_rows, with_bad_rows, with_frame, with_store
-from tiltframe.cli.state_lock import locked
+from tiltframe.cli.options import bad_rows_from, with_bad_rows, with_frame, with_rejected_options, with_store
+from tiltframe.cli.state_lock import lock_state
 from tiltframe.cli.stream_inputs import STANDARD_INPUT, check_input, read_inputs
 from tiltframe.cli.stream_run import run_stream
-from tiltframe.cli.stream_sources import Ahead
+from tiltframe.cli.stream_sources import AheadLimit
 from tiltframe.cli.stream_start import Settings
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 # option that does not work with --spark → the advice in its error message
-_NOT_ON_SPARK = {
+_ADVICE_FOR_SPARK = {
     "inputs": "union the sources in Spark, which uses the minimum of their watermarks",
     "idle": "Spark does not support idle sources; leave it out",
     "drain": "Spark keeps open windows in its checkpoint; use --emit on_update to emit them early",
@@ -56,7 +56,7 @@ _NOT_ON_SPARK = {
 @click.option(
     "--late", metavar="POLICY", help="What to do with late events. The default is drop, or true_window with --store."
 )
-@other_word("--watermark", "--delay", use="--disorder TIME, or --emit 'after_close(delay=TIME)'")
+@with_rejected_options("--watermark", "--delay", use="--disorder TIME, or --emit 'after_close(delay=TIME)'")
 @click.option(
     "--disorder",
     default="0s",
@@ -180,11 +180,11 @@ def stream(
                            the same, but drop older rows
     """
     if spark:
-        unusable = [option for option in _NOT_ON_SPARK if settings.pop(option)]
+        unusable = [option for option in _ADVICE_FOR_SPARK if settings.pop(option)]
         if unusable:
             raise ValueError(
                 f"--{'input' if unusable[0] == 'inputs' else unusable[0]} cannot be used with --spark; "
-                f"{_NOT_ON_SPARK[unusable[0]]}"
+                f"{_ADVICE_FOR_SPARK[unusable[0]]}"
             )
         _on_spark(folder, source, options, shards=shards, **settings)
         return
@@ -217,7 +217,7 @@ def _run(
     metrics: str | None,
 ) -> None:
     """Check the options of a stream that runs without Spark, and run the stream."""
-    behind, allowed_ahead = micros(disorder), Ahead(ahead, read_ahead(ahead))
+    disorder_micros, allowed_ahead = micros(disorder), AheadLimit(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; name a folder in which files arrive, or send rows through standard input"
@@ -227,7 +227,7 @@ def _run(
     address = None if metrics is None else metrics_address(metrics)
     if uri is None and (name is not None or durable or stream_name is not None):
         raise ValueError("--name, --durable and --stream apply only to a store; pass --store too")
-    bad = read_bad_rows(bad_rows, once=any(_has_files(path) for path in paths.values()))
+    bad = bad_rows_from(bad_rows, once=any(_has_files(path) for path in paths.values()))
     written: dict[Path, str] = {}
     for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
         if file is None:
@@ -240,11 +240,11 @@ def _run(
             raise ValueError(f"{other} and {option} would both write to {file}; use a different file for each")
     if isinstance(frame, OrderedAggregator):
         _check_ordered(emit, late, max_keys, uri)
-    with locked(state):
+    with lock_state(state):
         settings = Settings(
-            reading=reading, emit=emit, late=late, behind=behind, ahead=allowed_ahead, arrival=arrival,
-            dropped=dropped, max_keys=max_keys, state=state, once=once, bad=bad, stream_name=stream_name,
-            drain=drain, idle=idle, metrics=address,
+            reading=reading, emit=emit, late=late, disorder_micros=disorder_micros, ahead=allowed_ahead,
+            arrival=arrival, dropped=dropped, max_keys=max_keys, state=state, once=once, bad=bad,
+            stream_name=stream_name, drain=drain, idle=idle, metrics=address,
         )  # fmt: skip
         open_store = None if uri is None else partial(FrameStore, uri, name=name, durable=durable)
         run_stream(inputs=paths, frame=frame, settings=settings, open_store=open_store)

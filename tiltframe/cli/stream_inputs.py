@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tiltframe.cli.stream_sources import PAUSE, Arrivals, Arrived, Lines, wait_for_input
+from tiltframe.cli.stream_sources import PAUSE, ArrivedBatch, ArrivingFiles, InputLines, wait_for_input
 from tiltframe.files.formats import kind_of
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 STANDARD_INPUT = Path("-")
-ONLY = "the input"  # the name of the input if --input is not used
+SINGLE_INPUT = "the input"  # the name of the input if --input is not used
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-Rows: TypeAlias = Lines | Arrivals
+RowSource: TypeAlias = InputLines | ArrivingFiles
 
 
 def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
@@ -29,7 +29,7 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
     {'a': PosixPath('/dev/stdin'), 'b': PosixPath('-')}
     """
     if not texts:
-        return {ONLY: STANDARD_INPUT if folder is None else folder}
+        return {SINGLE_INPUT: STANDARD_INPUT if folder is None else folder}
     if folder is not None:
         raise ValueError(
             f"{folder} and --input both name inputs; write the first as --input NAME={folder}, or leave out one of them"
@@ -81,57 +81,57 @@ class Inputs:
     Otherwise the rows that the next run reads from this input could be late.
     """
 
-    rows: dict[str, Rows]
-    sources: SourceWatermarks
+    row_sources: dict[str, RowSource]
+    watermarks: SourceWatermarks
     has_next_run: bool = False
 
     def __post_init__(self) -> None:
         """If there are several inputs, set the pause of each input to 0, so that an input without rows does not delay
         the others. Instead, `batches` waits for all inputs together.
         """
-        if len(self.rows) > 1:
-            for rows in self.rows.values():
-                rows.pause = 0.0
+        if len(self.row_sources) > 1:
+            for source in self.row_sources.values():
+                source.pause = 0.0
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def resume_notes(self) -> dict[str, Any]:
         """The information about the inputs that the next run of the stream needs, such as the files that were read. It
         is saved with the state.
         """
-        if ONLY in self.rows:
-            return self.rows[ONLY].notes
-        own_notes = {name: rows.notes for name, rows in self.rows.items()}
-        return {"inputs": own_notes, "watermarks": dict(self.sources.watermarks)}
+        if SINGLE_INPUT in self.row_sources:
+            return self.row_sources[SINGLE_INPUT].resume_notes
+        own_notes = {name: source.resume_notes for name, source in self.row_sources.items()}
+        return {"inputs": own_notes, "watermarks": dict(self.watermarks.watermarks)}
 
     @property
-    def unsaved(self) -> str:
+    def resend_advice(self) -> str:
         """A text for the user that says what to do if the rows of the last batch are lost."""
-        return "; ".join(dict.fromkeys(rows.unsaved for rows in self.rows.values()))
+        return "; ".join(dict.fromkeys(source.resend_advice for source in self.row_sources.values()))
 
-    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the batches of all inputs until all have ended or ``stopped`` contains a signal. The inputs take turns;
-        a turn lasts until a file or a batch of lines is complete.
+    def batches(self, received_signals: list[int]) -> Iterator[ArrivedBatch]:
+        """Yield the batches of all inputs until all have ended or ``received_signals`` contains a signal. The inputs
+        take turns; a turn lasts until a file or a batch of lines is complete.
         """
-        running = {name: rows.batches(stopped) for name, rows in self.rows.items()}
-        while running and not stopped:
+        active = {name: source.batches(received_signals) for name, source in self.row_sources.items()}
+        while active and not received_signals:
             has_rows = False
-            for name in list(running):
-                for arrived in running[name]:
+            for name in list(active):
+                for arrived in active[name]:
                     has_rows |= arrived.rows is not None
                     yield replace(arrived, source=name)
-                    if arrived.completes:
+                    if arrived.may_save:
                         break
                 else:
-                    if stopped:
+                    if received_signals:
                         return
-                    del running[name]
-                    if not self.has_next_run or self.sources.watermarks[name] is None:
-                        self.sources.end(name)
-                    yield Arrived(None, source=name)
-            if len(self.rows) > 1 and not has_rows:
-                self._wait(running)
+                    del active[name]
+                    if not self.has_next_run or self.watermarks.watermarks[name] is None:
+                        self.watermarks.end(name)
+                    yield ArrivedBatch(None, source=name)
+            if len(self.row_sources) > 1 and not has_rows:
+                self._wait(active)
 
-    def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
+    def _wait(self, active: dict[str, Iterator[ArrivedBatch]]) -> None:
         """Wait until one of the pipes has lines, or for `PAUSE` seconds, the time between two listings of a folder."""
-        pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
+        pipes = [source.descriptor for name in active if isinstance(source := self.row_sources[name], InputLines)]
         wait_for_input(pipes, PAUSE)

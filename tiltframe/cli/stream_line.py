@@ -19,7 +19,7 @@ _LOGGED_EVERY = 60.0  # the minimum number of seconds between two lines if the o
 
 
 @contextmanager
-def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
+def progress_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
     """Yield a function without arguments that shows the rows per second, the watermark, the open windows and the
     dropped rows. If the last update was less than the minimum interval ago, a call does nothing.
     """

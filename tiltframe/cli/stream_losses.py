@@ -10,38 +10,38 @@ from dataclasses import dataclass, field
 import click
 import pyarrow as pa
 
-from tiltframe.cli.output import as_moment
+from tiltframe.cli.output import time_or_dot
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from windows.timezone import Instants
 
-_EVERY = 60.0  # the minimum number of seconds between two reports
+_REPORT_SECONDS = 60.0  # the minimum number of seconds between two reports
 
 
 @dataclass
-class Losses:
+class DroppedRows:
     """The number of rows that were dropped as late, which is printed together with the number of bad rows."""
 
-    query: TiltFrame | OrderedQuery  # has the name of the time column and the time zone of the windows
+    row_frame: TiltFrame | OrderedQuery  # has the name of the time column and the time zone of the windows
     bad: BadRows | None
     file: str | None  # the file that dropped rows are appended to
-    waits: bool  # whether the watermark stays behind the newest event by --disorder
+    has_disorder: bool  # whether the watermark stays behind the newest event by --disorder
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
-    _last: float = field(default_factory=clock.monotonic)
+    _last_check: float = field(default_factory=clock.monotonic)
 
-    def note(self, late_rows: pa.Table, watermark: int | None) -> None:
+    def count_late(self, late_rows: pa.Table, watermark: int | None) -> None:
         """Count rows that are dropped as late, and print a warning for the first one. ``watermark`` is in microseconds
         UTC.
         """
         if late_rows.num_rows and not self.late:
-            behind = as_moment(int(self._times(late_rows)[0]))
-            more = "a longer --disorder" if self.waits else "--disorder TIME"
+            behind = time_or_dot(int(self._times(late_rows)[0]))
+            more = "a longer --disorder" if self.has_disorder else "--disorder TIME"
             click.echo(
                 f"tiltframe: warning: a row with the time {behind} came late, behind the watermark "
-                f"{as_moment(watermark)}, and is dropped; with {more}, windows are closed later; with --late "
+                f"{time_or_dot(watermark)}, and is dropped; with {more}, windows are closed later; with --late "
                 "'drop(TIME)', closed windows accept such rows",
                 err=True,
             )
@@ -51,9 +51,9 @@ class Losses:
         """Print the counts of late and bad rows if they have changed since they were last printed. If the last check
         was less than a minute ago, do nothing.
         """
-        if clock.monotonic() - self._last >= _EVERY:
-            self._last = clock.monotonic()
-            if self._counts() != self._reported:
+        if clock.monotonic() - self._last_check >= _REPORT_SECONDS:
+            self._last_check = clock.monotonic()
+            if self._late_and_bad() != self._reported:
                 self._print(" so far")
 
     def end(self) -> None:
@@ -61,14 +61,14 @@ class Losses:
         self._print("")
 
     def _times(self, rows: pa.Table) -> Instants:
-        time = self.query.time
-        return event_times(rows.column(time), time, self.query.timezone)
+        time = self.row_frame.time
+        return event_times(rows.column(time), time, self.row_frame.timezone)
 
-    def _counts(self) -> tuple[int, int]:
+    def _late_and_bad(self) -> tuple[int, int]:
         return self.late, 0 if self.bad is None else self.bad.count
 
     def _print(self, when: str) -> None:
-        self._reported = self._counts()
+        self._reported = self._late_and_bad()
         if self.bad is not None and (summary := self.bad.summary()):
             click.echo(f"tiltframe: {summary}{when}", err=True)
         if self.late:

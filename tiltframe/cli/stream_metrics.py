@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tiltframe.cli.output import as_moment
-from tiltframe.cli.stream_inputs import ONLY
-from tiltframe.cli.stream_losses import Losses
-from tiltframe.cli.stream_sinks import IntoStore, Output
+from tiltframe.cli.output import time_or_dot
+from tiltframe.cli.stream_inputs import SINGLE_INPUT
+from tiltframe.cli.stream_losses import DroppedRows
+from tiltframe.cli.stream_sinks import OutputSink, StoreSink
 from tiltframe.metrics_text import metric_lines
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.source_watermarks import SourceWatermarks
@@ -23,33 +23,34 @@ Samples = list[tuple[dict[str, str], float]]
 
 @dataclass
 class StreamMetrics:
-    """The counts of a stream since the process started, and its current windows and watermarks.
+    """The counts of a stream since the process started, and its current windows and watermarks. ``row_counts`` has the
+    number of rows that have arrived from each input.
 
-    The thread of the stream calls `note` and `refresh`. Any thread may call `text`, `line` and `is_alive`.
+    The thread of the stream calls `count_arrived` and `refresh`. Any thread may call `text`, `line` and `is_alive`.
     """
 
-    sink: Output | IntoStore
-    losses: Losses
-    sources: SourceWatermarks
-    rows: Counter[str] = field(default_factory=Counter)
+    sink: OutputSink | StoreSink
+    losses: DroppedRows
+    watermarks_of_inputs: SourceWatermarks
+    row_counts: Counter[str] = field(default_factory=Counter)
     progress: Progress = field(default_factory=Progress)
-    _first: Progress = field(default_factory=Progress)
-    _first_commit: int = 0
-    _begun: float = field(default_factory=clock.monotonic)
+    _earlier_progress: Progress = field(default_factory=Progress)
+    _earlier_commit: int = 0
+    _started: float = field(default_factory=clock.monotonic)
     _refreshed: float = 0.0
     _last_pass: float = field(default_factory=clock.monotonic)
 
     def __post_init__(self) -> None:
-        """Keep the counts that the saved state has from earlier processes, so that they can be subtracted from later
-        counts.
+        """Store the counts of earlier processes, which the saved state contains, so that they can be subtracted from
+        later counts.
         """
-        self._first = self.progress = self.sink.windows.progress
-        self._first_commit = self._commits()
-        self.rows.update(dict.fromkeys(self.sources.watermarks, 0))
+        self._earlier_progress = self.progress = self.sink.windows.progress
+        self._earlier_commit = self._commits()
+        self.row_counts.update(dict.fromkeys(self.watermarks_of_inputs.watermarks, 0))
 
-    def note(self, source: str, rows: int) -> None:
+    def count_arrived(self, source: str, rows: int) -> None:
         """Add ``rows`` to the number of rows that have arrived from ``source``. Late rows count too."""
-        self.rows[source] += rows
+        self.row_counts[source] += rows
 
     def refresh(self, now: bool = False) -> None:
         """Record that the stream is alive. Update the numbers of rows and windows in ``progress`` if a second has
@@ -75,11 +76,11 @@ class StreamMetrics:
 
     def line(self) -> str:
         """Return the most important metrics as one line of text, for a terminal."""
-        rows, seconds = sum(self.rows.values()), max(clock.monotonic() - self._begun, 1e-9)
+        row_count, seconds = sum(self.row_counts.values()), max(clock.monotonic() - self._started, 1e-9)
         windows = ", ".join(f"{level} {count:,}" for level, count in self.progress.open_windows.items()) or "·"
         dropped = " · ".join(f"{reason} {count:,}" for reason, count in self.dropped().items() if reason != "keys")
-        at = as_moment(self.progress.watermark_us)
-        return f"{rows:,} rows, {rows / seconds:,.0f}/s · watermark {at} · open {windows} · {dropped}"
+        at = time_or_dot(self.progress.watermark_us)
+        return f"{row_count:,} rows, {row_count / seconds:,.0f}/s · watermark {at} · open {windows} · {dropped}"
 
     def is_alive(self) -> bool:
         """Return whether the stream has processed a batch, or checked for one, in the last five minutes."""
@@ -88,14 +89,14 @@ class StreamMetrics:
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
         progress, now = self.progress, clock.time_ns() // 1000
-        watermarks = {name: at for name, at in self.sources.watermarks.items() if at is not None}
-        idle = set(self.sources.idle_sources(now))
+        watermarks = {name: at for name, at in self.watermarks_of_inputs.watermarks.items() if at is not None}
+        idle = set(self.watermarks_of_inputs.idle_sources(now))
         stream_watermark = [] if progress.watermark_us is None else [progress.watermark_us]
         lines = [
             *_counter(
                 "rows",
                 "Rows that this process has read, including late rows.",
-                [(_of_input(n), c) for n, c in self.rows.items()],
+                [(_of_input(n), c) for n, c in self.row_counts.items()],
             ),
             *_counter(
                 "dropped_rows", "Rows that were dropped.", [({"reason": r}, c) for r, c in self.dropped().items()]
@@ -108,10 +109,12 @@ class StreamMetrics:
             *_counter(
                 "committed_again_rows",
                 "Rows that were ignored because their windows are already committed.",
-                [({}, progress.committed_rows - self._first.committed_rows)],
+                [({}, progress.committed_rows - self._earlier_progress.committed_rows)],
             ),
-            *_counter("emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._first.emitted_rows)]),
-            *_counter("commits", "Commits to the store.", [({}, self._commits() - self._first_commit)]),
+            *_counter(
+                "emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._earlier_progress.emitted_rows)]
+            ),
+            *_counter("commits", "Commits to the store.", [({}, self._commits() - self._earlier_commit)]),
             *_gauge("open_windows", "Open windows, one per key.", _by_level(progress.open_windows)),
             *_gauge("kept_windows", "Closed windows that are kept for late rows.", _by_level(progress.kept_windows)),
             *_gauge("keys", "Distinct keys of the windows in memory.", [({}, progress.keys)]),
@@ -132,18 +135,18 @@ class StreamMetrics:
             *_gauge(
                 "input_idle",
                 "1 if an input had no rows for the time of --idle, else 0.",
-                [(_of_input(n), n in idle) for n in self.rows],
+                [(_of_input(n), n in idle) for n in self.row_counts],
             ),
         ]
         return "\n".join(lines) + "\n"
 
     def _commits(self) -> int:
-        return self.sink.closed.commit_number if isinstance(self.sink, IntoStore) else 0
+        return self.sink.closed.commit_number if isinstance(self.sink, StoreSink) else 0
 
 
 def _of_input(name: str) -> dict[str, str]:
     """Return the Prometheus labels of an input. The result is empty if ``--input`` is not used."""
-    return {} if name == ONLY else {"input": name}
+    return {} if name == SINGLE_INPUT else {"input": name}
 
 
 def _by_level(counts: Mapping[str, int]) -> Samples:

@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 import click
 
 from tiltframe.cli.metrics_server import serving_metrics
-from tiltframe.cli.stopping import stopped_by_signals
-from tiltframe.cli.stream_inputs import ONLY, STANDARD_INPUT, Inputs, Rows, open_pipe
-from tiltframe.cli.stream_line import live_line
-from tiltframe.cli.stream_losses import Losses
+from tiltframe.cli.stopping import record_signals
+from tiltframe.cli.stream_inputs import SINGLE_INPUT, STANDARD_INPUT, Inputs, RowSource, open_pipe
+from tiltframe.cli.stream_line import progress_line
+from tiltframe.cli.stream_losses import DroppedRows
 from tiltframe.cli.stream_metrics import StreamMetrics
-from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
-from tiltframe.cli.stream_sources import Arrivals, Lines
-from tiltframe.cli.stream_start import Settings, sink_of
+from tiltframe.cli.stream_sinks import OutputSink, StoreSink, dropped_rows_writer
+from tiltframe.cli.stream_sources import ArrivingFiles, InputLines
+from tiltframe.cli.stream_start import Settings, create_sink
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
@@ -43,18 +43,20 @@ def run_stream(
     state, bad = settings.state, settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
-    sink = sink_of(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
+    sink = create_sink(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
     notes = {} if data is None else read_extension(data)[0].get("notes", {})
-    sources = _watermarks(inputs, settings, notes)
+    watermarks = _restore_watermarks(inputs, settings, notes)
     has_next_run = settings.once and settings.state is not None and not settings.drain
-    opened = _opened(inputs, sink=sink, settings=settings, notes=notes, store=store)
-    rows = Inputs(opened, sources, has_next_run=has_next_run)
-    kept_in = None if settings.dropped is None else str(settings.dropped)
-    losses = Losses(sink.read, bad, kept_in, waits=settings.behind > 0)
-    metrics = StreamMetrics(sink, losses, sources)
-    with serving_metrics(settings.metrics, metrics.text, metrics.is_alive), stopped_by_signals() as stopped:
-        _run_until_stopped(sink=sink, rows=rows, settings=settings, metrics=metrics, stopped=stopped)
-    _end(sink, settings, stopped, losses)
+    row_sources = _open_inputs(inputs, sink=sink, settings=settings, notes=notes, store=store)
+    all_inputs = Inputs(row_sources, watermarks, has_next_run=has_next_run)
+    dropped_file = None if settings.dropped is None else str(settings.dropped)
+    losses = DroppedRows(sink.row_frame, bad, dropped_file, has_disorder=settings.disorder_micros > 0)
+    metrics = StreamMetrics(sink, losses, watermarks)
+    with serving_metrics(settings.metrics, metrics.text, metrics.is_alive), record_signals() as received_signals:
+        _run_until_stopped(
+            sink=sink, inputs=all_inputs, settings=settings, metrics=metrics, received_signals=received_signals
+        )
+    _report_and_exit(sink, settings, received_signals, losses)
 
 
 def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
@@ -63,121 +65,126 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
     """
     if settings.stream_name is not None:
         return settings.stream_name
-    if ONLY not in inputs:
+    if SINGLE_INPUT not in inputs:
         return f"inputs {', '.join(sorted(inputs))}"
-    path = inputs[ONLY]
+    path = inputs[SINGLE_INPUT]
     return "standard input" if path == STANDARD_INPUT else f"folder {path.resolve()}"
 
 
-def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
+def _restore_watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
     """Return the watermarks of the inputs. ``notes`` is the information about inputs in the saved state. If it contains
     the watermark of an input, the input begins with this watermark.
     """
-    sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
+    watermarks, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
         if name in inputs and watermark is not None:
-            sources.advance(name, watermark, now)
-    return sources
+            watermarks.advance(name, watermark, now)
+    return watermarks
 
 
-def _opened(
+def _open_inputs(
     inputs: Mapping[str, Path],
     *,
-    sink: Output | IntoStore,
+    sink: OutputSink | StoreSink,
     settings: Settings,
     notes: Mapping[str, Any],
     store: FrameStore | None,
-) -> dict[str, Rows]:
+) -> dict[str, RowSource]:
     """Open the inputs, and return them by name. Pipes and standard input are read as lines. The files in folders are
     read, except those that ``notes``, the information about inputs in the saved state, lists as already read.
     """
-    opened: dict[str, Rows] = {}
+    row_sources: dict[str, RowSource] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
     for name, path in inputs.items():
-        own_notes = notes if name == ONLY else notes.get("inputs", {}).get(name, {})
+        own_notes = notes if name == SINGLE_INPUT else notes.get("inputs", {}).get(name, {})
         if path == STANDARD_INPUT or path.is_fifo():
             lines: dict[str, Any] = {"arrival": settings.arrival, **common}
             if path != STANDARD_INPUT:
                 lines |= {"pipe": open_pipe(path), "source_name": f"{name} ({path})"}
-            opened[name] = Lines(sink.read, sink.attempt, reading, **lines)
+            row_sources[name] = InputLines(sink.row_frame, sink.try_reduce, reading, **lines)
         else:
             once = settings.once or path.is_file()
-            files = {"store": store, "once": once, "known": own_notes.get("files", {}), **common}
-            opened[name] = Arrivals(path, sink.read, sink.attempt, reading, **files)
-    return opened
+            files = {"store": store, "once": once, "files_read": own_notes.get("files", {}), **common}
+            row_sources[name] = ArrivingFiles(path, sink.row_frame, sink.try_reduce, reading, **files)
+    return row_sources
 
 
 def _run_until_stopped(
-    *, sink: Output | IntoStore, rows: Inputs, settings: Settings, metrics: StreamMetrics, stopped: list[int]
+    *,
+    sink: OutputSink | StoreSink,
+    inputs: Inputs,
+    settings: Settings,
+    metrics: StreamMetrics,
+    received_signals: list[int],
 ) -> None:
-    """Process batch after batch, until the inputs end or ``stopped`` contains a signal. After an error, save the state
-    as of the last complete batch or file, and raise the error again.
+    """Process batch after batch, until the inputs end or ``received_signals`` contains a signal. After an error, save
+    the state as of the last complete batch or file, and raise the error again.
     """
-    state, safe, losses = settings.state, sink.copy(), metrics.losses
-    with live_line(metrics) as show, side_output(settings.dropped) as put_aside:
+    state, last_complete, losses = settings.state, sink.copy(), metrics.losses
+    with progress_line(metrics) as show, dropped_rows_writer(settings.dropped) as write_dropped:
         try:
-            for arrived in rows.batches(stopped):
+            for arrived in inputs.batches(received_signals):
                 now = clock.time_ns() // 1000
                 if arrived.rows is not None and arrived.rows.num_rows:
                     late_rows = sink.add(arrived.rows)
-                    metrics.note(arrived.source, arrived.rows.num_rows)
-                    put_aside(late_rows)
-                    losses.note(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
-                    read = sink.read
-                    times = event_times(arrived.rows.column(read.time), read.time, read.timezone)
-                    rows.sources.advance(arrived.source, int(times.max()) - settings.behind, now)
-                sink.tell(now - settings.behind if settings.arrival else rows.sources.combined(now))
-                if arrived.completes:
-                    sink.settle(state, rows.notes)
-                    safe = sink.copy()
+                    metrics.count_arrived(arrived.source, arrived.rows.num_rows)
+                    write_dropped(late_rows)
+                    losses.count_late(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
+                    row_frame = sink.row_frame
+                    times = event_times(arrived.rows.column(row_frame.time), row_frame.time, row_frame.timezone)
+                    inputs.watermarks.advance(arrived.source, int(times.max()) - settings.disorder_micros, now)
+                sink.advance(now - settings.disorder_micros if settings.arrival else inputs.watermarks.combined(now))
+                if arrived.may_save:
+                    sink.flush(state, inputs.resume_notes)
+                    last_complete = sink.copy()
                 losses.report()
                 metrics.refresh()
                 show()
         except BrokenPipeError:
-            _end_without_reader(safe, state, rows)
+            _end_without_reader(last_complete, state, inputs)
         except Exception:
             losses.end()
             _report_excluded(sink)
-            _save_before_error(safe, state, rows.notes)
+            _save_before_error(last_complete, state, inputs.resume_notes)
             raise
-        if settings.drain or (state is None and not stopped):
+        if settings.drain or (state is None and not received_signals):
             sink.close()
         try:
-            sink.settle(state, rows.notes, ended=True)
+            sink.flush(state, inputs.resume_notes, ended=True)
         except BrokenPipeError:
-            _end_without_reader(safe, state, rows)
+            _end_without_reader(last_complete, state, inputs)
 
 
-def _save_before_error(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save ``safe``, the destination as of the last complete batch or file before an error, to the file ``state``. If
-    ``state`` equals None, print a warning that open windows are lost.
+def _save_before_error(last_complete: OutputSink | StoreSink, state: Path | None, notes: Mapping[str, Any]) -> None:
+    """Save ``last_complete``, the destination as of the last complete batch or file before an error, to the file
+    ``state``. If ``state`` equals None, print a warning that open windows are lost.
     """
     if state is None:
-        if safe.windows.progress.rows:
+        if last_complete.windows.progress.rows:
             click.echo("tiltframe: the following error loses the open windows; use --state FILE to keep them", err=True)
         return
     with suppress(Exception):  # An error while saving is ignored, because the caller raises the first error again.
-        safe.settle(state, notes, ended=True)
+        last_complete.flush(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the following error are saved in {state}", err=True)
 
 
-def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
+def _end_without_reader(last_complete: OutputSink | StoreSink, state: Path | None, inputs: Inputs) -> NoReturn:
     """Exit with the status of a broken pipe, because the process that read standard output has closed it. If ``state``
-    is passed, first save ``safe``, the destination as of the last complete batch or file, to this file. Print which
-    results are lost.
+    is passed, first save ``last_complete``, the destination as of the last complete batch or file, to this file. Print
+    which results are lost.
     """
     # Redirect standard output to the null device. Otherwise Python would try to write the buffered output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     lost = "and open windows are lost; use --state FILE to keep them"
     if state is not None:
-        safe.discard_output()
-        safe.settle(state, rows.notes, ended=True)
-        lost = f"and the state without the last batch is kept in {state}: {rows.unsaved}"
+        last_complete.discard_output()
+        last_complete.flush(state, inputs.resume_notes, ended=True)
+        lost = f"and the state without the last batch is kept in {state}: {inputs.resend_advice}"
     click.echo(f"tiltframe: standard output was closed; the last results may be lost, {lost}", err=True)
     raise SystemExit(128 + signal.SIGPIPE)
 
 
-def _report_excluded(sink: Output | IntoStore) -> None:
+def _report_excluded(sink: OutputSink | StoreSink) -> None:
     """Print, for each measure, the number of groups that exceeded its limit of values, and the number of refused
     values.
     """
@@ -185,7 +192,9 @@ def _report_excluded(sink: Output | IntoStore) -> None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))
 
 
-def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losses: Losses) -> None:
+def _report_and_exit(
+    sink: OutputSink | StoreSink, settings: Settings, received_signals: list[int], losses: DroppedRows
+) -> None:
     """Print the losses of a stream at its end: dropped and ignored rows, excluded groups and values, and open windows
     that were not emitted. If a signal has stopped the stream, exit with the status of this signal.
     """
@@ -204,8 +213,8 @@ def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losse
     committed = sink.windows.progress.committed_rows
     if committed:
         click.echo(f"tiltframe: {committed:,} rows were ignored because their windows are already committed", err=True)
-    if stopped and settings.state is None and not settings.drain:
-        left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
+    if received_signals and settings.state is None and not settings.drain:
+        left = "are not in the store" if isinstance(sink, StoreSink) else "were not emitted"
         click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them, --drain emits them", err=True)
-    if stopped:
-        raise SystemExit(128 + stopped[0])
+    if received_signals:
+        raise SystemExit(128 + received_signals[0])

@@ -27,8 +27,8 @@ from tiltframe.text.results import json_lines
 # The name of a note in a saved state whose windows were all closed and emitted. The value of the note is the watermark
 # that was reached before the windows were closed, in microseconds UTC.
 DRAINED = "drained"
-_EVERY = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
-_SAVING = 10  # the time between two saves is at least the duration of a save, multiplied by this number
+_MIN_COMMIT_SECONDS = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
+_SAVE_INTERVAL_FACTOR = 10  # the time between two saves is at least the duration of a save, multiplied by this number
 
 
 class Sink:
@@ -37,7 +37,7 @@ class Sink:
     windows: Any
 
     @property
-    def read(self) -> TiltFrame | OrderedQuery:
+    def row_frame(self) -> TiltFrame | OrderedQuery:
         """The frame that determines which columns of rows are read. It includes measures that the emit policy adds."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
@@ -50,7 +50,7 @@ class Sink:
         excluded: Exclusions | None = getattr(self.windows, "excluded", None)
         return excluded
 
-    def attempt(self, rows: pa.Table) -> object:
+    def try_reduce(self, rows: pa.Table) -> object:
         """Reduce rows to states without adding them to the stream. An error is raised if a measure rejects a row, so
         that the row can be skipped as bad.
         """
@@ -61,8 +61,8 @@ class Sink:
 
 
 @dataclass
-class Output(Sink):
-    """A destination that writes emitted windows to standard output as JSON lines. They are written by `settle`, after a
+class OutputSink(Sink):
+    """A destination that writes emitted windows to standard output as JSON lines. They are written by `flush`, after a
     complete batch.
     """
 
@@ -79,8 +79,8 @@ class Output(Sink):
         late: pa.Table = self.windows.add_rows(rows)
         return late
 
-    def tell(self, watermark: int | None) -> None:
-        """Advance the watermark. Windows that are emitted as a result are written by the next call of `settle`."""
+    def advance(self, watermark: int | None) -> None:
+        """Advance the watermark. Windows that are emitted as a result are written by the next call of `flush`."""
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Output(Sink):
         if emitted.num_rows:
             self._lines.append(json_lines(self.windows.results(emitted)))
 
-    def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
+    def flush(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
         """Write the emitted windows to standard output. With ``ended``, also save the state together with ``notes``, so
         that the next run does not write these windows again.
         """
@@ -106,36 +106,36 @@ class Output(Sink):
             sys.stdout.flush()
             self._lines.clear()
         if state is not None and ended:
-            save(state, append_extension(self.windows.to_ipc(), {"notes": dict(notes), **self._drained}))
+            save_state(state, append_extension(self.windows.to_ipc(), {"notes": dict(notes), **self._drained}))
 
 
-class OrderedOutput(Output):
+class OrderedOutputSink(OutputSink):
     """A destination that writes the results of ordered windows to standard output as JSON lines."""
 
     @property
-    def read(self) -> OrderedQuery:
+    def row_frame(self) -> OrderedQuery:
         query: OrderedQuery = self.windows.query
         return query
 
-    def attempt(self, rows: pa.Table) -> object:
+    def try_reduce(self, rows: pa.Table) -> object:
         return self.windows.anew().finish(rows)
 
-    def tell(self, watermark: int | None) -> None:
+    def advance(self, watermark: int | None) -> None:
         self._write(self.windows.advance(watermark))
 
 
 @dataclass
-class IntoStore(Sink):
-    """A destination that commits closed windows to a store. `settle` first saves the state, which includes the closed
+class StoreSink(Sink):
+    """A destination that commits closed windows to a store. `flush` first saves the state, which includes the closed
     windows, and then commits these windows, so that a commit can be repeated if the process is killed.
     """
 
     closed: ClosedWindows
-    _last: float = field(default_factory=clock.monotonic)
-    _every: float = _EVERY
-    _unsaved: bool = False
+    _last_commit: float = field(default_factory=clock.monotonic)
+    _commit_seconds: float = _MIN_COMMIT_SECONDS
+    _has_unsaved_rows: bool = False
 
-    def copy(self) -> IntoStore:
+    def copy(self) -> StoreSink:
         """Return a copy of the destination and its windows. Rows that are added later do not change the copy."""
         return replace(self, closed=self.closed.copy())
 
@@ -153,10 +153,10 @@ class IntoStore(Sink):
 
     def add(self, rows: pa.Table) -> pa.Table:
         """Add rows, and return the rows that are dropped as late."""
-        self._unsaved = True
+        self._has_unsaved_rows = True
         return self.closed.add_rows(rows)
 
-    def tell(self, watermark: int | None) -> None:
+    def advance(self, watermark: int | None) -> None:
         """Advance the watermark."""
         self.closed.advance(None if self.windows.late.closes_by_events else watermark, _now())
 
@@ -164,40 +164,41 @@ class IntoStore(Sink):
         """Close all windows."""
         self.closed.close()
 
-    def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
+    def flush(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
         """Save the state together with ``notes``, and then commit the closed windows. Unless ``ended`` is true, do
-        nothing if there is nothing to save and to commit, or if the last commit was less than ``_every`` seconds ago.
+        nothing if there is nothing to save and to commit, or if the last commit was less than ``_commit_seconds``
+        seconds ago.
         """
-        has_changes = self.closed.is_waiting or (self._unsaved and state is not None)
-        if not ended and (not has_changes or clock.monotonic() - self._last < self._every):
+        has_changes = self.closed.is_waiting or (self._has_unsaved_rows and state is not None)
+        if not ended and (not has_changes or clock.monotonic() - self._last_commit < self._commit_seconds):
             return
         if state is not None and has_changes:
             began = clock.monotonic()
-            save(state, self.closed.to_ipc(notes))
-            self._every = max(_EVERY, _SAVING * (clock.monotonic() - began))
-        self.closed.commit(_say_nothing)
+            save_state(state, self.closed.to_ipc(notes))
+            self._commit_seconds = max(_MIN_COMMIT_SECONDS, _SAVE_INTERVAL_FACTOR * (clock.monotonic() - began))
+        self.closed.commit(_ignore_sentence)
         if ended and state is not None:
-            save(state, self.closed.to_ipc(notes))
-        self._last, self._unsaved = clock.monotonic(), False
+            save_state(state, self.closed.to_ipc(notes))
+        self._last_commit, self._has_unsaved_rows = clock.monotonic(), False
 
 
 @contextmanager
-def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
+def dropped_rows_writer(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that appends rows to a file as JSON lines. Without a file, it ignores the rows."""
     if file is None:
         yield lambda rows: None
         return
     with file.open("a", encoding="utf-8") as out:
 
-        def put(rows: pa.Table) -> None:
+        def append_rows(rows: pa.Table) -> None:
             if rows.num_rows:
                 out.write(json_lines(rows))
                 out.flush()
 
-        yield put
+        yield append_rows
 
 
-def save(file: Path, state: bytes) -> None:
+def save_state(file: Path, state: bytes) -> None:
     """Write a state to a file. The file has its previous content until the new content is on the disk."""
     with replaced(file, durable=True) as out:
         out.write(state)
@@ -207,7 +208,7 @@ def _now() -> int:
     return clock.time_ns() // 1000
 
 
-def _say_nothing(sentence: str) -> None:
+def _ignore_sentence(sentence: str) -> None:
     """Ignore a sentence about the groups and values that one commit has excluded, because the command prints the totals
     of all commits at the end.
     """

@@ -22,7 +22,7 @@ import pyarrow.json as pajson
 from aggr.arrow import versions
 from aggr.arrow.normalize import one_array
 from tiltframe.cli.ingested_files import file_digest
-from tiltframe.cli.output import as_moment
+from tiltframe.cli.output import time_or_dot
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.bad_rows import (
     ALL_BAD,
@@ -49,31 +49,32 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-# a function that receives rows, and raises an error if a measure rejects a row
-Attempt: TypeAlias = Callable[[pa.Table], object]
-PAUSE = 0.2  # the time, in seconds, without rows after which an empty batch is yielded
+# a function that reduces rows to states, and raises an error if a measure rejects a row; its result is not used
+TryReduce: TypeAlias = Callable[[pa.Table], object]
+PAUSE = 0.2  # the number of seconds without rows after which a batch without rows is yielded
 # the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
-_GATHERED = 1 << 20
+_MAX_BATCH_BYTES = 1 << 20
 _STANDARD_INPUT = "standard input"
 # a file counts as complete, and is read, if it was not modified for this number of seconds
-_QUIET = 1.0
+_QUIET_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """A batch of rows. ``rows`` equals None if no rows have arrived for some time, and at the end of a file or input.
+class ArrivedBatch:
+    """A batch of rows that have arrived. ``rows`` is None if no rows have arrived for some time, and at the end of a
+    file or input.
 
-    ``completes`` is true if the state may be saved after this batch. It is false for the batches of a file, because the
-    saved state may not contain only a part of a file. ``source`` is the name of the input.
+    ``may_save`` says whether the state may be saved after this batch. It is false for the batches of a file, because a
+    saved state must not contain a part of a file. ``source`` is the name of the input.
     """
 
     rows: pa.Table | None
-    completes: bool = True
+    may_save: bool = True
     source: str = ""
 
 
 @dataclass(frozen=True)
-class Ahead:
+class AheadLimit:
     """The maximum time by which event times may be ahead of the clock: ``micros`` in microseconds, and ``text`` as the
     user wrote it. If ``micros`` is None, any time is allowed.
     """
@@ -88,36 +89,36 @@ class Ahead:
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:
             raise ValueError(
-                f"the time {as_moment(at)} in the column {column!r} is ahead of the clock by more than "
+                f"the time {time_or_dot(at)} in the column {column!r} is ahead of the clock by more than "
                 f"--ahead {self.text}, and would make later rows late; correct the time, leave out such rows with "
                 "--bad-rows skip, or allow any time with --ahead none"
             )
 
 
 @dataclass
-class Lines:
+class InputLines:
     """JSON lines from standard input or a pipe. The types of columns are declared, or inferred from the first lines.
 
     With ``arrival``, the event time of a row is the time of its arrival. ``pause`` is the number of seconds to wait for
-    rows before an empty batch is yielded.
+    rows before a batch without rows is yielded.
     """
 
     frame: TiltFrame | OrderedQuery
-    attempt: Attempt
+    try_reduce: TryReduce
     reading: ReadOptions
     arrival: bool = False
     bad: BadRows | None = None
-    ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
+    ahead: AheadLimit = field(default_factory=lambda: AheadLimit("none", None))
     schema: pa.Schema | None = None
     pipe: int | None = None  # the file descriptor to read; None means standard input
     source_name: str = _STANDARD_INPUT
     pause: float = PAUSE
     # text column that functions also read as numbers → the type of the numbers
-    _numbers: dict[str, pa.DataType] = field(default_factory=dict)
-    _number: int = 1  # the number of the first line whose batch was not processed completely
+    _number_types: dict[str, pa.DataType] = field(default_factory=dict)
+    _next_line: int = 1  # the number of the first line of the batch that is being processed, or of the next batch
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def resume_notes(self) -> dict[str, Any]:
         """Information for the next run. It is empty, because standard input cannot be read again."""
         return {}
 
@@ -127,50 +128,50 @@ class Lines:
         return sys.stdin.fileno() if self.pipe is None else self.pipe
 
     @property
-    def unsaved(self) -> str:
+    def resend_advice(self) -> str:
         """A text for the user that says which lines to send again if the rows of the last batch are lost."""
-        return f"send line {self._number:,} of {self.source_name}, and those after it, again"
+        return f"send line {self._next_line:,} of {self.source_name}, and those after it, again"
 
-    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
+    def batches(self, received_signals: list[int]) -> Iterator[ArrivedBatch]:
         """Yield the rows of complete lines as they arrive. A batch has the rows of all lines that are available."""
-        for data in _gathered(self.descriptor, stopped, self.pause):
+        for data in _gather_lines(self.descriptor, received_signals, self.pause):
             if not data:
-                yield Arrived(None)
+                yield ArrivedBatch(None)
                 continue
             try:
                 rows = self._read(data)
                 if self.bad is not None:  # a row that an expression or a measure rejects is a bad row too
-                    self.attempt(rows)
+                    self.try_reduce(rows)
             except UNREADABLE as error:
-                yield from self._one_by_one(data, error)
+                yield from self._without_bad_lines(data, error)
             else:
-                yield Arrived(rows)
-            self._number += data.count(b"\n")
+                yield ArrivedBatch(rows)
+            self._next_line += data.count(b"\n")
 
-    def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
+    def _without_bad_lines(self, data: bytes, error: Exception) -> Iterator[ArrivedBatch]:
         """Yield the rows of a batch that contains bad lines. If ``bad`` is set, the bad lines are written to it, and
         the rows of all other lines are yielded. If ``bad`` equals None, the rows before the first bad line are yielded,
         and then the error of this line is raised. ``error`` is the error of reading the complete batch.
         """
-        begun = self.schema is not None
-        lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
+        had_schema = self.schema is not None
+        lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._next_line)]
         lines = [line for line in lines if line.text.strip()]
         if self.bad is None:
             good = before_first_bad(lines, self._read_lines)
             if good:
-                yield Arrived(self._read_lines(lines[:good]))
+                yield ArrivedBatch(self._read_lines(lines[:good]))
             raise ValueError(
-                f"line {lines[good].number:,} of {self.source_name}: {self._why(lines[good], error)}"
+                f"line {lines[good].number:,} of {self.source_name}: {self._error_of_line(lines[good], error)}"
             ) from None
-        rows, unread = sound(lines, self._read_lines, self.attempt)
-        if len(unread) == len(lines) >= ALL_BAD and not begun:
+        rows, unread = sound(lines, self._read_lines, self.try_reduce)
+        if len(unread) == len(lines) >= ALL_BAD and not had_schema:
             raise ValueError(f"not one of {len(lines):,} lines of {self.source_name} can be read; {unread[0][1]}")
         for line, why in unread:
             self.bad.put(self.source_name, line, why)
         if rows is not None:
-            yield Arrived(rows)
+            yield ArrivedBatch(rows)
 
-    def _why(self, line: Line, error: Exception) -> Exception:
+    def _error_of_line(self, line: Line, error: Exception) -> Exception:
         """Return the error that occurs when ``line`` is read alone. If no error occurs, return ``error``, the error of
         reading the whole batch.
         """
@@ -220,15 +221,15 @@ class Lines:
             if re.search(r"JSON parse error: (Invalid value|Missing|The document)", problem):
                 advice = "a line contains one JSON object; correct it, or leave such lines out by --bad-rows skip"
             raise ValueError(f"cannot read {self.source_name} as JSON lines: {problem}; {advice}") from None
-        rows = self._with_texts_of_times(rows, data)
+        rows = self._with_time_texts(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:
-            rows = self._arrived(rows)
+            rows = self._with_arrival_times(rows)
         time, reading = self.frame.time, self.reading
         if self.schema is None:
             uses = self.frame.column_uses(reading.where)
-            self._numbers = find_numbers(rows.schema, lambda name: [one_array(rows.column(name))], uses, reading)
-        full_schema = with_numbers(with_time(rows.schema, time, reading), self._numbers)
+            self._number_types = find_numbers(rows.schema, lambda name: [one_array(rows.column(name))], uses, reading)
+        full_schema = with_numbers(with_time(rows.schema, time, reading), self._number_types)
         read = list(self.frame.columns_in(full_schema.names))
         if self.schema is None:
             self.frame.check(full_schema)
@@ -263,7 +264,7 @@ class Lines:
         except LateFields as late:
             raise ValueError(f"cannot read {self.source_name}: {late}") from None
 
-    def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
+    def _with_time_texts(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Return ``rows`` with event times as text if the parser has converted them to timestamps. Timestamps do not
         show which of the texts had an offset from UTC, so ``data`` is parsed again.
 
@@ -277,7 +278,7 @@ class Lines:
             schema = schema.set(at, pa.field(self.frame.time, pa.string()))
         return rows if schema == rows.schema else _parsed(data, schema, "ignore")
 
-    def _arrived(self, rows: pa.Table) -> pa.Table:
+    def _with_arrival_times(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:
             raise ValueError(
                 f"--arrival adds a column called {self.frame.time!r}, but the rows already have this column; pass "
@@ -312,18 +313,18 @@ def wait_for_input(descriptors: Sequence[int], seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
+def _gather_lines(source: int, received_signals: list[int], pause: float) -> Iterator[bytes]:
     """Yield complete lines as they arrive, as bytes. Lines that are available at the same time are yielded together.
     Yield empty bytes if no lines arrive for ``pause`` seconds.
     """
     incomplete = b""
-    while not stopped:
+    while not received_signals:
         if not wait_for_input([source], pause):
             yield b""
             continue
         parts, size, ended = [incomplete], len(incomplete), False
-        while size < _GATHERED and wait_for_input([source], 0):
-            part = os.read(source, _GATHERED)
+        while size < _MAX_BATCH_BYTES and wait_for_input([source], 0):
+            part = os.read(source, _MAX_BATCH_BYTES)
             ended = not part
             if ended:
                 break
@@ -339,54 +340,53 @@ def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
 
 
 @dataclass
-class Arrivals:
+class ArrivingFiles:
     """Files that arrive in a folder. Each is read once, in the order of their modification times. If ``folder`` is a
     single file, the stream ends after it.
 
-    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` has the files that
-    were read: it maps the path of each file, relative to the folder, to a list of the digest of its bytes, its size in
-    bytes, and its modification time in nanoseconds. A file that is removed from the folder is also removed from
-    ``known``.
+    ``pause`` is the number of seconds to wait for files before a batch without rows is yielded. ``files_read`` maps the
+    path of each file, relative to the folder, to a list of the digest of its bytes, its size in bytes, and its
+    modification time in nanoseconds. A file that is removed from the folder is also removed from ``files_read``.
     """
 
     folder: Path
     frame: TiltFrame | OrderedQuery
-    attempt: Attempt
+    try_reduce: TryReduce
     reading: ReadOptions
     store: FrameStore | None = None
     once: bool = False
-    known: dict[str, list[Any]] = field(default_factory=dict)
+    files_read: dict[str, list[Any]] = field(default_factory=dict)
     bad: BadRows | None = None
-    ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
+    ahead: AheadLimit = field(default_factory=lambda: AheadLimit("none", None))
     pause: float = PAUSE
     _source: Source | None = None
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def resume_notes(self) -> dict[str, Any]:
         """Information for the next run: the files that were read."""
-        return {"files": self.known}
+        return {"files": self.files_read}
 
     @property
-    def unsaved(self) -> str:
+    def resend_advice(self) -> str:
         """A text for the user that says which files are read again if the rows of the last batch are lost."""
         return "the next run reads the last file again"
 
-    def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the rows of the files as they arrive. After each file, end if ``stopped`` contains a signal."""
-        due = 0.0
-        while not stopped:
-            begun = clock.monotonic()
-            if begun >= due:
-                for path in self._new():
-                    yield from self._rows(path)
-                    if stopped:
+    def batches(self, received_signals: list[int]) -> Iterator[ArrivedBatch]:
+        """Yield the rows of the files as they arrive. End after a file if ``received_signals`` contains a signal."""
+        next_listing = 0.0
+        while not received_signals:
+            started = clock.monotonic()
+            if started >= next_listing:
+                for path in self._find_new_files():
+                    yield from self._read_file(path)
+                    if received_signals:
                         return
                 if self.once:
                     return
                 # Listing a large folder is slow, so the pause is at least five times as long as this round has taken.
-                due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))
-            yield Arrived(None)
-            clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)
+                next_listing = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - started))
+            yield ArrivedBatch(None)
+            clock.sleep(max(min(self.pause, next_listing - clock.monotonic()), 0) if not received_signals else 0)
 
     def _files(self) -> Iterator[Path]:
         return iter([self.folder]) if self.folder.is_file() else files_below(self.folder)
@@ -394,7 +394,7 @@ class Arrivals:
     def _name_of(self, path: Path) -> str:
         return path.name if path == self.folder else path.relative_to(self.folder).as_posix()
 
-    def _new(self) -> list[Path]:
+    def _find_new_files(self) -> list[Path]:
         """Return the files that were not read yet, with the oldest first. Forget files that no longer exist. Raise
         ``ValueError`` if a file has changed since it was read.
         """
@@ -403,19 +403,19 @@ class Arrivals:
             status = path.stat()
             name, stamp = self._name_of(path), [status.st_size, status.st_mtime_ns]
             present.add(name)
-            if name in self.known:
-                self._check_same(path, name, stamp)
-            elif stamp[0] and (self.once or not 0 <= clock.time() - status.st_mtime < _QUIET):
+            if name in self.files_read:
+                self._check_unchanged(path, name, stamp)
+            elif stamp[0] and (self.once or not 0 <= clock.time() - status.st_mtime < _QUIET_SECONDS):
                 new_files.append((stamp[1], name, path))
-        for name in self.known.keys() - present:
-            del self.known[name]
+        for name in self.files_read.keys() - present:
+            del self.files_read[name]
         return [path for _, _, path in sorted(new_files)]
 
-    def _check_same(self, path: Path, name: str, stamp: list[int]) -> None:
+    def _check_unchanged(self, path: Path, name: str, stamp: list[int]) -> None:
         """Raise ``ValueError`` if the bytes of a file have changed since it was read. ``stamp`` is the current size and
-        modification time of the file; if only these have changed, store them in ``known``.
+        modification time of the file; if only these have changed, store them in ``files_read``.
         """
-        content, *before = self.known[name]
+        content, *before = self.files_read[name]
         if before == stamp:
             return
         if file_digest(path) != content:
@@ -423,14 +423,14 @@ class Arrivals:
                 f"{path} has changed since it was read, so its rows would be counted twice; put new rows into a "
                 "separate file"
             )
-        self.known[name] = [content, *stamp]
+        self.files_read[name] = [content, *stamp]
 
-    def _rows(self, path: Path) -> Iterator[Arrived]:
-        """Yield the rows of a file. After the last row, add the file to ``known``."""
+    def _read_file(self, path: Path) -> Iterator[ArrivedBatch]:
+        """Yield the rows of a file. After the last row, add the file to ``files_read``."""
         status = path.stat()
         content = file_digest(path)
         if self._source is None:
-            self._source = self._opened(path)
+            self._source = self._open_source(path)
         columns = self.frame.columns_in(self._source.schema.names)
         for batch in file_batches(self._source, path, columns, bad=self.bad, check=self._check):
             if not batch.num_rows:
@@ -440,20 +440,20 @@ class Arrivals:
                 self._check_times(rows)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
-            yield Arrived(rows, completes=False)
-        self.known[self._name_of(path)] = [content, status.st_size, status.st_mtime_ns]
-        yield Arrived(None)
+            yield ArrivedBatch(rows, may_save=False)
+        self.files_read[self._name_of(path)] = [content, status.st_size, status.st_mtime_ns]
+        yield ArrivedBatch(None)
 
     def _check(self, rows: pa.Table) -> None:
         """Raise an error if a row that could be read is bad: its time is too far ahead, or a measure rejects it."""
         self._check_times(rows)
-        self.attempt(rows)
+        self.try_reduce(rows)
 
     def _check_times(self, rows: pa.Table) -> None:
         time = self.frame.time
         self.ahead.check(event_times(rows.column(time), time, self.frame.timezone), time)
 
-    def _opened(self, path: Path) -> Source:
+    def _open_source(self, path: Path) -> Source:
         """Return the source that reads the files, with the types of the first file, ``path``."""
         uses = self.frame.column_uses(self.reading.where)
         opened = partial(open_source, [path], self.frame.time, uses, reading=self.reading, timezone=self.frame.timezone)

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from tiltframe.cli.output import as_moment
-from tiltframe.cli.stream_sinks import DRAINED, IntoStore, OrderedOutput, Output
-from tiltframe.cli.stream_sources import Ahead
+from tiltframe.cli.output import time_or_dot
+from tiltframe.cli.stream_sinks import DRAINED, OrderedOutputSink, OutputSink, StoreSink
+from tiltframe.cli.stream_sources import AheadLimit
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -29,8 +29,8 @@ class Settings:
     reading: ReadOptions
     emit: str | None
     late: str | None
-    behind: int  # the time by which the watermark stays behind the newest event, in microseconds
-    ahead: Ahead
+    disorder_micros: int  # the time by which the watermark stays behind the newest event, in microseconds
+    ahead: AheadLimit
     arrival: bool
     dropped: Path | None
     max_keys: int | None
@@ -43,25 +43,25 @@ class Settings:
     metrics: tuple[str, int] | None
 
 
-def sink_of(
+def create_sink(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
-) -> Output | IntoStore:
+) -> OutputSink | StoreSink:
     """Return the destination of a stream, restored from ``data``, the saved state, or a new one if ``data`` equals
     None.
     """
     if isinstance(frame, OrderedAggregator):
-        return OrderedOutput(_ordered(data, frame))
+        return OrderedOutputSink(_restore_ordered_stream(data, frame))
     try:
         if store is None:
-            return Output(_windows(data, frame, settings))
-        return IntoStore(_closed(data, store, name, settings))
+            return OutputSink(_restore_open_windows(data, frame, settings))
+        return StoreSink(_restore_closed_windows(data, store, name, settings))
     except OtherSavedFrame as error:
         raise ValueError(
             f"{error}; any frame can be used after tiltframe stream --drain has closed all windows"
         ) from None
 
 
-def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
+def _restore_ordered_stream(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
     """Return the stream of ordered windows, which is new or restored from the saved state ``data``. If --drain has
     closed all windows of the saved state, the stream is new, but begins with the watermark of this state.
     """
@@ -73,7 +73,7 @@ def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
     return stream
 
 
-def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
+def _restore_open_windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
     """Return the open windows of a stream, which are new or restored from the saved state ``data``. If --drain has
     closed all windows of the saved state, the windows are new, but begin with the watermark of this state.
     """
@@ -90,7 +90,9 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
     return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
 
 
-def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
+def _restore_closed_windows(
+    data: bytes | None, store: FrameStore, stream_name: str, settings: Settings
+) -> ClosedWindows:
     """Return the windows of a stream into a store. They are restored from the saved state ``data``. The commit that
     followed this state is repeated, because the process may have ended before the commit. Without ``data``, the stream
     continues from the store if the store has rows of the stream, and otherwise begins without windows.
@@ -105,7 +107,7 @@ def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: S
     if closed.committed is not None:
         click.echo(
             f"tiltframe: there is no saved state; the stream {stream_name!r} continues from {store.display_uri} as a "
-            f"new writer, and skips rows of windows that end by {as_moment(closed.committed)}, because these windows "
+            f"new writer, and skips rows of windows that end by {time_or_dot(closed.committed)}, because these windows "
             "are committed",
             err=True,
         )

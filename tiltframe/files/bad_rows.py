@@ -77,9 +77,9 @@ class BadRows:
         """Read the rows that the file already contains if ``once`` is true."""
         self.file, self.count, self._known = file, 0, set[str]()
         if once:
-            self.begin_again()
+            self.restart()
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Set the count to 0, and from now on do not write rows that the file already contains. Call this before all
         rows are read again.
         """

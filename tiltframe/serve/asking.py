@@ -28,7 +28,7 @@ from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import Query, StoreView
 from tiltframe.store.backends import END, LEVEL, PARTIAL, START
-from tiltframe.text.measures import asked_measures
+from tiltframe.text.measures import query_measures_from
 
 REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
 INTEGER_PARAMETERS = ("limit", "points")
@@ -57,7 +57,7 @@ def query_from_url(params: QueryParams) -> tuple[str, Query]:
         else:
             members[word] = _value(word, values[0])
     if "measures" in members:
-        members["measures"] = asked_measures(members["measures"])
+        members["measures"] = query_measures_from(members["measures"])
     return _store_and_query(members)
 
 

@@ -85,11 +85,11 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure | str]:
     return measures
 
 
-def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
+def query_measures_from(texts: Iterable[str]) -> dict[str, Measure | str] | None:
     """Return the measures of a query by name, or None if there are no texts. A text is ``NAME``, ``NAME=CALL`` for a
     new measure, or ``NAME=EXPRESSION`` for an expression over results.
 
-    >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
+    >>> query_measures_from(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
     {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}
     """
     measures: dict[str, Measure | str] = {}

@@ -12,11 +12,11 @@ from aggr.call_text import evaluate_call
 from tiltframe.store import key_kinds
 
 
-def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
+def query_keys_from(texts: Iterable[str]) -> dict[str, Any] | None:
     """Return the keys that ``texts`` request, as name in the results → name of a key of the frame, or look-up by such a
     key. A text is ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
 
-    >>> asked_keys(["host"])
+    >>> query_keys_from(["host"])
     {'host': 'host'}
     """
     keys: dict[str, Any] = {}
