@@ -77,7 +77,7 @@ def run(
             "--time must be the name of a column of the source with --spark, not an expression; got an expression "
             f"for {_time(frame)!r}"
         )
-    if read_options := [name for name in reading.explicit_options() if name != "where"]:
+    if read_options := [name for name in reading.non_default_options() if name != "where"]:
         raise ValueError(
             f"--{read_options[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with "
             "--spark the source reads them; use an --option KEY=VALUE of the source"

@@ -27,8 +27,8 @@ from tiltframe.event_time import INSTANT
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import LateType, read_widening
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
-from tiltframe.files.rows import prepared, rows_before, times_in, with_time
-from tiltframe.files.written_numbers import find_numbers, read_numbers, with_numbers
+from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
+from tiltframe.files.written_numbers import find_number_types, read_numbers, with_number_columns
 
 _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
@@ -146,12 +146,12 @@ def rows_of(
     if not paths:
         return _with_options(data, what, columns, time=time, uses=uses, reading=reading, timezone=timezone)
     try:
-        source = open_source(paths, time, uses, reading=reading, timezone=timezone).coded(coded)
+        source = open_source(paths, time, uses, reading=reading, timezone=timezone).with_dictionaries(coded)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
     if use_stored_types is not None:
-        source = replace(source, schema=use_stored_types(source.schema, source.guessed))
+        source = replace(source, schema=use_stored_types(source.schema, source.replaceable_columns))
     return _of_source(source, columns)
 
 
@@ -159,7 +159,7 @@ def _of_source(source: Source, columns: Columns | None) -> Batches:
     needed = source.schema.names if columns is None else columns(source.schema.names)
     names = [name for name in source.schema.names if name in needed]
     schema = pa.schema([source.schema.field(name) for name in names])
-    return Batches(schema, source.batches(names), lambda late: _of_source(source.widened(late), columns))
+    return Batches(schema, source.batches(names), lambda late: _of_source(source.with_wider_type(late), columns))
 
 
 def _with_options(
@@ -187,14 +187,16 @@ def _with_options(
             "of the time column; remove the other options, which are for files"
         )
     schema, batches, _ = _with_numbers(_stream(data, what, None), uses)
-    full = with_time(schema, time, reading)
+    full = with_time_column(schema, time, reading)
     at = full.get_field_index(time)
     if at >= 0:
         full = full.set(at, full.field(at).with_type(INSTANT))
     names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
-    read = rows_before(names, full, schema, time=time, reading=reading).names
+    read = columns_to_prepare(names, full, schema, time=time, reading=reading).names
     rows = (
-        prepared(_timed(batch.select(read), time, reading, timezone), names, time, reading=reading, timezone=timezone)
+        prepare_rows(
+            _timed(batch.select(read), time, reading, timezone), names, time, reading=reading, timezone=timezone
+        )
         for batch in batches
     )
     return Batches(pa.schema([full.field(name) for name in names]), rows)
@@ -209,7 +211,9 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
         return batch
     column = batch.column(at)
     is_instant = pa.types.is_timestamp(column.type) and column.type.tz is not None
-    times = column.cast(INSTANT) if is_instant else times_in(normalize(column), time, reading, timezone).cast(INSTANT)
+    times = (
+        column.cast(INSTANT) if is_instant else convert_times(normalize(column), time, reading, timezone).cast(INSTANT)
+    )
     return versions.set_column(batch, at, time, times)
 
 
@@ -227,7 +231,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
             sample.extend(islice(batches, 1))
         return [normalize(batch.column(name)) for batch in sample]
 
-    numbers = find_numbers(rows.schema, texts, uses, NO_OPTIONS)
+    numbers = find_number_types(rows.schema, texts, uses, NO_OPTIONS)
     if not numbers:
         return rows if is_list else Batches(rows.schema, chain(sample, batches))
 
@@ -238,7 +242,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
         return batch
 
     all_batches = rows.batches if is_list else chain(sample, batches)
-    return Batches(with_numbers(rows.schema, numbers), map(widened, all_batches))
+    return Batches(with_number_columns(rows.schema, numbers), map(widened, all_batches))
 
 
 def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:

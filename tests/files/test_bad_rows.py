@@ -215,7 +215,7 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
 @pytest.mark.store
 def test_rows_of_parquet_without_a_time_are_kept_with_all_of_their_values(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bad_rows, "_ROWS", 7)  # many pieces, of several row groups
+    monkeypatch.setattr(bad_rows, "_BATCH_ROWS", 7)  # many pieces, of several row groups
     draws = random.Random(SEED)
     times = [None if draws.random() < 0.1 else dt.datetime(2024, 5, 1, 10, minute % 60) for minute in range(300)]
     notes = [draws.choice(["ü", 'say "x"', None]) for _ in times]
@@ -241,15 +241,37 @@ def test_rows_of_parquet_without_a_time_are_kept_with_all_of_their_values(tmp_pa
 )
 def test_of_a_clean_file_every_row_counts_and_none_is_looked_at_alone(name, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bad_rows, "_BLOCK", 1 << 16)
+    monkeypatch.setattr(bad_rows, "_BLOCK_BYTES", 1 << 16)
     Path(name).write_text(text)
     keys = [["--key", "k"], []][",k" not in text]
     arguments = ["rollup", name, "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", *keys]
     main([*arguments, "--store", "plain"])
-    monkeypatch.setattr(bad_rows, "sound", lambda *_: pytest.fail("rows are tried one by one"))
+    monkeypatch.setattr(bad_rows, "separate_bad_lines", lambda *_: pytest.fail("rows are tried one by one"))
     main([*arguments, "--store", "st", "--bad-rows", "bad.jsonl"])
     assert FrameStore("st").query("1d") == FrameStore("plain").query("1d")
     assert not Path("bad.jsonl").exists()
+
+
+@pytest.mark.store
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_lines_have_the_same_numbers_with_every_line_end(line_end, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bad_rows, "_BLOCK_BYTES", 64)
+    lines = [
+        "ts,ms",
+        "2024-05-01,1",
+        "soon,2",
+        *["2024-05-01,4"] * 20,
+        '2024-05-01,"8',
+        "2024-05-01,16",
+        "2024-05-01,x",
+    ]
+    Path("rows.csv").write_bytes(line_end.join([*lines, ""]).encode())
+    arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
+    main([*arguments, "--bad-rows", "bad.jsonl"])
+    assert FrameStore("st").query("1d")["s"].to_pylist() == [97]
+    written = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert {row["line"]: row["text"] for row in written} == {3: "soon,2", 24: '2024-05-01,"8', 26: "2024-05-01,x"}
 
 
 @pytest.mark.store
@@ -272,7 +294,7 @@ def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
     Path("rows.csv").write_text("\n".join(lines) + "\n")
     arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--measure", "n=count(note)"]
     for place, block in enumerate((1000, 7777, 1 << 23)):
-        monkeypatch.setattr(bad_rows, "_BLOCK", block)
+        monkeypatch.setattr(bad_rows, "_BLOCK_BYTES", block)
         main([*arguments, "--levels", "1d", "--store", f"st{place}", "--bad-rows", f"{place}.jsonl"])
         bad_rows_written = [json.loads(line) for line in Path(f"{place}.jsonl").read_text().splitlines()]
         assert {row["line"]: row["text"] for row in bad_rows_written} == bad, (SEED, block)

@@ -135,7 +135,7 @@ def rollup(
             store.check_retention(retained)
         if replace_within is not None:
             store.replaced_range(replace_within)
-        source = replace(source, schema=store.with_stored_types(source.schema, guessed=source.guessed))
+        source = replace(source, schema=store.with_stored_types(source.schema, guessed=source.replaceable_columns))
         store.check_states(store.frame.states_schema(source.schema))
         known_files = look_up_files(source.files, store, standard_input_file)
         if replace_within is None:
@@ -334,14 +334,14 @@ def _read(
 
     def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _FilesRead]:
         files_read = _FilesRead()
-        coded = source.coded(plain_keys(frame.keyed_by))
+        coded = source.with_dictionaries(plain_keys(frame.keyed_by))
         if bad is not None:
             bad.restart()
         with progress_bar("rolling up", source.bytes) as progress:
             return reduce(read_batches(coded, files_read, check, progress)), files_read
 
     def read(check: _Check | None = None) -> tuple[_Reduced, _FilesRead]:
-        return read_widening(source, lambda source: read_with(source, check), Source.widened)
+        return read_widening(source, lambda source: read_with(source, check), Source.with_wider_type)
 
     try:
         return read()

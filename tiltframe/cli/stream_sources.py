@@ -32,16 +32,17 @@ from tiltframe.files.bad_rows import (
     before_first_bad,
     file_batches,
     open_leniently,
-    sound,
+    separate_bad_lines,
 )
 from tiltframe.files.digits import check_floats
-from tiltframe.files.formats import json_types, without_nothing
+from tiltframe.files.formats import json_types, replace_null_texts
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.late_fields import LateFields, check_fields
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.files.rows import prepared, rows_before, times_in, with_time
-from tiltframe.files.written_numbers import find_numbers, number_arrays, with_numbers
+from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
+from tiltframe.files.soundness import count_line_ends
+from tiltframe.files.written_numbers import find_number_types, number_arrays, with_number_columns
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
@@ -146,7 +147,7 @@ class InputLines:
                 yield from self._without_bad_lines(data, error)
             else:
                 yield ArrivedBatch(rows)
-            self._next_line += data.count(b"\n")
+            self._next_line += count_line_ends(data)
 
     def _without_bad_lines(self, data: bytes, error: Exception) -> Iterator[ArrivedBatch]:
         """Yield the rows of a batch that contains bad lines. If ``bad`` is set, the bad lines are written to it, and
@@ -163,7 +164,7 @@ class InputLines:
             raise ValueError(
                 f"line {lines[good].number:,} of {self.source_name}: {self._error_of_line(lines[good], error)}"
             ) from None
-        rows, unread = sound(lines, self._read_lines, self.try_reduce)
+        rows, unread = separate_bad_lines(lines, self._read_lines, self.try_reduce)
         if len(unread) == len(lines) >= ALL_BAD and not had_schema:
             raise ValueError(f"not one of {len(lines):,} lines of {self.source_name} can be read; {unread[0][1]}")
         for line, why in unread:
@@ -213,7 +214,7 @@ class InputLines:
                 self._check_fields(data, self.schema)
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
             if self.schema is None and any("." in name for name in self.reading.declared):
-                typed = [f.with_type(self.reading.typed(f.name, f.type)) for f in rows.schema]
+                typed = [f.with_type(self.reading.type_of(f.name, f.type)) for f in rows.schema]
                 rows = _parsed(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             problem = str(error).splitlines()[0]
@@ -228,25 +229,27 @@ class InputLines:
         time, reading = self.frame.time, self.reading
         if self.schema is None:
             uses = self.frame.column_uses(reading.where)
-            self._number_types = find_numbers(rows.schema, lambda name: [one_array(rows.column(name))], uses, reading)
-        full_schema = with_numbers(with_time(rows.schema, time, reading), self._number_types)
+            self._number_types = find_number_types(
+                rows.schema, lambda name: [one_array(rows.column(name))], uses, reading
+            )
+        full_schema = with_number_columns(with_time_column(rows.schema, time, reading), self._number_types)
         read = list(self.frame.columns_in(full_schema.names))
         if self.schema is None:
             self.frame.check(full_schema)
-            self.schema = rows_before(read, full_schema, rows.schema, time=time, reading=reading)
+            self.schema = columns_to_prepare(read, full_schema, rows.schema, time=time, reading=reading)
         (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
-        batch = without_nothing(batch, reading.null)
+        batch = replace_null_texts(batch, reading.null)
         at = batch.schema.get_field_index(time)
         has_format = reading.unit(time) is not None or reading.time_format is not None
         is_in_milliseconds = pa.types.is_integer(batch.column(at).type) and not has_format
         if reading.time is None and is_in_milliseconds:
             refuse_other_units(batch.column(at), time, partial(reading.say_times, time))
         elif reading.time is None and batch.column(at).type != INSTANT:
-            times = times_in(batch.column(at), time, reading, self.frame.timezone)
+            times = convert_times(batch.column(at), time, reading, self.frame.timezone)
             batch = versions.set_column(batch, at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, full_schema, reading):
             batch = versions.append_column(batch, name, numbers)
-        table = pa.Table.from_batches([prepared(batch, read, time, reading=reading, timezone=self.frame.timezone)])
+        table = pa.Table.from_batches([prepare_rows(batch, read, time, reading=reading, timezone=self.frame.timezone)])
         times = event_times(table.column(time), time, self.frame.timezone)
         if not self.arrival:
             self.ahead.check(times, time)
@@ -460,6 +463,8 @@ class ArrivingFiles:
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
-            source = replace(source, schema=self.store.with_stored_types(source.schema, guessed=source.guessed))
+            source = replace(
+                source, schema=self.store.with_stored_types(source.schema, guessed=source.replaceable_columns)
+            )
             self.store.check_states(self.store.frame.states_schema(source.schema))
         return source

@@ -21,20 +21,20 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from tiltframe.event_time import event_times
-from tiltframe.files.formats import delimiter_of, has_types, kind_of, open_text, own_schema
+from tiltframe.files.formats import delimiter_of, has_types, kind_of, open_text, schema_of_file
 from tiltframe.files.inputs import Source
 from tiltframe.files.json_arrays import is_array
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of
-from tiltframe.files.soundness import record_pattern
+from tiltframe.files.soundness import count_line_ends, record_pattern
 
-_BLOCK = 1 << 23  # the size of a block of a text file, in bytes
-_ROWS = 1 << 16  # the number of rows of a batch of Parquet
+_BLOCK_BYTES = 1 << 23  # the size of a block of a text file, in bytes
+_BATCH_ROWS = 1 << 16  # the number of rows of a batch of Parquet
 # the maximum number of lines of a quoted field; in a longer field, the closing quote counts as missing
-_MOST_LINES = 1000
-_SAMPLE = 10_000  # the number of records from which types are inferred
-_LONGEST = 300  # the maximum length of a reason, in characters
+_MAX_FIELD_LINES = 1000
+_SAMPLE_RECORDS = 10_000  # the number of records from which types are inferred
+_MAX_REASON_LENGTH = 300  # the maximum length of a reason, in characters
 UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that may be raised when a bad row is read or checked
 # if a part of a file has at least this many rows and all are bad, an error is raised, because the options must be wrong
 ALL_BAD = 10
@@ -54,10 +54,10 @@ class Line:
     text: bytes
 
 
-_Bad: TypeAlias = list[tuple[Line, Exception]]
+_BadLines: TypeAlias = list[tuple[Line, Exception]]
 # a part of a file: a table of its good rows (None if there are none), the number of all its rows, and its bad rows
-_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]
-_NONE: _Bad = []
+_Piece: TypeAlias = tuple[pa.Table | None, int, _BadLines]
+_NO_BAD_LINES: _BadLines = []
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
@@ -75,7 +75,7 @@ class BadRows:
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
         """Read the rows that the file already contains if ``once`` is true."""
-        self.file, self.count, self._known = file, 0, set[str]()
+        self.file, self.count, self._lines_in_file = file, 0, set[str]()
         if once:
             self.restart()
 
@@ -86,7 +86,7 @@ class BadRows:
         self.count = 0
         if self.file is not None and self.file.exists():
             try:
-                self._known = set(self.file.read_text(encoding="utf-8").splitlines())
+                self._lines_in_file = set(self.file.read_text(encoding="utf-8").splitlines())
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{self.file} already exists and is not a file of bad rows; choose another file"
@@ -102,7 +102,7 @@ class BadRows:
         text = line.text.decode(errors="backslashreplace").rstrip("\r\n")
         entry = {"source": source, "line": line.number, "reason": reason(error), "text": text}
         written = json.dumps(entry, ensure_ascii=False)
-        if written not in self._known:
+        if written not in self._lines_in_file:
             with self.file.open("a", encoding="utf-8") as out:
                 out.write(written + "\n")
 
@@ -121,12 +121,12 @@ def reason(error: Exception) -> str:
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
     message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
-    return message.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__
+    return message.split("\n")[0].split("; ")[0][:_MAX_REASON_LENGTH] or type(error).__name__
 
 
-def sound(
+def separate_bad_lines(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
-) -> tuple[Rows | None, _Bad]:
+) -> tuple[Rows | None, _BadLines]:
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
     A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
@@ -139,11 +139,11 @@ def sound(
         check(rows)
         return rows
 
-    good, bad = _divided(lines, read)
+    good, bad = _bisect(lines, read)
     try:
         return (checked(good) if good else None), bad
     except UNREADABLE:
-        good, more = _divided(good, checked)
+        good, more = _bisect(good, checked)
         return (read(good) if good else None), sorted([*bad, *more], key=lambda bad_line: bad_line[0].number)
 
 
@@ -162,7 +162,7 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
     return low
 
 
-def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
+def _bisect(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _BadLines]:
     """Return the good lines, and a list of the bad lines with their errors. ``read`` is called with all lines. If it
     raises an error, the lines are halved, down to single lines.
     """
@@ -174,7 +174,7 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
         if len(lines) == 1:
             return [], [(lines[0], error)]
         half = len(lines) // 2
-        (first, bad), (second, more) = _divided(lines[:half], read), _divided(lines[half:], read)
+        (first, bad), (second, more) = _bisect(lines[:half], read), _bisect(lines[half:], read)
         return first + second, bad + more
     return list(lines), []
 
@@ -188,28 +188,30 @@ def file_batches(
     function that receives a table of rows, and raises an error if one of the rows is bad although it could be read.
     """
     if bad is None:
-        yield from source.batches_of(file, columns)
+        yield from source.batches_of_file(file, columns)
         return
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        of_format = _of_typed if has_types(file) else _of_text
+        of_format = _typed_file_pieces if has_types(file) else _text_file_pieces
         check = check or (lambda rows: None)
-        for rows, number, unread in of_format(source, file, columns, check=check, folder=Path(folder)):
-            if len(unread) == number >= ALL_BAD:
-                raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(unread[0][1])}")
-            for line, error in unread:
+        for rows, number, bad_lines in of_format(source, file, columns, check=check, folder=Path(folder)):
+            if len(bad_lines) == number >= ALL_BAD:
+                raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(bad_lines[0][1])}")
+            for line, error in bad_lines:
                 bad.put(str(file), line, error)
             if rows is not None:
                 yield from rows.to_batches()
 
 
-def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.RecordBatch] | None = None) -> pa.Table:
+def _read_table(
+    source: Source, file: Path, columns: Sequence[str], rows: list[pa.RecordBatch] | None = None
+) -> pa.Table:
     schema = pa.schema([source.schema.field(name) for name in columns])
-    table = pa.Table.from_batches(source.batches_of(file, columns, rows), schema)
+    table = pa.Table.from_batches(source.batches_of_file(file, columns, rows), schema)
     event_times(table.column(source.time), source.time, source.timezone)
     return table
 
 
-def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
+def _read_if_good(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
     """Return the rows that ``read`` returns, or None if ``read`` or ``check`` raises an error for some of them."""
     try:
         check(rows := read())
@@ -231,18 +233,18 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):
-            yield batch.select([name for name in columns if name in names]), partial(_itself, batch)
+            yield batch.select([name for name in columns if name in names]), partial(_same_batch, batch)
         return
     import pyarrow.parquet as pq  # imported here, because the import takes a quarter of a second
 
     data = pq.ParquetFile(file)
     needed = [name for name in columns if name in data.schema_arrow.names]
-    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))
-    for place, batch in enumerate(data.iter_batches(_ROWS, columns=needed)):
+    full = enumerate(pq.ParquetFile(file).iter_batches(_BATCH_ROWS))
+    for place, batch in enumerate(data.iter_batches(_BATCH_ROWS, columns=needed)):
         yield batch, partial(_batch_at, full, place)
 
 
-def _itself(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _same_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
@@ -250,60 +252,66 @@ def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.R
     return next(batch for at, batch in batches if at == place)
 
 
-def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a file in a format with typed columns, batch by batch (`_Piece`). If a batch cannot be read as
-    a whole, `sound` separates its good rows from its bad rows.
+def _typed_file_pieces(
+    source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path
+) -> Iterator[_Piece]:
+    """Yield a `_Piece` for each batch of a file in a format with typed columns. If a batch cannot be read as a whole,
+    `separate_bad_lines` separates its good rows from its bad rows.
     """
-    begun = 1
-    for batch, read_all_columns in _typed_batches(file, source.needs(columns).names):
+    first_row = 1
+    for batch, read_all_columns in _typed_batches(file, source.columns_to_read(columns).names):
 
-        def read(lines: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun) -> pa.Table:
-            return _table(source, file, columns, [batch.take([line.number - begun for line in lines])])
+        def read(lines: Sequence[Line], batch: pa.RecordBatch = batch, first_row: int = first_row) -> pa.Table:
+            return _read_table(source, file, columns, [batch.take([line.number - first_row for line in lines])])
 
-        rows = _read_whole(partial(_table, source, file, columns, rows=[batch]), check)
-        unread = _NONE
+        rows = _read_if_good(partial(_read_table, source, file, columns, rows=[batch]), check)
+        bad_lines = _NO_BAD_LINES
         if rows is None:
-            rows, unread = sound([Line(begun + at, b"") for at in range(batch.num_rows)], read, check)
-            texts = read_all_columns().take([line.number - begun for line, _ in unread]).to_pylist()
-            unread = [
+            rows, bad_lines = separate_bad_lines(
+                [Line(first_row + at, b"") for at in range(batch.num_rows)], read, check
+            )
+            texts = read_all_columns().take([line.number - first_row for line, _ in bad_lines]).to_pylist()
+            bad_lines = [
                 (Line(line.number, json.dumps(text, default=str, ensure_ascii=False).encode()), error)
-                for (line, error), text in zip(unread, texts, strict=True)
+                for (line, error), text in zip(bad_lines, texts, strict=True)
             ]
-        yield rows, batch.num_rows, unread
-        begun += batch.num_rows
+        yield rows, batch.num_rows, bad_lines
+        first_row += batch.num_rows
 
 
-def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a text file, block by block (`_Piece`). A block consists of complete records. If a block cannot
-    be read as a whole, `sound` separates its good lines from its bad lines.
+def _text_file_pieces(
+    source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path
+) -> Iterator[_Piece]:
+    """Yield a `_Piece` for each block of a text file. A block consists of complete records. If a block cannot be read
+    as a whole, `separate_bad_lines` separates its good lines from its bad lines.
     """
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
-    written = source.written.get(file) or own_schema(sample_of(file, reading, folder), reading)
-    source = replace(source, written={piece: written})
+    schema = source.file_schemas.get(file) or schema_of_file(sample_of(file, reading, folder), reading)
+    source = replace(source, file_schemas={piece: schema})
     head, data, number = b"", b"", 1
 
     def read(lines: Sequence[Line]) -> pa.Table:
         piece.write_bytes(head + b"".join(line.text for line in lines))
-        return _table(source, piece, columns)
+        return _read_table(source, piece, columns)
 
     for chunk in _chunks(file, reading):
         data += chunk
-        if number == 1 and delimiter is not None:
-            head = _head(data, delimiter, reading.skip_rows)
-            number, data = 1 + head.count(b"\n"), data[len(head) :]
+        if not head and delimiter is not None:
+            head = _header_part(data, delimiter, reading.skip_rows)
+            number, data = 1 + count_line_ends(head), data[len(head) :]
         text = data[: _end_of_records(data, delimiter is not None) if chunk else len(data)]
-        rows = _read_whole(partial(read, [Line(0, text)]), check) if text.strip() else None
+        rows = _read_if_good(partial(read, [Line(0, text)]), check) if text.strip() else None
         if rows is not None:
-            yield rows, rows.num_rows, _NONE
-            number, data = number + text.count(b"\n"), data[len(text) :]
+            yield rows, rows.num_rows, _NO_BAD_LINES
+            number, data = number + count_line_ends(text), data[len(text) :]
         elif text.strip():
             records, left = _records(text, number, delimiter, last=not chunk)
             lines = [line for line in records if line.text.strip()]
             if lines:
-                rows, unread = sound(lines, read, check)
-                yield rows, len(lines), unread
-            number = records[-1].number + (records[-1].text.count(b"\n") or 1) if records else number
+                rows, bad_lines = separate_bad_lines(lines, read, check)
+                yield rows, len(lines), bad_lines
+            number = records[-1].number + (count_line_ends(records[-1].text) or 1) if records else number
             data = left + data[len(text) :]
 
 
@@ -311,17 +319,19 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
     """Return the position after the last line end outside quotes, or after the last line end if all are inside quotes.
     If ``quoted`` is false, quotes have no meaning.
     """
-    last = end = data.rfind(b"\n") + 1
+    line_end = b"\n" if b"\n" in data else b"\r"
+    # The last byte is left out if it is a \r, because the next byte may be the \n of the same line end.
+    last = end = data.rfind(line_end, 0, len(data) if line_end == b"\n" else len(data) - 1) + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
     while quotes % 2 and end:
-        before = data.rfind(b"\n", 0, end - 1) + 1
+        before = data.rfind(line_end, 0, end - 1) + 1
         quotes, end = quotes - data.count(b'"', before, end), before
     return end or last
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Yield the bytes of a text file in blocks of `_BLOCK` bytes, and then an empty block. Raise ``ValueError`` if a
-    line break in the encoding has more than one byte, or if the file is a JSON array.
+    """Yield the bytes of a text file in blocks of `_BLOCK_BYTES` bytes, and then an empty block. Raise ``ValueError``
+    if a line break in the encoding has more than one byte, or if the file is a JSON array.
     """
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(
@@ -329,7 +339,7 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
             f"encoding {reading.encoding}; convert it to utf-8"
         )
     with open_text(file) as stream:
-        chunk = stream.read(_BLOCK)
+        chunk = stream.read(_BLOCK_BYTES)
         if delimiter_of(file, reading) is None and is_array(chunk):
             raise ValueError(
                 f"{file} is a single JSON array, but bad rows can be skipped only in JSON lines; write one object per "
@@ -337,11 +347,11 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
             )
         while chunk:
             yield chunk
-            chunk = stream.read(_BLOCK)
+            chunk = stream.read(_BLOCK_BYTES)
         yield b""
 
 
-def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
+def _header_part(data: bytes, delimiter: str, skip_rows: int) -> bytes:
     """Return the beginning of a CSV file: the first ``skip_rows`` lines, empty lines and the header."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
     complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
@@ -363,13 +373,13 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
     at = 0
     while at < len(data):
         match = record.match(data, at)
-        if match and match[0].count(b"\n") > _MOST_LINES:
+        if match and count_line_ends(match[0]) > _MAX_FIELD_LINES:
             match = None
-        elif match is None and not last and data.count(b"\n", at) < _MOST_LINES:
+        elif match is None and not last and count_line_ends(data, at) < _MAX_FIELD_LINES:
             break
         text = (match or line.match(data, at))[0]  # type: ignore[index]
         records.append(Line(number, text))
-        number, at = number + (text.count(b"\n") or 1), at + len(text)
+        number, at = number + (count_line_ends(text) or 1), at + len(text)
     return records, data[at:]
 
 
@@ -385,17 +395,17 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
         return file
     delimiter = delimiter_of(file, reading)
     data = next(_chunks(file, reading))
-    head = _head(data, delimiter, reading.skip_rows) if delimiter else b""
+    head = _header_part(data, delimiter, reading.skip_rows) if delimiter else b""
     records = _records(data[len(head) :], 1, delimiter, last=True)[0]
-    records = [line for line in records if line.text.strip()][:_SAMPLE]
+    records = [line for line in records if line.text.strip()][:_SAMPLE_RECORDS]
     kinds = [_kinds(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
     names_line = b"".join(head.splitlines(keepends=True)[reading.skip_rows :])
     names = _kinds(names_line.decode(reading.encoding, "replace"), delimiter) if delimiter else None
-    of_values: dict[object, Counter[str]] = {}
+    kind_counts: dict[object, Counter[str]] = {}
     for kind in kinds:
         for name, value in (kind or {}).items():
-            of_values.setdefault(name, Counter())[value] += value != "nothing"
-    usual_kinds = {name: {counted.most_common(1)[0][0], "nothing"} for name, counted in of_values.items()}
+            kind_counts.setdefault(name, Counter())[value] += value != "nothing"
+    usual_kinds = {name: {counted.most_common(1)[0][0], "nothing"} for name, counted in kind_counts.items()}
     for usual in usual_kinds.values():
         usual |= {"whole", "number"} if usual & {"whole", "number"} else set()
     good = [
@@ -433,28 +443,31 @@ def _kind(value: object, delimiter: str | None) -> str:
     return {bool: "truth", int: "whole", float: "number"}.get(type(value), type(value).__name__)
 
 
-def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Return the source that ``opened`` returns, also if the files have bad rows.
+def open_leniently(
+    open_files: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions
+) -> Source:
+    """Return the source that ``open_files`` returns, also if the files have bad rows.
 
-    Bad rows may be the cause if ``opened`` or ``check`` raises an error, or if event times are text. In these cases,
-    ``opened`` is called a second time, and types are inferred from samples of the files (`sample_of`). The second
-    source is returned if there was an error, or if the event times have different types in the two sources. Otherwise
-    the first source is returned.
+    Bad rows may be the cause if ``open_files`` or ``check`` raises an error, or if event times are text. In these
+    cases, ``open_files`` is called a second time, and types are inferred from samples of the files (`sample_of`). The
+    second source is returned if there was an error, or if the event times have different types in the two sources.
+    Otherwise the first source is returned.
 
-    ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
+    ``open_files`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not
+    fit.
     """
 
     def text_times(source: Source) -> list[bool]:
-        csv = [source.written[file] for file in source.files if delimiter_of(file, reading) is not None]
+        csv = [source.file_schemas[file] for file in source.files if delimiter_of(file, reading) is not None]
         return [pa.types.is_string(own.field(source.time).type) for own in csv if source.time in own.names]
 
     try:
-        source = opened(sample=lambda file: file)
+        source = open_files(sample=lambda file: file)
         check(source.schema)
         if not any(text_times(source)):
             return source
     except UNREADABLE:
         source = None
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        sampled = opened(sample=lambda file: sample_of(file, reading, Path(folder)))
+        sampled = open_files(sample=lambda file: sample_of(file, reading, Path(folder)))
     return sampled if source is None or text_times(source) != text_times(sampled) else source

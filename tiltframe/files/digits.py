@@ -26,12 +26,12 @@ NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
 # a decimal number with at most this number of digits has the same digits after its conversion to a double and back
-_MANY = 15
-_EXACT = 2.0**53
+_SAFE_DIGITS = 15
+_FIRST_INEXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
-def canonical(kind: pa.DataType) -> str | None:
+def canonical_pattern(kind: pa.DataType) -> str | None:
     """Return a regular expression for the canonical texts of values of the type ``kind``. For integers, it matches
     ``7``, but not ``007``. Return None if the type has no such pattern.
     """
@@ -42,20 +42,20 @@ def canonical(kind: pa.DataType) -> str | None:
     return r"(?i)^(true|false)$" if pa.types.is_boolean(kind) else None
 
 
-def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
+def parse_texts(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
     """Convert a text column to the type ``kind``. Return two arrays: the values, and their texts with a decimal point
     and without separators of thousands, as Arrow reads them.
 
     Raise ``pa.ArrowInvalid`` if a text is not a value of the type.
     """
-    column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
-    nothing = [*NO_NUMBER, *reading.null]
+    column = plain_numbers(column, reading) if reading.has_number_notation and not pa.types.is_boolean(kind) else column
+    null_texts = [*NO_NUMBER, *reading.null]
     try:
         if not reading.null:
             return column.cast(kind), column
     except pa.ArrowInvalid:
         column = pc.utf8_trim_whitespace(column)
-    column = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
+    column = pc.if_else(pc.is_in(column, pa.array(null_texts)), None, column)
     return column.cast(kind), column
 
 
@@ -64,8 +64,8 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
     options declare a decimal comma, the point in a text such as ``1.5`` is replaced by another character, so that Arrow
     rejects the text.
     """
-    point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
-    grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
+    point, separator = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
+    grouped = rf"[0-9]{{1,3}}({separator}[0-9]{{3}})+|" if separator else ""
     number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
     plain = pc.replace_substring(column, reading.thousands, "") if reading.thousands is not None else column
     plain = pc.replace_substring(plain, reading.point, ".")
@@ -73,29 +73,31 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(column, number), plain, foreign)
 
 
-def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
+def check_digits(
+    values: pa.Array, texts: pa.Array, uses: Collection[Use], digits_message: Callable[[str], str]
+) -> None:
     """Raise ``ValueError`` if a whole number in ``texts`` was rounded to a double in ``values``. If ``uses`` contains
     `Use.ORDER`, because functions compare the numbers, the error is raised for rounded fractions too. Nothing is
     checked if ``values`` does not have a floating-point type.
 
-    ``lost`` is a function that returns the message for the text of the rounded number.
+    ``digits_message`` is a function that returns the message for the text of the rounded number.
     """
     if not pa.types.is_floating(values.type):
         return
     if (rounded_integer := first_rounded_whole(values, texts)) is not None:
-        raise ValueError(lost(rounded_integer))
+        raise ValueError(digits_message(rounded_integer))
     if Use.ORDER in uses and (rounded := first_rounded(texts, values)) is not None:
-        raise ValueError(lost(rounded))
+        raise ValueError(digits_message(rounded))
 
 
 def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
     """Return the text of the first whole number that differs from its double in ``values``, or that exceeds the largest
     double. Return None if there is no such number.
     """
-    if (highest := largest(values)) is not None and highest >= _EXACT:
-        large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
+    if (highest := largest_magnitude(values)) is not None and highest >= _FIRST_INEXACT:
+        large = texts.filter(pc.greater_equal(pc.abs(values), _FIRST_INEXACT))
         for text in pc.unique(large).to_pylist():
-            if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
+            if text is not None and not re.fullmatch(_INFINITE, text) and _is_rounded(text, exact=False):
                 return str(text)
     return None
 
@@ -104,45 +106,46 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
     """Return the first text whose number cannot be recovered from its double, because the shortest decimal number with
     this double is another number. Return None if there is no such text.
     """
-    long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
+    long = pc.fill_null(pc.greater(pc.utf8_length(texts), _SAFE_DIGITS + 1), False)
     if not pc.any(long).as_py():
         return None
     texts, values = texts.filter(long), values.filter(long)
-    other = texts.filter(pc.not_equal(values.cast(pa.string()), texts))
-    for text in pc.unique(other).to_pylist():
+    changed_texts = texts.filter(pc.not_equal(values.cast(pa.string()), texts))
+    for text in pc.unique(changed_texts).to_pylist():
         if Decimal(text) != Decimal(repr(float(text))):
             return str(text)
     return None
 
 
-def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
+def first_noncanonical(texts: pa.Array, kind: pa.DataType) -> str | None:
     """Return the first text that differs from the canonical text of its value in the type ``kind``, or None if there is
     no such text.
 
-    >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
-    ('007', None)
+    >>> first_noncanonical(pa.array(["7", None, "007"]), pa.int64())
+    '007'
+    >>> first_noncanonical(pa.array(["0.5"]), pa.float64())
     """
-    pattern = canonical(kind)
+    pattern = canonical_pattern(kind)
     if pattern is None:
         return None
     lossy = texts.filter(pc.invert(pc.match_substring_regex(texts, pattern)))
     if len(lossy):
         return str(lossy[0].as_py())
     if pa.types.is_floating(kind):
-        doubtful = pc.or_(pc.greater(pc.utf8_length(texts), _MANY), pc.match_substring(texts, "e"))
+        doubtful = pc.or_(pc.greater(pc.utf8_length(texts), _SAFE_DIGITS), pc.match_substring(texts, "e"))
         for text in pc.unique(texts.filter(doubtful)).to_pylist():
-            if text is not None and _rounds(text, exact=True):
+            if text is not None and _is_rounded(text, exact=True):
                 return str(text)
     return None
 
 
-def largest(values: pa.Array) -> float | None:
+def largest_magnitude(values: pa.Array) -> float | None:
     """Return the largest absolute value. Ignore NaN and null. Return None if ``values`` has nothing else."""
     highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
     return highest
 
 
-def _rounds(text: str, exact: bool) -> bool:
+def _is_rounded(text: str, exact: bool) -> bool:
     """Return whether the number in ``text`` is beyond the range of doubles, or is a whole number that a double rounds.
     With ``exact``, also return True for a fraction that is not the shortest decimal text of its double.
     """
@@ -158,7 +161,7 @@ def _plain_exponent(number: str) -> str:
     return re.sub(r"e([+-]?)0*", lambda sign: "e-" if sign[1] == "-" else "e", number)
 
 
-def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
+def digits_message(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
     """Return the message for a text that the inferred type ``kind`` would change.
 
     ``where`` is the name of the file, and ``name`` that of the column. ``exact`` is the name of a type that represents
@@ -192,7 +195,11 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
             _check_doubles(inner, f"{name}.{field.name}", source=source, text=text, reading=reading)
     elif pa.types.is_list(column.type):
         _check_doubles(pc.list_flatten(column), name, source=source, text=text, reading=reading)
-    elif pa.types.is_floating(column.type) and (highest := largest(column)) is not None and highest >= _EXACT:
+    elif (
+        pa.types.is_floating(column.type)
+        and (highest := largest_magnitude(column)) is not None
+        and highest >= _FIRST_INEXACT
+    ):
         _check_whole_numbers(name, source, text(), reading)
 
 
@@ -209,7 +216,7 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
     are_whole = all(re.fullmatch(_INTEGER, number) for number in numbers)
     for number in numbers:
         beyond = are_whole and not -(2**63) <= int(number) < 2**63
-        if re.fullmatch(_INTEGER, number) and (beyond or _rounds(number, exact=False)):
+        if re.fullmatch(_INTEGER, number) and (beyond or _is_rounded(number, exact=False)):
             kind = exact_type(numbers) or "float64"
             raise ValueError(
                 f"{source}: {shortened(number)} in the column {name!r} would lose digits as "

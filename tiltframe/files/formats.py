@@ -24,13 +24,13 @@ from aggr.tables.column_uses import Uses
 from aggr.tables.partial_aggregation import REDUCE_ROWS
 from tiltframe.files.digits import (
     NO_NUMBER,
-    canonical,
+    canonical_pattern,
     check_digits,
     check_floats,
+    digits_message,
     exact_type,
-    first_unfaithful,
-    from_text,
-    lost,
+    first_noncanonical,
+    parse_texts,
     plain_numbers,
 )
 from tiltframe.files.json_arrays import ArrayLines, is_array
@@ -44,7 +44,7 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # the number of bytes at the beginning of a JSON file that are read to detect an array
+_DETECTED_BYTES = 1 << 12  # the number of bytes at the beginning of a JSON file that are read to detect an array
 # the number of rows at the beginning of a Parquet file that are read to detect numbers in text columns
 _PARQUET_ROWS = 1 << 16
 _INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JSON file from which types are inferred
@@ -78,7 +78,7 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
     return by_ending and (reading.delimiter or by_ending)
 
 
-def own_schema(
+def schema_of_file(
     file: Path, reading: ReadOptions, is_missing: Callable[[pa.Schema], bool] = lambda schema: False
 ) -> pa.Schema:
     """Return the names and types of a file's columns.
@@ -140,7 +140,7 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
     for place, field in enumerate(schema):
         for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
             with suppress(pa.ArrowInvalid):
-                from_text(first.column(place), kind, reading)
+                parse_texts(first.column(place), kind, reading)
                 schema = schema.set(place, field.with_type(kind))
                 break
     return schema
@@ -181,7 +181,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
     return pa.Table.from_batches(first, first[0].schema if first else schema)
 
 
-def read(
+def read_columns(
     file: Path,
     columns: Sequence[str],
     types: pa.Schema,
@@ -219,8 +219,8 @@ def read(
         with _json_stream(file, reading) as stream:
             try:
                 for batch in open_json_lines(stream, schema, _INFERRED_BYTES, complete_structs):
-                    check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
-                    yield without_nothing(batch, reading.null)
+                    check_floats(batch, str(file), lambda: _text_of_file(file, reading), reading)
+                    yield replace_null_texts(batch, reading.null)
             except LateFields as late:
                 wider = with_new_fields(types.field(late.column).type, late.parsed)
                 raise LateType(late.column, wider, partial("{}: {}".format, file, late)) from None
@@ -231,28 +231,28 @@ def read(
 def _read_csv(
     file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a CSV file for `read`. A column is read as text and then converted if its digits must be
+    """Yield batches of a CSV file for `read_columns`. A column is read as text and then converted if its digits must be
     checked, or if Arrow cannot read the notation of its numbers.
     """
     kinds = {name: types.field(name).type for name in columns}
-    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
+    texts = {name for name, kind in kinds.items() if _is_read_as_text(name, kind, _uses_of_column(uses, name), reading)}
     # columns of type null, which have no values in the rows from which types were inferred
     empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
-            batch = without_nothing(batch, ["", *reading.null], texts)
+            batch = replace_null_texts(batch, ["", *reading.null], texts)
             for place, name in enumerate(batch.schema.names):
                 if name in empty:
                     _check_empty(batch.column(place), name, file, reading)
                     batch = versions.set_column(batch, place, name, pa.nulls(batch.num_rows))
                 elif name in texts:
                     column = batch.column(place)
-                    values, written = from_text(column, kinds[name], reading)
+                    values, written = parse_texts(column, kinds[name], reading)
                     if name not in reading.declared:
-                        of_column = _uses_of(uses, name)
-                        explain = partial(_lost, file=file, name=name, kind=kinds[name], reading=reading)
-                        if Use.KEEP in of_column and (text := first_unfaithful(written, kinds[name])) is not None:
+                        of_column = _uses_of_column(uses, name)
+                        explain = partial(_digits_message, file=file, name=name, kind=kinds[name], reading=reading)
+                        if Use.KEEP in of_column and (text := first_noncanonical(written, kinds[name])) is not None:
                             raise LateType(name, pa.string(), partial(explain, text))
                         check_digits(values, written, of_column, explain)
                     batch = versions.set_column(batch, place, name, values)
@@ -267,7 +267,7 @@ def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -
     if values.null_count == len(values):
         return
     kinds = {"int64": pa.int64(), "float64": pa.float64()}
-    kind = next((name for name, kind in kinds.items() if _reads_all(values, kind, reading)), "text")
+    kind = next((name for name, kind in kinds.items() if _can_parse_all(values, kind, reading)), "text")
     first = values.drop_null()[0].as_py()
     raise LateType(
         name,
@@ -279,9 +279,9 @@ def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -
     )
 
 
-def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool:
+def _can_parse_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool:
     try:
-        from_text(texts, kind, reading)
+        parse_texts(texts, kind, reading)
     except pa.ArrowInvalid:
         return False
     return True
@@ -298,20 +298,20 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
     return None if uses & {Use.NUMBER, Use.ORDER} else "text"
 
 
-def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
+def _digits_message(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
     """Return the message for a text that the inferred type ``kind`` would change. It advises to keep the text, or to
     declare a type that represents all numbers of the column.
     """
     exact = column_type(file, name, reading)
-    return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
+    return digits_message(text, kind, where=str(file), reading=reading, name=name, exact=exact)
 
 
 def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
     """Return all texts of a column of a CSV file except those that mean null, as one array per block of the file."""
-    nothing = pa.array([*NO_NUMBER, *reading.null])
+    null_texts = pa.array([*NO_NUMBER, *reading.null])
     with open_text(file) as stream:
         batches = list(open_csv(stream, file, reading, pa.schema([(name, pa.string())])))
-    return [batch.column(0).filter(pc.invert(pc.is_in(batch.column(0), nothing))).drop_null() for batch in batches]
+    return [batch.column(0).filter(pc.invert(pc.is_in(batch.column(0), null_texts))).drop_null() for batch in batches]
 
 
 def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
@@ -320,22 +320,22 @@ def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
     """
     texts = set[str]()
     for part in column_texts(file, name, reading):
-        texts |= set(pc.unique(plain_numbers(part, reading) if reading.own_numbers else part).to_pylist())
+        texts |= set(pc.unique(plain_numbers(part, reading) if reading.has_number_notation else part).to_pylist())
     return exact_type(texts)
 
 
-def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
+def _uses_of_column(uses: Uses, name: str) -> frozenset[Use]:
     return uses.get(name, frozenset())
 
 
-def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
+def _is_read_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
     """Return whether a column of a CSV file is read as text and then converted to its type ``kind``. This is necessary
     if the digits of the column must be checked, or if Arrow cannot read the notation of its numbers.
     """
-    if reading.own_numbers and is_number(kind):
+    if reading.has_number_notation and is_number(kind):
         return True
     guessed = name not in reading.declared
-    return guessed and (pa.types.is_floating(kind) or (Use.KEEP in uses and canonical(kind) is not None))
+    return guessed and (pa.types.is_floating(kind) or (Use.KEEP in uses and canonical_pattern(kind) is not None))
 
 
 def json_types(schema: pa.Schema) -> pa.Schema:
@@ -351,12 +351,16 @@ def _json_type(dtype: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_date(dtype) else dtype
 
 
-def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
-    """Return a batch in which texts that occur in ``nothing`` are replaced by null, except in the columns ``but``."""
-    for place, field in enumerate(batch.schema) if nothing else ():
-        if pa.types.is_string(field.type) and field.name not in but:
+def replace_null_texts(
+    batch: pa.RecordBatch, null_texts: Sequence[str], except_columns: Collection[str] = ()
+) -> pa.RecordBatch:
+    """Return a batch in which texts that occur in ``null_texts`` are replaced by null, except in the columns
+    ``except_columns``.
+    """
+    for place, field in enumerate(batch.schema) if null_texts else ():
+        if pa.types.is_string(field.type) and field.name not in except_columns:
             column = batch.column(place)
-            values = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
+            values = pc.if_else(pc.is_in(column, pa.array(null_texts)), None, column)
             batch = versions.set_column(batch, place, field.name, values)
     return batch
 
@@ -378,7 +382,7 @@ def open_csv(
     return pacsv.open_csv(stream, options, parse, convert)
 
 
-def _whole_text(file: Path, reading: ReadOptions) -> str:
+def _text_of_file(file: Path, reading: ReadOptions) -> str:
     with open_text(file) as stream:
         text: str = stream.read().decode(reading.encoding)
     return text
@@ -400,8 +404,8 @@ def open_text(file: Path) -> pa.NativeFile:
 
 
 def _json_stream(file: Path, reading: ReadOptions) -> pa.NativeFile:
-    with _decoded(file, reading) as begun:
-        array = is_array(begun.read(_HEAD))
+    with _decoded(file, reading) as beginning:
+        array = is_array(beginning.read(_DETECTED_BYTES))
     stream = _decoded(file, reading)
     return pa.PythonFile(ArrayLines(stream, str(file)), "r") if array else stream
 

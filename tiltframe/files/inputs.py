@@ -21,31 +21,31 @@ from aggr.sql.inputs import columns_in
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses, Uses
 from tiltframe.event_time import INSTANT
-from tiltframe.files.digits import from_text
+from tiltframe.files.digits import parse_texts
 from tiltframe.files.formats import (
     delimiter_of,
     first_texts,
     has_types,
     kind_of,
     known_endings,
-    own_schema,
-    read,
+    read_columns,
+    schema_of_file,
     wider_type,
 )
 from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
-from tiltframe.files.rows import prepared, rows_before, times_in, with_time
+from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
 from tiltframe.files.soundness import check_text
 from tiltframe.files.written_numbers import (
-    find_numbers,
-    is_guess,
+    find_number_types,
+    is_number_or_boolean,
     needs_numbers,
     number_arrays,
     stays_text,
-    with_numbers,
+    with_number_columns,
 )
-from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
+from tiltframe.files.wrong_values import explain_parse_error, find_non_number, find_wrong_value, first_unreadable
 from tiltframe.parameter_names import parameter
 from tiltframe.store_folders import is_store
 from tiltframe.units_of_numbers import DAYS, refuse_other_units
@@ -73,10 +73,10 @@ class Source:
     reading : ReadOptions
     timezone : str
         The time zone of the windows, in which dates and the times in expressions are read.
-    own : pa.Schema, optional
+    schema_before_time : pa.Schema, optional
         If an expression computes the event times, the schema before the column of event times is added or replaced;
         otherwise None.
-    written : file -> pa.Schema
+    file_schemas : file -> pa.Schema
         The schema of each file, as it was read or inferred from this file alone.
     key_texts : set of str
         Keys that are read as text although their values look like dates or times.
@@ -90,8 +90,8 @@ class Source:
     uses: Uses = field(default_factory=dict)
     reading: ReadOptions = NO_OPTIONS
     timezone: str = "UTC"
-    own: pa.Schema | None = None
-    written: Mapping[Path, pa.Schema] = field(default_factory=dict)
+    schema_before_time: pa.Schema | None = None
+    file_schemas: Mapping[Path, pa.Schema] = field(default_factory=dict)
     key_texts: frozenset[str] = frozenset()
     complete_structs: frozenset[str] = frozenset()
 
@@ -101,26 +101,28 @@ class Source:
         return sum(file.stat().st_size for file in self.files)
 
     @property
-    def guessed(self) -> list[str]:
+    def replaceable_columns(self) -> list[str]:
         """The columns whose types may be replaced by those of a store. If all files are CSV or TSV, these are the
-        columns whose types were inferred, without the event time; otherwise only the keys in ``key_texts``.
+        columns whose types were inferred, except the event time. Otherwise, they are the keys in ``key_texts``.
         """
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
             return [name for name in self.schema.names if name in self.key_texts]
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
-    def coded(self, names: Sequence[str]) -> Source:
+    def with_dictionaries(self, names: Sequence[str]) -> Source:
         """Return a source that reads the text columns ``names`` as dictionaries, which are grouped faster. If a file is
         not Parquet, return this source unchanged.
         """
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
-        coded = [name for name in names if number_column(name) not in self.schema.names]
-        fields = [f.with_type(_CODES) if f.name in coded and pa.types.is_string(f.type) else f for f in self.schema]
+        names_to_encode = [name for name in names if number_column(name) not in self.schema.names]
+        fields = [
+            f.with_type(_CODES) if f.name in names_to_encode and pa.types.is_string(f.type) else f for f in self.schema
+        ]
         return replace(self, schema=pa.schema(fields))
 
-    def widened(self, late: LateType) -> Source:
+    def with_wider_type(self, late: LateType) -> Source:
         """Return a source in which the column ``late.column`` has the type ``late.kind``. If this type is text and
         functions read the numbers of the column, the schema also has a column of its numbers.
         """
@@ -129,38 +131,42 @@ class Source:
         schema = self.schema.set(at, self.schema.field(at).with_type(late.kind))
         if pa.types.is_string(late.kind) and is_number(before):
             uses = self.uses.get(late.column, frozenset())
-            schema = with_numbers(schema, {late.column: before} if needs_numbers(uses, is_declared=False) else {})
+            schema = with_number_columns(
+                schema, {late.column: before} if needs_numbers(uses, is_declared=False) else {}
+            )
         return replace(self, schema=schema)
 
-    def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield batches of all files with the columns ``columns``: at least one batch, which may be empty. ``done`` is
-        called with each file after its last batch.
+    def batches(
+        self, columns: Sequence[str], after_file: Callable[[Path], None] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of all files with the columns ``columns``: at least one batch, which may be empty.
+        ``after_file`` is called with each file after its last batch.
         """
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
         for file in self.files:
-            yield from self.batches_of(file, columns)
-            if done is not None:
-                done(file)
+            yield from self.batches_of_file(file, columns)
+            if after_file is not None:
+                after_file(file)
 
-    def batches_of(
+    def batches_of_file(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches of one file with the columns ``columns``. If ``rows`` is passed, it has batches that were
         already read from this file, and the file is not read again.
         """
-        own = self.needs(columns)
+        needed_schema = self.columns_to_read(columns)
         before = file.stat()
-        written = self.written.get(file) or own_schema(file, self.reading)
-        types = self._read_as(file, own, written)
+        file_schema = self.file_schemas.get(file) or schema_of_file(file, self.reading)
+        types = self._types_to_read(file, needed_schema, file_schema)
         try:
             if rows is None:
-                _check_sound(file, self.reading)
-                # ``written`` was inferred from the first rows of the file. In JSON, a column may first appear in a
-                # later row, so columns are requested even if ``written`` lacks them.
-                late = kind_of(file) == "json"
-                present = [name for name in own.names if late or name in written.names]
-                rows = read(
+                _check_text_file(file, self.reading)
+                # ``file_schema`` was inferred from the first rows of the file. In JSON, a column may first appear in a
+                # later row, so columns are requested even if ``file_schema`` lacks them.
+                is_json = kind_of(file) == "json"
+                present = [name for name in needed_schema.names if is_json or name in file_schema.names]
+                rows = read_columns(
                     file,
                     present,
                     types=types,
@@ -169,37 +175,37 @@ class Source:
                     complete_structs=[name for name in self.complete_structs if name in present],
                 )
             for batch in rows:
-                batch = self._widened(batch, own, file)
+                batch = self._with_types(batch, needed_schema, file)
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
                     batch = versions.append_column(batch, name, numbers)
-                yield prepared(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
+                yield prepare_rows(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
         except pa.ArrowCancelled:  # Ctrl-C has interrupted a function of Arrow.
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(types.names, types.types, strict=True))
             self._check_late(file, kinds, error)
-            raise _explained(
-                file, error, lambda: wrong_value(file, kinds, self.reading, self._preserved_columns())
+            raise _reading_error(
+                file, error, lambda: find_wrong_value(file, kinds, self.reading, self._preserved_columns())
             ) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} changed while it was read; wait until the file is complete, and try again")
 
-    def needs(self, columns: Sequence[str]) -> pa.Schema:
+    def columns_to_read(self, columns: Sequence[str]) -> pa.Schema:
         """Return the schema of the columns that must be read from files: those in ``columns``, and those that are
         needed to compute the event times and the condition of ``reading``.
         """
-        return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
+        return columns_to_prepare(columns, self.schema, self.schema_before_time, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Find the first value of a CSV file that does not fit the type of its column, and raise `LateType` with a
-        wider type for the column. Do nothing if the type of the column was declared, or if no wider type is possible.
+        """Find the first value of a CSV file that does not fit the inferred type of its column, and raise `LateType`
+        with a wider type for the column. Do nothing if there is no such value, or if no wider type is possible.
         """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
-        read = {name: partial(from_text, kind=kind, reading=self.reading) for name, kind in kinds.items()}
-        guessed = {n: r for n, r in read.items() if n in self.guessed and not pa.types.is_string(kinds[n])}
-        unread = first_unread(file, guessed, self.reading)
+        inferred = [n for n in kinds if n in self.replaceable_columns and not pa.types.is_string(kinds[n])]
+        parsers = {name: partial(parse_texts, kind=kinds[name], reading=self.reading) for name in inferred}
+        unread = first_unreadable(file, parsers, self.reading)
         if unread is None:
             return
         line, name, text = unread
@@ -219,39 +225,39 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema. If ``check`` rejects the schema, raise the error of ``check``, with one
-        exception. If ``check`` would accept the schema with numbers in the place of a text column, raise an error that
-        names the first text in this column that is not a number, and its line.
+        """Call ``check`` with the schema, and raise the error that it raises. If ``check`` would accept the schema with
+        numbers in the place of a text column, instead raise an error that names the first text in this column that is
+        not a number, and its line.
         """
         try:
             check(self.schema)
         except (TypeError, ValueError):
             for place, column in enumerate(self.schema):
-                if not pa.types.is_string(column.type) or not _passes(check, self.schema, place):
+                if not pa.types.is_string(column.type) or not _accepts_numbers(check, self.schema, place):
                     continue
                 for file in self.files:
-                    if wrong := no_numbers(file, column.name, self.reading):
+                    if wrong := find_non_number(file, column.name, self.reading):
                         raise wrong from None
             raise
 
-    def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return the schema ``own``. If the file is a text file and its event times are a column, this column has the
-        type in which it is read, before the times are converted to instants. ``own`` has the needed columns, and
-        ``written`` has the inferred types.
+    def _types_to_read(self, file: Path, needed_schema: pa.Schema, file_schema: pa.Schema) -> pa.Schema:
+        """Return the types in which the columns of ``needed_schema`` are read from a file. They are those of
+        ``needed_schema``, with one exception: in a text file, the column of event times is read as text or numbers, and
+        converted to instants later. ``file_schema`` has the types that were inferred from the file.
         """
-        at = own.get_field_index(self.time)
+        at = needed_schema.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):
-            return own
+            return needed_schema
         if (fraction := self.reading.fraction(self.time)) is not None:
-            return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
-        place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
+            return needed_schema.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
+        place, declared = file_schema.get_field_index(self.time), self.reading.declared.get(self.time)
         # An integer would lose the first zero of 01052024, which is 1 May 2024 in the format %d%m%Y.
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
-        is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
+        is_integer = place >= 0 and pa.types.is_integer(file_schema.field(place).type)
         kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
-        return own.set(at, pa.field(self.time, kind))
+        return needed_schema.set(at, pa.field(self.time, kind))
 
-    def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
+    def _with_types(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
         """Return a batch of a file with the columns and types of ``schema``. Event times are converted to instants.
         Columns that the file lacks are null.
         """
@@ -264,13 +270,13 @@ class Source:
             else:
                 column = normalize(batch.column(name))
                 if name == self.time and self.reading.time is None:
-                    column = self._times(column, kind, file)
+                    column = self._convert_event_times(column, kind, file)
             if column.type != kind:
                 column = column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
+    def _convert_event_times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
         """Return a column of event times as instants of the type ``kind``. Raise ``ValueError`` if a value is not a
         time, or if whole numbers without a declared unit look like seconds or dates.
         """
@@ -283,13 +289,15 @@ class Source:
                 raise ValueError(f"{file}: {error}") from None
         try:
             return (
-                column if column.type == kind else times_in(column, self.time, self.reading, self.timezone).cast(kind)
+                column
+                if column.type == kind
+                else convert_times(column, self.time, self.reading, self.timezone).cast(kind)
             )
         except ValueError as error:
-            unclosed = None
+            unreadable = None
             if kind_of(file) in ("csv", "tsv"):
-                unclosed = first_unread(file, {self.time: self._times_alone}, self.reading)
-            raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
+                unreadable = first_unreadable(file, {self.time: self._parse_event_times}, self.reading)
+            raise ValueError(f"{file}{'' if unreadable is None else f', line {unreadable[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
         """Return, for messages, the option that declares ``kind`` as the unit or the format of the times in a file."""
@@ -297,13 +305,13 @@ class Source:
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)
 
-    def _times_alone(self, texts: pa.Array) -> pa.Array:
+    def _parse_event_times(self, texts: pa.Array) -> pa.Array:
         """Return the event times of a text column of a CSV file; raise ``ValueError`` if a text is not a time."""
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
             is_text = _is_text(self.reading.declared.get(self.time)) or self.reading.time_format is not None
             texts = texts if is_text else texts.cast(pa.int64())
-        return times_in(texts, self.time, self.reading, self.timezone)
+        return convert_times(texts, self.time, self.reading, self.timezone)
 
 
 def open_source(
@@ -340,26 +348,28 @@ def open_source(
         If a folder has no data, a format is unknown, a file is empty or damaged, or the types of a column in two files
         have no common type.
     """
-    files = list(dict.fromkeys(file.resolve() for source in inputs for file in _files(Path(source))))
-    here = Path.cwd()
-    files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
+    files = list(dict.fromkeys(file.resolve() for source in inputs for file in _find_files(Path(source))))
+    working_folder = Path.cwd()
+    files = [file.relative_to(working_folder) if file.is_relative_to(working_folder) else file for file in files]
     schema: pa.Schema | None = None
-    written: dict[Path, pa.Schema] = {}
+    file_schemas: dict[Path, pa.Schema] = {}
     key_texts = set[str]()
     for file in files:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns and no rows; leave it out")
         try:
-            written[file] = own_schema(sample(file), reading, uses.is_missing)
-            inferred = _schema(file, written[file], time=time, uses=uses, reading=reading)
+            file_schemas[file] = schema_of_file(sample(file), reading, uses.is_missing)
+            inferred = _schema_to_read(file, file_schemas[file], time=time, uses=uses, reading=reading)
             is_text_file = not has_types(file)
-            own = with_key_texts(inferred, time, uses, reading) if is_text_file else inferred
-            key_texts |= {name for name in own.names if own.field(name).type != inferred.field(name).type}
+            schema_of_types = with_key_texts(inferred, time, uses, reading) if is_text_file else inferred
+            key_texts |= {
+                name for name in schema_of_types.names if schema_of_types.field(name).type != inferred.field(name).type
+            }
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            _check_sound(file, reading)
-            raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
+            _check_text_file(file, reading)
+            raise _reading_error(file, error, partial(explain_parse_error, file, error, reading)) from None
         try:
-            schema = own if schema is None else _unified(schema, own, uses)
+            schema = schema_of_types if schema is None else _unify_schemas(schema, schema_of_types, uses)
         except pa.ArrowException as error:
             raise ValueError(
                 f"{file} does not match the previous files: {_first_line(error)}{_hint(error, reading)}"
@@ -373,15 +383,15 @@ def open_source(
     texts = {
         file: names
         for file in files
-        if (names := _written_as_text(file, written[file], schema=schema, uses=by_column, reading=reading))
+        if (names := _columns_to_examine(file, file_schemas[file], schema=schema, uses=by_column, reading=reading))
     }
     samples = {file: _first_texts(file, sample(file), names, reading) for file, names in texts.items()}
     schema = _with_texts(schema, samples, by_column, reading)
-    numbers = find_numbers(
+    numbers = find_number_types(
         schema, lambda name: [sample[name] for sample in samples.values() if name in sample], uses, reading
     )
-    own = None if reading.time is None else schema
-    schema = with_numbers(with_time(schema, time, reading), numbers)
+    schema_before_time = None if reading.time is None else schema
+    schema = with_number_columns(with_time_column(schema, time, reading), numbers)
     return Source(
         files=tuple(files),
         schema=schema,
@@ -389,8 +399,8 @@ def open_source(
         uses=by_column,
         reading=reading,
         timezone=timezone,
-        own=own,
-        written=written,
+        schema_before_time=schema_before_time,
+        file_schemas=file_schemas,
         key_texts=frozenset(key_texts),
         complete_structs=uses.complete_structs(schema),
     )
@@ -404,31 +414,33 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
         return first_texts(sampled, names, reading)
     except pa.ArrowInvalid as error:
         kinds = dict.fromkeys(names, pa.string())
-        raise _explained(file, error, partial(wrong_value, file, kinds, reading)) from None
+        raise _reading_error(file, error, partial(find_wrong_value, file, kinds, reading)) from None
 
 
-def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
+def _unify_schemas(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
     """Return the common schema of two files. If a measure or key uses a column that is text in one file and numbers or
     booleans in the other, the column is text.
     """
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
         kinds = {schema.field(name).type, other.field(name).type}
-        if pa.string() in kinds and all(kind == pa.string() or is_guess(kind) for kind in kinds):
+        if pa.string() in kinds and all(kind == pa.string() or is_number_or_boolean(kind) for kind in kinds):
             schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
             other = other.set(other.get_field_index(name), pa.field(name, pa.string()))
     return pa.unify_schemas([schema, other], promote_options="permissive")
 
 
-def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
+def _columns_to_examine(
+    file: Path, file_schema: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions
+) -> list[str]:
     """Return the names of the columns of a file whose texts must be examined before their type is chosen. In CSV, these
     are columns whose inferred type is a number or a boolean, if a function uses the texts or if the texts must be
     preserved. In files of all formats, these are text columns that functions read as numbers.
     """
     names = []
-    for name in [name for name in uses if name in written.names]:
+    for name in [name for name in uses if name in file_schema.names]:
         kind, of_column = schema.field(name).type, uses[name]
-        is_guessed = is_guess(kind) and kind_of(file) in ("csv", "tsv") and name not in reading.declared
+        is_guessed = is_number_or_boolean(kind) and kind_of(file) in ("csv", "tsv") and name not in reading.declared
         if (is_guessed and of_column & {Use.TEXT, Use.KEEP}) or (
             pa.types.is_string(kind) and needs_numbers(of_column, name in reading.declared)
         ):
@@ -446,12 +458,12 @@ def _with_texts(
         at = schema.get_field_index(name)
         kind = schema.field(at).type
         parts = [sample[name] for sample in samples.values() if name in sample]
-        if is_guess(kind) and stays_text(parts, kind, uses[name], reading):
+        if is_number_or_boolean(kind) and stays_text(parts, kind, uses[name], reading):
             schema = schema.set(at, pa.field(name, pa.string()))
     return schema
 
 
-def _files(path: Path) -> list[Path]:
+def _find_files(path: Path) -> list[Path]:
     """Return the file at a path or, if the path is a folder, all files of known formats in it. Raise an error if the
     path does not exist, if the format of the file is unknown, or if the folder has no such files.
     """
@@ -477,19 +489,19 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
+def files_below(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are followed.
-    ``through`` has the folders that contain ``folder``. If a link leads back to such a folder, it is not listed again.
+    ``parents`` has the folders that contain ``folder``. If a link leads back to such a folder, it is not listed again.
     """
     real_folder = folder.resolve()
-    if real_folder in through or is_store(folder):
+    if real_folder in parents or is_store(folder):
         return
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
         path = folder / entry.name
         if entry.name[0] in "._":
             continue
         if entry.is_dir():
-            yield from files_below(path, (*through, real_folder))
+            yield from files_below(path, (*parents, real_folder))
         elif kind_of(path) is not None:
             if not path.exists():
                 raise ValueError(f"{path} is a link to a missing file; restore that file, or remove the link")
@@ -498,31 +510,33 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield path
 
 
-def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
+def _without_unread_duplicates(file: Path, file_schema: pa.Schema, read: set[str]) -> pa.Schema:
     """Return the schema of a file without the columns whose names occur twice. Raise ``ValueError`` if such a name is
     in ``read``, the names of the needed columns.
     """
-    twice = {name for name in own.names if own.names.count(name) > 1}
-    for name in own.names:
+    twice = {name for name in file_schema.names if file_schema.names.count(name) > 1}
+    for name in file_schema.names:
         if name in twice & read:
             raise ValueError(f"{file} has two columns called {name!r}; rename one of them")
-    return pa.schema([field for field in own if field.name not in twice])
+    return pa.schema([field for field in file_schema if field.name not in twice])
 
 
-def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
+def _schema_to_read(file: Path, file_schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
     """Return the schema in which the columns of a file are read. A column has its declared type or, without a declared
-    type, its type in ``own``, the schema of the file. Event times are instants in microseconds UTC, unless they are
-    integers without a declared unit or format.
+    type, its type in ``file_schema``, the schema of the file. Event times are instants in microseconds UTC, unless they
+    are integers without a declared unit or format.
     """
-    own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
-    of_time = () if reading.time is None else columns_in(reading.time, own.names)
+    file_schema = _without_unread_duplicates(
+        file, file_schema, {time, *uses.among(file_schema.names), *reading.reads()}
+    )
+    of_time = () if reading.time is None else columns_in(reading.time, file_schema.names)
     fields = []
-    for name, own_type in zip(own.names, own.types, strict=True):
-        kind = own_type if pa.types.is_null(own_type) else normalized_type(own_type)
+    for name, file_type in zip(file_schema.names, file_schema.types, strict=True):
+        kind = file_type if pa.types.is_null(file_type) else normalized_type(file_type)
         if pa.types.is_binary(kind) and not has_types(file):
-            _check_sound(file, reading)
+            _check_text_file(file, reading)
         declared_kind = reading.declared.get(name)
-        kind = kind if declared_kind is not None else reading.typed(name, kind)
+        kind = kind if declared_kind is not None else reading.type_of(name, kind)
         if reading.time is None and name == time:
             of_text = _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)
             if reading.unit(time) or reading.time_format is not None or of_text:
@@ -534,7 +548,7 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
                     f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
                 )
         elif declared_kind is not None:
-            kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
+            kind = reading.type_of(name, kind) if pa.types.is_list(kind) else declared_kind
         elif name in of_time and not has_types(file) and pa.types.is_temporal(kind):
             kind = pa.string()  # The expression for the event times reads this column as text.
         fields.append(pa.field(name, kind))
@@ -548,13 +562,13 @@ def _is_text(kind: pa.DataType | None) -> bool:
     return kind is not None and not pa.types.is_integer(kind)
 
 
-def _check_sound(file: Path, reading: ReadOptions) -> None:
+def _check_text_file(file: Path, reading: ReadOptions) -> None:
     if not has_types(file):
         with suppress(OSError, pa.ArrowException):  # A damaged file raises an error of its own when it is read.
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
-def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
+def _accepts_numbers(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
     """Return whether ``check`` accepts the schema after the type of the text column at the index ``place`` is replaced
     by float64.
     """
@@ -565,12 +579,12 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
     return True
 
 
-def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Return the error for a file that cannot be read. ``wrong`` is a function that returns an error which names the
-    wrong value, or None. If it returns None, the error has the message of ``error``.
+def _reading_error(file: Path, error: Exception, find_cause: Callable[[], ValueError | None]) -> ValueError:
+    """Return the error for a file that cannot be read. ``find_cause`` is a function that returns an error which names
+    the wrong value, or None. If it returns None, the error has the message of ``error``.
     """
     with suppress(pa.ArrowException, OSError, UnicodeError):
-        if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
+        if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := find_cause()):
             return explanation
     return ValueError(f"cannot read {file}: {_first_line(error)}{_advice(error)}")
 

@@ -46,18 +46,18 @@ class ArrayLines:
     def __init__(self, source: BinaryIO, name: str) -> None:
         """Prepare to read from the beginning of the text."""
         self._source, self._name = source, name
-        self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False
-        self._held = b""
+        self._depth, self._arrays, self._is_in_string, self._escaped, self._has_begun = 0, 0, False, False, False
+        self._unread = b""
 
     def read(self, size: int = -1) -> bytes:
         """Return the next ``size`` bytes of the JSON lines, or all bytes if ``size`` is negative. Raise ``ValueError``
         if the array is not closed, or if text follows it.
         """
-        parts, length = [self._held], len(self._held)
+        parts, length = [self._unread], len(self._unread)
         while size < 0 or length < size:
             chunk = self._source.read(_CHUNK)
             if not chunk:
-                if self._depth or self._inside:
+                if self._depth or self._is_in_string:
                     raise ValueError(
                         f"{self._name}: its array of objects is not closed, and the file may be incomplete; write the "
                         "file again"
@@ -66,7 +66,7 @@ class ArrayLines:
             parts.append(self._lines(chunk))
             length += len(parts[-1])
         data = b"".join(parts)
-        piece, self._held = (data, b"") if size < 0 else (data[:size], data[size:])
+        piece, self._unread = (data, b"") if size < 0 else (data[:size], data[size:])
         return piece
 
     def readable(self) -> bool:
@@ -78,8 +78,8 @@ class ArrayLines:
 
     def _lines(self, chunk: bytes) -> bytes:
         """Return the next bytes of the array as JSON lines. Raise ``ValueError`` if text follows the array."""
-        if not self._begun:
-            self._begun, chunk = True, chunk.removeprefix(b"\xef\xbb\xbf")
+        if not self._has_begun:
+            self._has_begun, chunk = True, chunk.removeprefix(b"\xef\xbb\xbf")
         codes = np.frombuffer(chunk, np.uint8).copy()
         outside = ~self._in_strings(codes)
         opening = outside & ((codes == ord("[")) | (codes == ord("{")))
@@ -91,10 +91,10 @@ class ArrayLines:
             raise ValueError(
                 f"{self._name}: there is text after its array of objects; remove this text, or write JSON lines"
             )
-        parting = outside & (depth == 1) & (codes == ord(","))
+        separating = outside & (depth == 1) & (codes == ord(","))
         codes[outside & ((codes == 10) | (codes == 13))] = 32
         codes[(opening & (depth == 1)) | (closing & (depth == 0))] = 32
-        codes[parting] = 10
+        codes[separating] = 10
         self._depth, self._arrays = int(depth[-1]), self._arrays + arrays
         return codes.tobytes()
 
@@ -108,9 +108,9 @@ class ArrayLines:
         run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))
         quotes = (codes == ord('"')) & ~odd
-        inside: NDArray[Any] = (np.cumsum(quotes) + self._inside) % 2 == 1
+        inside: NDArray[Any] = (np.cumsum(quotes) + self._is_in_string) % 2 == 1
         trailing = len(codes) - 1 - int(last[-1])
         self._escaped = bool((trailing % 2 == 1) ^ (self._escaped and trailing == len(codes)))
-        before = np.concatenate([[self._inside], inside[:-1]])
-        self._inside = bool(inside[-1])
+        before = np.concatenate([[self._is_in_string], inside[:-1]])
+        self._is_in_string = bool(inside[-1])
         return before

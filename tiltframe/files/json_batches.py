@@ -79,11 +79,11 @@ class _Blocks:
         self._complete_structs = complete_structs
         blocks = _blocks_of_lines(stream, block_bytes)
         # For an empty stream, an empty block is parsed, which raises the same error as ``pajson.open_json``.
-        self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)
+        self._first: pa.RecordBatch | None = self._parse_block(next(blocks, b""), schema)
         self.schema: pa.Schema = self._first.schema
         self._blocks = blocks
 
-    def _parsed(self, block: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
+    def _parse_block(self, block: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
         options = pajson.ReadOptions(use_threads=False, block_size=max(self._block_bytes, len(block) + 1))
         reads_all = schema is not None and bool(self._complete_structs)
         table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema, reads_all))
@@ -100,7 +100,7 @@ class _Blocks:
         if (batch := self._first) is not None:
             self._first = None
             return batch
-        return self._parsed(next(self._blocks), self.schema)
+        return self._parse_block(next(self._blocks), self.schema)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:

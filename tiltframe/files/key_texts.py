@@ -32,7 +32,7 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
         field = schema.field(at)
         inner = [name for name in path.removeprefix(column).split(".") if name]
         # fields of a struct may have declared types as well
-        dtype = reading.typed(column, with_text(field.type, inner, is_each))
+        dtype = reading.type_of(column, with_text(field.type, inner, is_each))
         schema = schema.set(at, field.with_type(dtype))
     return schema
 

@@ -124,7 +124,7 @@ class ReadOptions:
         return "," if self.decimal_comma else "."
 
     @property
-    def own_numbers(self) -> bool:
+    def has_number_notation(self) -> bool:
         """Whether the options declare a decimal comma or separators of thousands. Arrow does not read such numbers."""
         return self.decimal_comma or self.thousands is not None
 
@@ -162,7 +162,7 @@ class ReadOptions:
         """
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
-    def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
+    def type_of(self, path: str, inferred: pa.DataType) -> pa.DataType:
         """Return the type of a column: the declared one, or the inferred one if none is declared. In a struct, this is
         decided for each field.
 
@@ -178,10 +178,10 @@ class ReadOptions:
         pa.DataType
         """
         if pa.types.is_list(inferred):
-            return pa.list_(self.typed(path, inferred.value_type))
+            return pa.list_(self.type_of(path, inferred.value_type))
         if path in self.declared or not pa.types.is_struct(inferred):
             return self.declared.get(path, inferred)
-        return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])
+        return pa.struct([f.with_type(self.type_of(f"{path}.{f.name}", f.type)) for f in inferred])
 
     def reads(self) -> tuple[str, ...]:
         """Return the names of the columns that the options ``time`` and ``where`` may read."""
@@ -189,7 +189,7 @@ class ReadOptions:
         of_condition = () if self.where is None else sql.columns_of(self.where)
         return (*of_time, *(name for text in of_condition for name in possible_columns(text)))
 
-    def explicit_options(self) -> list[str]:
+    def non_default_options(self) -> list[str]:
         """Return the names of the options that differ from their defaults, with underscores, and otherwise as on the
         command line: ``type`` for ``types``.
         """

@@ -147,13 +147,13 @@ def reader_of(path: Path) -> FileReader | None:
     name = path.name.lower()
     if name.endswith(_BUILT_IN_ENDINGS):
         return None
-    _load_others()
+    _load_plugins()
     return next((reader for reader in _READERS.values() if name.endswith(reader.endings)), None)
 
 
 def readers() -> dict[str, FileReader]:
     """Return all registered readers by name."""
-    _load_others()
+    _load_plugins()
     return dict(_READERS)
 
 
@@ -195,5 +195,5 @@ def _is_ending(ending: object) -> bool:
 
 
 @cache
-def _load_others() -> None:
+def _load_plugins() -> None:
     load_group(GROUP, "reader", register_reader)

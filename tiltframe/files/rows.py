@@ -15,10 +15,10 @@ from aggr.sql.inputs import columns_in, values_in
 from aggr.sql.number_columns import text_column
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.files.time_format import fractional, has_clock, has_offset, read_format
+from tiltframe.files.time_format import has_offset, has_time_of_day, read_format, timestamps_with_fractions
 
 
-def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
+def with_time_column(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
     """Return the schema of rows with the column ``time``. If ``reading`` has an expression for the event times, this
     column has instants; it is added to ``schema``, or replaces the column of this name. Otherwise ``schema`` is
     returned unchanged.
@@ -30,13 +30,14 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
     return schema.append(computed) if at < 0 else schema.set(at, computed)
 
 
-def rows_before(
-    columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
+def columns_to_prepare(
+    columns: Sequence[str], schema: pa.Schema, schema_before_time: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema of the columns that `prepared` needs to compute ``columns``. If an expression computes the
-    event times, ``own`` is the schema before the column of event times is added or replaced; otherwise None.
+    """Return the schema of the columns that `prepare_rows` needs to compute ``columns``. If an expression computes the
+    event times, ``schema_before_time`` is the schema before the column of event times is added or replaced; otherwise
+    None.
     """
-    before = schema if own is None else own
+    before = schema if schema_before_time is None else schema_before_time
     read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
         read += columns_in(reading.time, before.names)
@@ -48,14 +49,14 @@ def rows_before(
     return pa.schema([(before if name == time else schema).field(name) for name in dict.fromkeys(read)])
 
 
-def prepared(
+def prepare_rows(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
     """Return the columns ``columns`` of the rows that meet the condition of ``reading``. If ``reading`` has an
     expression for the event times, they are computed first.
     """
     if reading.time is not None:
-        times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
+        times = convert_times(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
         rows = versions.append_column(rows, time, times) if at < 0 else versions.set_column(rows, at, time, times)
     if reading.where is not None:
@@ -64,7 +65,7 @@ def prepared(
     return rows.select(list(columns))
 
 
-def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
+def convert_times(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
     """Convert a column of times to an array: integers in microseconds UTC, or timestamps in UTC.
 
     The column has numbers in the unit or texts in the time format that ``reading`` declares, or times that
@@ -95,7 +96,7 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
             )
         if has_offset(reading.time_format):
             return read
-        column, is_date = read.cast(pa.timestamp("us")), not has_clock(reading.time_format)
+        column, is_date = read.cast(pa.timestamp("us")), not has_time_of_day(reading.time_format)
     return pa.array(event_times(column, time, timezone, timezone if is_date else reading.clock))
 
 
@@ -103,4 +104,4 @@ def _since_1970(numbers: pa.Array, unit: str) -> pa.Array:
     try:
         return numbers.cast(pa.int64()).cast(pa.timestamp(unit, "UTC"))
     except pa.ArrowInvalid:  # At least one number has a fraction.
-        return fractional(numbers, unit)
+        return timestamps_with_fractions(numbers, unit)

@@ -95,7 +95,7 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
     complete = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
     at = complete.end() if complete else 0
     if at < len(data):
-        line = data.count(b"\n", 0, at) + 1
+        line = count_line_ends(data, 0, at) + 1
         start = data[at : at + 40].split(b"\n")[0].decode(errors="replace")
         raise ValueError(
             f"{file}: in line {line:,} a quote opens a field, {start!r}, and is not closed before a delimiter or the "
@@ -103,10 +103,20 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
         )
 
 
+def count_line_ends(data: bytes, begin: int = 0, end: int | None = None) -> int:
+    r"""Return the number of line ends in bytes, from the index ``begin`` to the index ``end``, exclusively. A line ends
+    with ``\n``, ``\r\n`` or ``\r``.
+
+    >>> count_line_ends(b"a\nb\r\nc\rd")
+    3
+    """
+    return data.count(b"\n", begin, end) + data.count(b"\r", begin, end) - data.count(b"\r\n", begin, end)
+
+
 def record_pattern(delimiter: str) -> bytes:
     """Return a regular expression for a CSV record including its line end. A quote begins a quoted field only at the
     start of a field.
     """
-    apart = re.escape(delimiter).encode()
-    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n%s][^\r\n%s]*+)?+' % (apart, apart)
-    return rb"%s(?:%s%s)*+(?:\r\n|\n|\r)" % (field, apart, field)
+    separator = re.escape(delimiter).encode()
+    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n%s][^\r\n%s]*+)?+' % (separator, separator)
+    return rb"%s(?:%s%s)*+(?:\r\n|\n|\r)" % (field, separator, field)

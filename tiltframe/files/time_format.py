@@ -25,15 +25,15 @@ _PARTS = {
     "z": "[Zz]|[+-][0-9]{2}:?[0-9]{2}",
 }
 # directives for the day of the week; the text that they match is ignored
-_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}
-_DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
+_IGNORED = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}
+_DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_IGNORED, *_SHORT))
 
 
 def check_format(text: str) -> None:
     """Raise ``ValueError`` if a time format has an unknown directive, has a directive twice, does not determine the
     day, or has only one of %I and %p.
     """
-    signs = _signs(_regex(text))
+    signs = _directives(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
     # A format without a day and a time of day is accepted: %Y-%m stands for the first day of the month.
     is_coarse = "d" not in signs and not signs & set("HIMSf")
@@ -45,31 +45,31 @@ def check_format(text: str) -> None:
         raise ValueError(f"the time format {shown(text)} has only one of %I and %p; a 12-hour clock needs both")
 
 
-def has_offset(form: str) -> bool:
+def has_offset(time_format: str) -> bool:
     """Return whether a format contains an offset from UTC. Times with an offset are instants; other times need a time
     zone.
 
     >>> has_offset("%d.%m.%Y %H:%M"), has_offset("%FT%T%z")
     (False, True)
     """
-    return "z" in _signs(_regex(form))
+    return "z" in _directives(_regex(time_format))
 
 
-def has_clock(form: str) -> bool:
+def has_time_of_day(time_format: str) -> bool:
     """Return whether a format contains a time of day. If it does not, the times in this format are dates."""
-    return bool(_signs(_regex(form)) & set("HI"))
+    return bool(_directives(_regex(time_format)) & set("HI"))
 
 
-def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Convert texts in the format ``form`` to timestamps in microseconds UTC. If the format has no offset, the texts
-    are read as UTC. Texts that do not match the format become null.
+def read_format(texts: pa.Array, time_format: str) -> pa.Array:
+    """Convert texts in the format ``time_format`` to timestamps in microseconds UTC. If the format has no offset, the
+    texts are read as UTC. Texts that do not match the format become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
     """
-    regex = _regex(form)
+    regex = _regex(time_format)
     groups = pc.extract_regex(pc.utf8_trim_whitespace(texts), regex)
-    parts = {sign: pc.struct_field(groups, sign) for sign in _signs(regex)}
+    parts = {sign: pc.struct_field(groups, sign) for sign in _directives(regex)}
 
     def number(sign: str, absent: int = 0) -> pa.Array:
         return parts[sign].cast(pa.int64()) if sign in parts else pc.if_else(pc.is_valid(groups), absent, None)
@@ -77,10 +77,10 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     year = number("Y") if "Y" in parts else number("y")
     if "Y" not in parts:
         year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # 69 means 1969 and 68 means 2068, as in POSIX
-    month = _named(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
-    hour = number("H") if "I" not in parts else _of_twelve(number("I"), parts["p"])
-    date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")
-    clock = _joined([hour, number("M"), number("S")], [2, 2, 2], ":")
+    month = _month_numbers(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
+    hour = number("H") if "I" not in parts else _hour_of_day(number("I"), parts["p"])
+    date = _join_padded([year, month, number("d", 1)], [4, 2, 2], "-")
+    clock = _join_padded([hour, number("M"), number("S")], [2, 2, 2], ":")
     fraction = pc.utf8_slice_codeunits(pc.binary_join_element_wise(parts.get("f", ""), "000000", ""), 0, 6)
     zone = pc.utf8_upper(parts["z"]) if "z" in parts else "Z"
     pieces = [date, "T", clock, ".", fraction, zone]
@@ -94,12 +94,12 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     return micros.cast(pa.timestamp("us", "UTC"))
 
 
-def fractional(numbers: pa.Array, unit: str) -> pa.Array:
+def timestamps_with_fractions(numbers: pa.Array, unit: str) -> pa.Array:
     """Convert numbers of seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC to timestamps in
     microseconds. The numbers may have fractions, and the result is rounded down. ``unit`` is ``s``, ``ms``, ``us`` or
     ``ns``.
 
-    >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
+    >>> timestamps_with_fractions(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
     """
     # Convert the text of a double and not its bits, so that the double nearest to 0.1 counts as 0.1.
@@ -111,50 +111,50 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
     return micros.cast(pa.decimal256(60, 0)).cast(pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
-def _regex(form: str) -> str:
+def _regex(time_format: str) -> str:
     """Return a regular expression for the texts of a time format. It has a named group for each directive, such as
     ``(?P<Y>[0-9]{4})`` for %Y. Raise ``ValueError`` if a directive is unknown, or occurs twice.
     """
-    if not isinstance(form, str) or not is_unicode(form):
-        raise ValueError(f"a time format must be text, such as '%d.%m.%Y %H:%M'; got {shown(form)}")
-    form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)
+    if not isinstance(time_format, str) or not is_unicode(time_format):
+        raise ValueError(f"a time format must be text, such as '%d.%m.%Y %H:%M'; got {shown(time_format)}")
+    time_format = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], time_format)
     pattern, seen = "", set[str]()
-    for piece in re.findall(r"%.|%|\s+|[^%\s]", form, re.DOTALL):
+    for piece in re.findall(r"%.|%|\s+|[^%\s]", time_format, re.DOTALL):
         sign = piece[1:]
         if piece[0] != "%":
             pattern += r"\s+" if piece.isspace() else re.escape(piece)
         elif sign == "%":
             pattern += "%"
-        elif sign in _LEFT_OUT:
-            pattern += _LEFT_OUT[sign]
+        elif sign in _IGNORED:
+            pattern += _IGNORED[sign]
         elif sign not in _PARTS or sign in seen:
             problem = (
                 " twice; use it once"
                 if sign in seen
                 else f", which is not supported; the allowed directives are {_DIRECTIVES}"
             )
-            raise ValueError(f"the time format {shown(form)} has {piece}{problem}")
+            raise ValueError(f"the time format {shown(time_format)} has {piece}{problem}")
         else:
             pattern += f"(?P<{sign}>{_PARTS[sign]})"
             seen.add(sign)
     return f"^{pattern}$"
 
 
-def _signs(regex: str) -> set[str]:
+def _directives(regex: str) -> set[str]:
     return set(re.findall(r"\(\?P<(\w)>", regex))
 
 
-def _named(names: pa.Array) -> pa.Array:
+def _month_numbers(names: pa.Array) -> pa.Array:
     short = pc.utf8_slice_codeunits(pc.utf8_lower(names), 0, 3)
     return pc.add(pc.index_in(short, pa.array(_MONTHS)).cast(pa.int64()), 1)
 
 
-def _of_twelve(hour: pa.Array, half: pa.Array) -> pa.Array:
+def _hour_of_day(hour: pa.Array, half: pa.Array) -> pa.Array:
     inside = pc.and_(pc.greater(hour, 0), pc.less(hour, 13))
     late = pc.if_else(pc.equal(pc.utf8_lower(half), "pm"), 12, 0)
     return pc.if_else(inside, pc.add(pc.if_else(pc.equal(hour, 12), 0, hour), late), None)
 
 
-def _joined(numbers: list[pa.Array], widths: list[int], sign: str) -> pa.Array:
+def _join_padded(numbers: list[pa.Array], widths: list[int], sign: str) -> pa.Array:
     texts = [pc.utf8_lpad(n.cast(pa.string()), w, "0") for n, w in zip(numbers, widths, strict=True)]
     return pc.binary_join_element_wise(*texts, sign)

@@ -17,14 +17,14 @@ from aggr.arrow.normalize import is_number, normalized_type
 from aggr.sql.inputs import quoted
 from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses
-from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whole, first_unfaithful, from_text
+from tiltframe.files.digits import exact_type, first_noncanonical, first_rounded, first_rounded_whole, parse_texts
 from tiltframe.files.read_options import ReadOptions
 
 _NUMBERS = (pa.int64(), pa.float64())
 Sample = Mapping[str, list[pa.Array]]  # column → its texts, as one array per file
 
 
-def is_guess(kind: pa.DataType) -> bool:
+def is_number_or_boolean(kind: pa.DataType) -> bool:
     """Return whether ``kind`` is a type of numbers or booleans. For a text file, such an inferred type is only a guess,
     because different texts, such as ``007`` and ``7``, may have the same value.
     """
@@ -38,17 +38,17 @@ def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use
     """
     if Use.TEXT in uses:
         return True
-    return Use.KEEP in uses and any(unfaithful(part, kind, reading) is not None for part in texts)
+    return Use.KEEP in uses and any(first_changed_text(part, kind, reading) is not None for part in texts)
 
 
-def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
+def first_changed_text(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
     """Return the first text that differs from the canonical text of its value in the type ``kind``, such as ``007`` for
     an integer. Return None if there is no such text.
     """
-    return first_unfaithful(from_text(texts, kind, reading)[1], kind)
+    return first_noncanonical(parse_texts(texts, kind, reading)[1], kind)
 
 
-def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
+def number_type_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
     """Return the type in which all of ``texts`` can be read as numbers: int64, float64, uint64 or a decimal. Return
     None if a text is not a number, or if all texts are null.
 
@@ -58,17 +58,17 @@ def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -
     parts = list(texts)
     for kind in _NUMBERS:
         with suppress(pa.ArrowInvalid):
-            read = [from_text(part, kind, reading) for part in parts]
+            read = [parse_texts(part, kind, reading) for part in parts]
             if sum(len(values) - values.null_count for values, _ in read) == 0:
                 return None
-            if pa.types.is_floating(kind) and any(_rounds(values, texts, exactly) for values, texts in read):
+            if pa.types.is_floating(kind) and any(_is_rounded(values, texts, exactly) for values, texts in read):
                 exact = exact_type({text for _, texts in read for text in texts.to_pylist() if text is not None})
                 return None if exact is None else ReadOptions({"x": exact}).declared["x"]
             return kind
     return None
 
 
-def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
+def _is_rounded(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
     return first_rounded_whole(values, texts) is not None or (exactly and first_rounded(texts, values) is not None)
 
 
@@ -79,14 +79,14 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
 
-def find_numbers(
+def find_number_types(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
     """Return the text columns that functions read as numbers, as column → type of the numbers. Columns with texts that
     are not numbers are left out.
 
     ``texts`` is a function that returns the first texts of a column. Raise ``ValueError`` for the same reasons as
-    `check_shared`.
+    `check_shared_states`.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -96,14 +96,14 @@ def find_numbers(
         is_text = pa.types.is_string(normalized_type(kind)) if not pa.types.is_null(kind) else False
         if not is_text or not needs_numbers(of_column, name in reading.declared):
             continue
-        numbers = numbers_of(texts(name), reading, exactly=Use.ORDER in of_column)
+        numbers = number_type_of(texts(name), reading, exactly=Use.ORDER in of_column)
         if numbers is not None:
             number_types[name] = numbers
-    check_shared(uses, number_types, reading)
+    check_shared_states(uses, number_types, reading)
     return number_types
 
 
-def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
+def with_number_columns(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
     """Return a schema with an additional column of numbers for each text column in ``numbers``, which maps the names of
     text columns to types of numbers.
     """
@@ -128,7 +128,7 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
     for the first text that is not a number, or is a whole number that float64 rounds.
     """
     try:
-        values, written = from_text(texts, kind, reading)
+        values, written = parse_texts(texts, kind, reading)
         rounded = first_rounded_whole(values, written) if pa.types.is_floating(kind) else None
         if rounded is not None:
             raise ValueError(
@@ -144,7 +144,7 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
         ) from None
 
 
-def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
+def check_shared_states(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
     """Raise ``ValueError`` if two measures share a state, but one of them reads a column in ``names`` as text and the
     other reads it as numbers.
     """
@@ -159,7 +159,7 @@ def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -
 
 def _is_number(text: str, kind: pa.DataType, reading: ReadOptions) -> bool:
     try:
-        from_text(pa.array([text]), kind, reading)
+        parse_texts(pa.array([text]), kind, reading)
     except pa.ArrowInvalid:
         return False
     return True

@@ -19,11 +19,11 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.sql.inputs import quoted
-from tiltframe.files.digits import from_text
+from tiltframe.files.digits import parse_texts
 from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
 
-_MOST_SIGNS, _MOSTLY = 4, 0.5
+_MAX_SIGNS, _USUAL_FRACTION = 4, 0.5
 _HEADER_BYTES = 1 << 16
 _NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -34,7 +34,7 @@ _NAMES = {"double": "float64", "date32[day]": "date", "timestamp[us]": "timestam
 _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 
 
-def wrong_value(
+def find_wrong_value(
     file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
     """Return the error for the first value of a text file that does not fit the type of its column, or None if all
@@ -42,10 +42,10 @@ def wrong_value(
     as text.
     """
     if kind_of(file) == "json":
-        return _in_json(file, types, reading)
+        return _find_in_json(file, types, reading)
     kinds = {name: kind for name, kind in types.items() if not pa.types.is_string(kind)}
-    read = {name: partial(from_text, kind=kind, reading=reading) for name, kind in kinds.items()}
-    unread = first_unread(file, read, reading)
+    read = {name: partial(parse_texts, kind=kind, reading=reading) for name, kind in kinds.items()}
+    unread = first_unreadable(file, read, reading)
     if unread is None:
         return None
     line, name, text = unread
@@ -55,9 +55,9 @@ def wrong_value(
     elif name in keys:
         advice = f"use {reading.say(name, 'text')}"
     else:
-        advice = _advice(str(text), name, reading, partial(_numbers_after, file, name, reading))
+        advice = _advice(str(text), name, reading, partial(_number_fraction, file, name, reading))
     return ValueError(
-        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is not of type {_named(types[name])}; "
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is not of type {_type_name(types[name])}; "
         f"{advice}"
     )
 
@@ -69,7 +69,7 @@ def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) 
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 
 
-def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
+def _number_fraction(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
     """Return the fraction, from 0 to 1, of a column's texts that are numbers after the characters ``removed`` are
     removed from them.
     """
@@ -80,7 +80,7 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
     return float(pc.mean(numbers.cast(pa.int8())).as_py() or 0)
 
 
-def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
+def explain_parse_error(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
     """Return an error that explains ``error``, with which Arrow has rejected a text file, or None if the cause is not
     known. For JSON, the message names the first line that is wrong. For CSV, the message names the character that seems
     to separate the fields, if this is not the expected delimiter.
@@ -99,10 +99,10 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
         return None
     change = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
     kinds = {change[1]: _KINDS[change[2]]} if change and change[2] in _KINDS else {}
-    return _in_json(file, kinds, reading)
+    return _find_in_json(file, kinds, reading)
 
 
-def first_unread(
+def first_unreadable(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
     """Return the first value of a CSV file that cannot be read, as its line, its column and its text, or None if all
@@ -113,7 +113,7 @@ def first_unread(
     texts = pa.schema([(name, pa.string()) for name in read])
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, texts):
-            places = {name: _first(one_array(batch.column(name)), read[name]) for name in read}
+            places = {name: _first_failure(one_array(batch.column(name)), read[name]) for name in read}
             present = {name: place for name, place in places.items() if place is not None}
             if present:
                 name = min(present, key=lambda column: present[column])
@@ -122,16 +122,16 @@ def first_unread(
     return None
 
 
-def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
+def find_non_number(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
     """Return an error that names the first value of a column of a CSV file that is not a number. Return None if all
     values are numbers, if the type of the column is declared, or if the file is not CSV.
     """
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
-    return wrong_value(file, {name: pa.float64()}, reading)
+    return find_wrong_value(file, {name: pa.float64()}, reading)
 
 
-def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
+def _first_failure(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
     """Return the index of the first value for which ``read`` raises an error, found by bisection. Return None if it
     raises no error.
     """
@@ -172,14 +172,14 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
     return before
 
 
-def _named(kind: pa.DataType) -> str:
+def _type_name(kind: pa.DataType) -> str:
     return _NAMES.get(str(kind), str(kind))
 
 
-def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
+def _advice(text: str, name: str, reading: ReadOptions, number_fraction: Callable[[Sequence[str]], float]) -> str:
     """Return advice on reading a column that contains ``text``, which is not a number: an option, or an expression to
-    use instead of the column. ``share`` is a function that receives characters. It returns the fraction, from 0 to 1,
-    of the column's texts that are numbers after these characters are removed.
+    use instead of the column. ``number_fraction`` is a function that receives characters. It returns the fraction, from
+    0 to 1, of the column's texts that are numbers after these characters are removed.
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
@@ -190,28 +190,34 @@ def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequenc
     if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
         of_groups = f", or {reading.say_option('thousands', ',')}" if grouped else ""
         return f"use {comma[0]}{of_groups}"
-    as_text = f"{reading.say(name, 'text')} and {_number_of_text(bare, name, share)}"
+    as_text = f"{reading.say(name, 'text')} and {_number_of_text(bare, name, number_fraction)}"
     if bare and _NOTHING.fullmatch(bare):
         return f"if it means null, use {reading.say_option('null', bare)}; else {as_text}"
     return f"use {as_text}"
 
 
-def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
+def _number_of_text(bare: str, name: str, number_fraction: Callable[[Sequence[str]], float]) -> str:
     """Return a part of the advice: an expression that converts as many texts of the column ``name`` to numbers as
-    possible. ``bare`` is a value of the column that is not a number, and ``share`` is the argument of `_advice`.
+    possible. ``bare`` is a value of the column that is not a number, and ``number_fraction`` is the argument of
+    `_advice`.
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
-    plain = share(())
+    plain_fraction = number_fraction(())
     column = quoted(name)
-    is_rare = plain >= _MOSTLY  # At least half of the values are numbers, so ``bare`` is an exception.
-    if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
+    is_rare = plain_fraction >= _USUAL_FRACTION  # At least half of the values are numbers, so ``bare`` is an exception.
+    if (
+        not is_rare
+        and re.search("[0-9]", bare)
+        and 0 < len(signs) <= _MAX_SIGNS
+        and number_fraction(signs) > plain_fraction
+    ):
         text = column
         for sign in signs:
             quoted_sign = sign.replace("'", "''")
             text = f"replace({text}, '{quoted_sign}', '')"
         return f"CAST({text} AS DOUBLE) in place of {column}"
     cast = f"TRY_CAST({column} AS DOUBLE)"
-    if plain == 0:
+    if plain_fraction == 0:
         return (
             f"use a function of text such as count: none of its values is a number, so {cast} would be null in every "
             "row"
@@ -219,7 +225,7 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     return f"{cast}, which returns null for it"
 
 
-def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+def _find_in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
     """Return the error for the first row of a JSON file that is not an object, or that has a value of another type than
     in ``types``. Return None if there is no such row.
     """
@@ -230,14 +236,15 @@ def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions)
         for name, kind in types.items():
             value = row.get(name)
             if value is not None and not _fits(value, kind):
+                type_name = _type_name(kind)
                 if reading.declared.get(name) == kind:
                     return ValueError(
-                        f"{file}: {shown(value)} in line {line:,}, in the column {name!r}, is not {_named(kind)}, the "
-                        f"type declared by {reading.say(name, _named(kind))}; declare the type of the JSON values, or "
+                        f"{file}: {shown(value)} in line {line:,}, in the column {name!r}, is not {type_name}, the "
+                        f"type declared by {reading.say(name, type_name)}; declare the type of the JSON values, or "
                         "quote texts and leave numbers without quotes in the file"
                     )
                 return ValueError(
-                    f"{file}: {shown(value)} in line {line:,}, of {name!r}, is not of type {_named(kind)}, which "
+                    f"{file}: {shown(value)} in line {line:,}, of {name!r}, is not of type {type_name}, which "
                     "previous values have; a column of JSON has only one type; correct the value, or write null"
                 )
     return None

@@ -200,7 +200,8 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
         try:
             source = open_source([file.name], frame.time, frame.column_uses(), timezone=frame.timezone)
             source = replace(
-                source, schema=store.with_stored_types(source.schema, change_numbers=True, guessed=source.guessed)
+                source,
+                schema=store.with_stored_types(source.schema, change_numbers=True, guessed=source.replaceable_columns),
             )
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:

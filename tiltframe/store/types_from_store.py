@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aggr.arrow.normalize import is_number
 from aggr.tables.keys import key_columns, key_type, plain_keys
-from tiltframe.files.written_numbers import is_guess, with_numbers
+from tiltframe.files.written_numbers import is_number_or_boolean, with_number_columns
 from tiltframe.frame import TiltFrame
 
 _NUMBERS = (pa.int64(), pa.float64())
@@ -40,7 +40,9 @@ def with_stored_types(
             schema = schema.set(at, pa.field(name, changed_type))
             continue
         is_time = is_key and pa.types.is_string(row_type) and pa.types.is_temporal(stored_schema.field(name).type)
-        may_change = (change_numbers and is_number(row_type)) or (name in guessed and (is_guess(row_type) or is_time))
+        may_change = (change_numbers and is_number(row_type)) or (
+            name in guessed and (is_number_or_boolean(row_type) or is_time)
+        )
         is_misfit = may_change and not _fits(schema, frame, stored_schema, name)
         if not (is_misfit or pa.types.is_null(row_type)):
             continue
@@ -50,12 +52,12 @@ def with_stored_types(
             for kind in candidate_types
             if not (is_misfit and _loses_fractions(row_type, kind))
         ]
-        if name in guessed and is_guess(row_type):
+        if name in guessed and is_number_or_boolean(row_type):
             texts = schema.set(at, pa.field(name, pa.string()))
             candidate_types = [
                 kind for kind in dict.fromkeys([row_type, *_NUMBERS]) if not _loses_fractions(row_type, kind)
             ]
-            choices += [with_numbers(texts, {name: kind}) for kind in candidate_types]
+            choices += [with_number_columns(texts, {name: kind}) for kind in candidate_types]
         schema = next((choice for choice in choices if _fits(choice, frame, stored_schema, name)), schema)
     return schema
 
