@@ -26,7 +26,7 @@ def states_after_change(
     states than the old measure of the same name, or if a new column has the name of an existing or a dropped column.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
-    added: dict[str, Measure] = {}
+    new_measures: dict[str, Measure] = {}
     for name, measure in frame.measures.items():
         if name in old.measures:
             _check_same_states(name, old.measures[name], measure, where)
@@ -34,8 +34,8 @@ def states_after_change(
         elif column := find_holder(old.states, measure):
             serves[column.name].append(name)
         else:
-            added[name] = measure
-    new = plan(added)
+            new_measures[name] = measure
+    new = plan(new_measures)
     for column in new:
         if column.name in (*serves, *dropped_names):
             raise ValueError(
@@ -50,8 +50,8 @@ def _check_same_states(name: str, old: Measure, new: Measure, where: str) -> Non
     """Raise ``ValueError`` if the measure ``new`` cannot be computed from the states of the measure ``old``, which has
     the same name. Parameters that do not affect states, such as quantiles, may differ.
     """
-    alike = [measure.of_states() for measure in (old, new)]
-    if old.function.name != new.function.name or alike[0] != alike[1]:
+    shaping_measures = [measure.of_states() for measure in (old, new)]
+    if old.function.name != new.function.name or shaping_measures[0] != shaping_measures[1]:
         raise ValueError(
             f"the measure {name!r} is {old!r} in {where} and {new!r} here; choose another name for the new "
             f"measure, and drop the old one or keep both"

@@ -16,17 +16,17 @@ from tiltframe.parameter_names import by_caller
 from tiltframe.units_of_numbers import refuse_other_units
 
 
-class NoClock(ValueError):
+class NoTimeZone(ValueError):
     """The error for times without a time zone, if their zone was not declared and the windows are not in UTC."""
 
 
 UTC = "UTC"
 INSTANT = pa.timestamp("us", "UTC")
 _DAY = 86_400_000_000
-_MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
+_MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
 _WITH_OFFSET = r"(Z|[T ][0-9:.,]+ *[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATE_ALONE = r"^[0-9]{4}-?([0-9]{1,2}-?[0-9]{1,2}|W[0-9]{2}(-?[0-9])?)$"
-_FORMS = "use ISO 8601, such as 2024-05-01, 20240501T100000 or 2024-05-01T10:00:00.5+05:30, or declare the format: "
+_ADVICE = "use ISO 8601, such as 2024-05-01, 20240501T100000 or 2024-05-01T10:00:00.5+05:30, or declare the format: "
 _OPTION = "--time-format '%d.%m.%Y %H:%M'"
 
 
@@ -83,44 +83,46 @@ def event_times(
         elif pa.types.is_timestamp(dtype):
             micros = _floor(times, dtype.unit)
             return (
-                micros if dtype.tz or not len(times) else of_clock(micros, times, name, timezone=timezone, clock=clock)
+                micros
+                if dtype.tz or not len(times)
+                else instants_of_local_times(micros, times, name, timezone=timezone, clock=clock)
             )
         elif pa.types.is_date(dtype):
             days = _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
-            return instants_of_clock(days, timezone)
+            return local_times_to_utc(days, timezone)
         elif not pa.types.is_null(dtype):
             raise TypeError(
                 f"the time column {name!r} has type {shown(dtype)}; it must contain timestamps, dates, ISO 8601 text "
                 "or whole numbers of Unix milliseconds"
             )
-    except NoClock:
+    except NoTimeZone:
         raise
     except ValueError as error:
         raise ValueError(f"cannot read the time column {name!r}: {str(error).splitlines()[0]}") from None
     return np.empty(0, np.int64)
 
 
-def of_clock(
+def instants_of_local_times(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
     """Convert local times of the zone ``clock`` to microseconds UTC. ``micros`` are the local times in microseconds
-    since 1970-01-01, and ``times`` are the same times as an Arrow array. Raise `NoClock` if ``clock`` is None and the
-    windows are not in UTC; the message shows the first of ``times``.
+    since 1970-01-01 00:00 local time, and ``times`` are the same times as an Arrow array. Raise `NoTimeZone` if
+    ``clock`` is None and the windows are not in UTC; the message shows the first of ``times``.
     """
     check_clock(name, timezone, clock, str(times[0]))
-    return instants_of_clock(micros, clock or UTC)
+    return local_times_to_utc(micros, clock or UTC)
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if ``clock`` is missing, and the windows are not in UTC. ``clock`` is the zone of local times,
+    """Raise `NoTimeZone` if ``clock`` is missing, and the windows are not in UTC. ``clock`` is the zone of local times,
     and ``timezone`` is the zone of the windows. The message contains ``name``, the name of the column of times, and
     ``example``, one of the times.
     """
     if clock is None and timezone != UTC:
-        such = f", such as {shown(example)}," if example else ""
-        raise NoClock(
-            f"times in {shown(name)}{such} have no zone, and the windows are in {timezone}; declare the zone of "
-            f"the times with --clock {timezone} or --clock UTC"
+        example_text = f", such as {shown(example)}," if example else ""
+        raise NoTimeZone(
+            f"times in {shown(name)}{example_text} have no zone, and the windows are in {timezone}; declare the zone "
+            f"of the times with --clock {timezone} or --clock UTC"
             + by_caller("", f" on the command line, ReadOptions(clock={timezone!r}) in Python")
             + ", or convert the column to a type with a time zone"
         )
@@ -128,16 +130,16 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
 
 def _accepted_times() -> str:
     """Return the end of an error message, which lists the accepted notations of times."""
-    return _FORMS + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
+    return _ADVICE + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
 
 
-def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
+def local_times_to_utc(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
     """Convert local times of a zone, in microseconds since 1970-01-01 00:00 local time, to microseconds UTC.
 
     A local time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant
     of the transition.
 
-    >>> instants_of_clock(np.array([0]), "Europe/Berlin")
+    >>> local_times_to_utc(np.array([0]), "Europe/Berlin")
     array([-3600000000])
     """
     if zone == UTC:
@@ -153,7 +155,7 @@ def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
     if unit == "us":
         return _int64(times)
     if unit != "ns":
-        return _int64(pc.multiply_checked(times.cast(pa.int64()), _MICROS[unit]))
+        return _int64(pc.multiply_checked(times.cast(pa.int64()), _MICROS_PER_UNIT[unit]))
     floor: NDArray[np.int64] = np.floor_divide(_int64(times), 1000)
     return floor
 
@@ -174,10 +176,10 @@ def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) ->
     is_date = pc.match_substring_regex(plain, _DATE_ALONE).to_numpy(zero_copy_only=False)
     is_local = ~is_date & ~pc.match_substring_regex(plain, _WITH_OFFSET).to_numpy(zero_copy_only=False)
     if is_date.any():
-        micros = np.where(is_date, instants_of_clock(micros, timezone), micros)
+        micros = np.where(is_date, local_times_to_utc(micros, timezone), micros)
     if is_local.any():
         check_clock(name, timezone, clock, texts[int(np.argmax(is_local))].as_py())
-        micros = np.where(is_local, instants_of_clock(micros, clock or UTC), micros)
+        micros = np.where(is_local, local_times_to_utc(micros, clock or UTC), micros)
     return micros
 
 

@@ -92,7 +92,9 @@ class Exclusions:
             for row in by_level.aggregate([("count", "sum")]).to_pylist():
                 self._groups[name, row["level"]] += row["count_sum"]
 
-    def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
+    def count_while_yielding(
+        self, levels: Iterable[tuple[TimeWindow, pa.Table]]
+    ) -> Iterator[tuple[TimeWindow, pa.Table]]:
         """Yield the pairs of ``levels`` unchanged. Add to the counts the number of groups with more values than their
         limit, for every level, and the number of refused values of the finest level.
         """
@@ -102,7 +104,7 @@ class Exclusions:
                 self.count_values(states)
             yield level, states
 
-    def empty(self) -> Exclusions:
+    def without_counts(self) -> Exclusions:
         """Return a copy in which all counts are 0."""
         fresh = copy.copy(self)
         fresh._groups, fresh._values = Counter(), Counter()
@@ -124,8 +126,8 @@ class Exclusions:
         self._values.update(other._values)
 
     def subtract(self, other: Exclusions) -> None:
-        """Subtract the counts of another object. The states that it has counted must be a part of the states that this
-        object has counted.
+        """Subtract the counts of ``other``. The states that ``other`` has counted must be a part of the states that
+        this object has counted.
         """
         self._groups.subtract(other._groups)
         self._values.subtract(other._values)
@@ -154,9 +156,9 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return a pair of a name and a `State` for each column of states in a table whose function may have groups
-        beyond a limit, or may skip values. A table that was computed before a measure was added to a stream does not
-        have the column of this measure.
+        """Return the name and the `State` of each column of states in a table. Only columns whose function may have
+        groups beyond a limit, or may skip values, are returned. A table that was computed before a measure was added to
+        a stream does not have the column of this measure.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
@@ -214,9 +216,9 @@ def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
     has_any = False
     for chunk in states.chunks:
         counts = np.zeros(len(chunk), np.int64)
-        counted = state.excluded_counts(chunk.drop_null() if chunk.null_count else chunk).groups
-        if counted is not None:
-            counts[chunk.is_valid().to_numpy(zero_copy_only=False)] = counted
+        count_while_yielding = state.excluded_counts(chunk.drop_null() if chunk.null_count else chunk).groups
+        if count_while_yielding is not None:
+            counts[chunk.is_valid().to_numpy(zero_copy_only=False)] = count_while_yielding
             has_any = True
         parts.append(counts)
     return np.concatenate(parts) if has_any else None

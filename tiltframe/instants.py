@@ -44,9 +44,10 @@ def as_instants(micros: Instants) -> pa.Array:
 
 
 def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return the rows of a table with the ascending indices ``rows``. For the indices of all rows, return ``table``."""
-    return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
+    """Return the rows of a table with the indices ``rows``. If these are the indices of all rows, return ``table``."""
+    return table if selects_all(rows, table.num_rows) else table.take(pa.array(rows))
 
 
-def _is_all_of(rows: NDArray[np.int64], n: int) -> bool:
+def selects_all(rows: NDArray[np.int64], n: int) -> bool:
+    """Return whether the indices ``rows`` are those of all ``n`` rows, in their order."""
     return len(rows) == n and bool((rows == np.arange(n)).all())

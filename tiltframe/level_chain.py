@@ -40,10 +40,10 @@ def climb(
         with them. Therefore a row must not be counted both in ``finest`` and in ``coarser``.
     """
     below, panes = finest, frame.panes
-    for level, others in zip_longest(frame.levels, [None, *coarser]):
+    for level, states_of_level in zip_longest(frame.levels, [None, *coarser]):
         if level.pane != panes:
-            if others is not None and others.num_rows:
-                below = pa.concat_tables([below, others.select(below.column_names)])
+            if states_of_level is not None and states_of_level.num_rows:
+                below = pa.concat_tables([below, states_of_level.select(below.column_names)])
             below, panes = merge_level(mark_as_checked(below), frame, level.pane), level.pane
         yield level, below if level == panes else merge_level(mark_as_checked(below), frame, level)
 
@@ -86,21 +86,21 @@ def climb_within(
     ([('1s', 4), ('10s', 0), ('1m', 0)], [3, 3, 0])
     """
     whole, left = [], []
-    states, apart = _parted(finest, frame.levels[0], start, end)
+    states, left_at_level = _split_by_range(finest, frame.levels[0], start, end)
     for level, coarser in zip_longest(frame.levels, frame.levels[1:]):
         if coarser is None:
             whole.append((level, states))
-            left.append(apart)
+            left.append(left_at_level)
             break
-        states, more = _parted(states, coarser, start, end)
+        states, more = _split_by_range(states, coarser, start, end)
         whole.append((level, states))
-        left.append(pa.concat_tables([apart, more]))
+        left.append(pa.concat_tables([left_at_level, more]))
         states = merge_level(mark_as_checked(states), frame, coarser)
-        apart = states.slice(0, 0)
+        left_at_level = states.slice(0, 0)
     return whole, left
 
 
-def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
+def _split_by_range(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
     """Split states into two tables. The first one has the states whose window of ``level`` lies between ``start`` and
     ``end``, in microseconds UTC, and the states that do not lie in a window of this level. The second one has the other
     states.
@@ -116,14 +116,14 @@ def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[
     return states.filter(pa.array(within)), states.filter(pa.array(~within))
 
 
-def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
+def join_levels(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
     """Return one table with the states of all levels. Its columns are level, window_start, window_end, the keys and the
     states.
     """
-    return pa.concat_tables([labelled(states, frame, level) for level, states in levels])
+    return pa.concat_tables([with_level_column(states, frame, level) for level, states in levels])
 
 
-def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
+def with_level_column(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     """Return a table of states with the column ``level`` in addition. If a window covers all time, its start and end
     become null.
     """

@@ -35,7 +35,7 @@ def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: f
     """
     table = arrow_of(states)
     keys = frame_keys(table, frame)
-    starts, end_times = unite_intervals(frame.panes, instants_of(table, START), instants_of(table, END), keys)
+    starts, end_times = windows_of_intervals(frame.panes, instants_of(table, START), instants_of(table, END), keys)
     return merge_states(states, keys, frame, starts=starts, ends=end_times, max_ratio=max_ratio)
 
 
@@ -117,7 +117,7 @@ def merge_states(
     return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 
-def unite_intervals(
+def windows_of_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
     """For each interval, return the start and the end of the window that contains it, as two arrays in microseconds

@@ -26,16 +26,19 @@ _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]  # the first and the last time, in microseconds
 
 
-def near_in_time(
-    batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool], held_bytes: int
+def partition_by_time(
+    batches: Iterable[pa.RecordBatch],
+    time: str,
+    has_small_groups: Callable[[pa.RecordBatch], bool],
+    max_buffered_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows, with rows of similar times close together.
 
     Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap` defines it.
-    ``few_rows`` is then called with the second batch. If it returns true, the rows of both batches and of all later
-    ones are partitioned: up to ``held_bytes`` bytes are buffered, and then yielded as one batch per range of time. If
-    it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None is never
-    partitioned.
+    ``has_small_groups`` is then called with the second batch. If it returns true, the rows of both batches and of all
+    later ones are partitioned: up to ``max_buffered_bytes`` bytes are buffered, and then yielded as one batch per range
+    of time. If it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None
+    is never partitioned.
     """
     batches = iter(batches)
     waiting: list[pa.RecordBatch] = []  # the previous batch, which is yielded after the comparison with the next batch
@@ -44,14 +47,20 @@ def near_in_time(
         batch_span = _span_of(batch, time)
         if span is not None and batch_span is not None and _overlap(span, batch_span):
             all_batches = chain(waiting, [batch], batches)
-            yield from _in_parts(all_batches, time, batch_span, held_bytes) if few_rows(batch) else all_batches
+            yield from (
+                _partition_rows(all_batches, time, batch_span, max_buffered_bytes)
+                if has_small_groups(batch)
+                else all_batches
+            )
             return
         yield from waiting
         waiting, span = [batch], batch_span
     yield from waiting
 
 
-def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_bytes: int) -> Iterator[pa.RecordBatch]:
+def _partition_rows(
+    batches: Iterable[pa.RecordBatch], time: str, span: Span, max_buffered_bytes: int
+) -> Iterator[pa.RecordBatch]:
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(PARTS)]
     buffered_bytes = 0
     for batch in batches:
@@ -65,7 +74,7 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
             if start < end:
                 rows.append(ordered.slice(start, end - start))
         buffered_bytes += batch.nbytes
-        if buffered_bytes >= held_bytes:
+        if buffered_bytes >= max_buffered_bytes:
             yield from _joined(parts)
             parts, buffered_bytes = [[] for _ in range(PARTS)], 0
     yield from _joined(parts)

@@ -21,9 +21,9 @@ _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time
 # The beginning of the year 3, the earliest time for which the window that contains it is computed. This window may
 # begin up to a year earlier, and times before the year 2 are not supported.
-FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
+EARLIEST_TIME = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 # the beginning of the year 9998, the last year of event times
-LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
+LATEST_TIME = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
@@ -41,23 +41,23 @@ def union(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
-def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
+def intersection(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     """Return the intersection of two lists of ranges.
 
-    >>> common([(0, 5), (7, 9)], [(4, 8)])
+    >>> intersection([(0, 5), (7, 9)], [(4, 8)])
     [(4, 5), (7, 8)]
     """
-    merged_others = union(those)
-    return union((max(a, c), min(b, d)) for a, b in union(these) for c, d in merged_others if max(a, c) < min(b, d))
+    merged_others = union(others)
+    return union((max(a, c), min(b, d)) for a, b in union(ranges) for c, d in merged_others if max(a, c) < min(b, d))
 
 
-def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
-    """Return the ranges ``these`` without the parts that ranges in ``removed`` cover.
+def difference(ranges: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
+    """Return the ranges ``ranges`` without the parts that ranges in ``removed`` cover.
 
-    >>> minus([(0, 10)], [(2, 3), (5, 20)])
+    >>> difference([(0, 10)], [(2, 3), (5, 20)])
     [(0, 2), (3, 5)]
     """
-    left = union(these)
+    left = union(ranges)
     for low, high in removed:
         left = [side for a, b in left for side in ((a, min(b, low)), (max(a, high), b)) if side[0] < side[1]]
     return left
@@ -89,11 +89,11 @@ def align_outward(span: Range, level: TimeWindow) -> Range:
     return int(level.starts(np.array([span[0]]))[0]), int(level.ends(last)[0])
 
 
-def first_whole(at: int, level: TimeWindow) -> int:
+def first_start_from(at: int, level: TimeWindow) -> int:
     """Return the start, in microseconds UTC, of the first window of a level that begins at the moment ``at`` or later.
 
     >>> from windows import window
-    >>> first_whole(61_000_000, window("1m"))
+    >>> first_start_from(61_000_000, window("1m"))
     120000000
     """
     begun = level.starts(np.array([at]))

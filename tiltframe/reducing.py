@@ -19,13 +19,13 @@ from aggr.tables.by_key import reduce_by
 from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
-from tiltframe.instants import _is_all_of, as_instants, instants_of, take_rows
-from tiltframe.merged_windows import merge_panes, unite_intervals
+from tiltframe.instants import as_instants, instants_of, selects_all, take_rows
+from tiltframe.merged_windows import merge_panes, windows_of_intervals
 from tiltframe.names import END, START
-from tiltframe.near_in_time import near_in_time
+from tiltframe.near_in_time import partition_by_time
 from windows.timezone import Instants
 
-_HELD_BYTES = 1 << 28  # the maximum number of bytes of rows that are buffered to partition them by time
+_MAX_BUFFERED_BYTES = 1 << 28  # the maximum number of bytes of rows that are buffered to partition them by time
 # If the groups of a batch have fewer rows than this on average, partitioning the rows by time takes less time than
 # merging the states of all batches.
 _FEW_ROWS = 256
@@ -74,55 +74,58 @@ def adaptive_states(
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
-    def few_rows(batch: pa.RecordBatch) -> bool:
+    def has_small_groups(batch: pa.RecordBatch) -> bool:
         rows: int = batch.num_rows
         return _FEW_ROWS * count_groups(pa.Table.from_batches([batch])) > rows
 
-    counted = count_groups if adaptive and frame.panes.contiguous else None
+    group_counter = count_groups if adaptive and frame.panes.contiguous else None
     if frame.panes.contiguous:
-        batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
-    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, count_groups=counted, jobs=jobs)
+        batches = partition_by_time(
+            batches, frame.time, has_small_groups, _MAX_BUFFERED_BYTES if max_bytes is None else 4 * max_bytes
+        )
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, count_groups=group_counter, jobs=jobs)
 
 
 def reduce_rows(
-    rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
+    rows: pa.Table, frame: TiltFrame, times: Instants | None = None, window_times: Instants | None = None
 ) -> pa.Table:
     """Reduce rows to states of the frame's panes, and return a table with the columns window_start, window_end, keys
     and states.
 
-    ``times`` and ``placed`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the rows.
-    ``placed`` replaces them only for the choice of windows; functions such as `aggr.first` still read the event times.
+    ``times`` and ``window_times`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the
+    rows. ``window_times`` replaces them only for the choice of windows; functions such as `aggr.first` still read the
+    event times.
     """
     needed = frame.columns_to_reduce(tuple(rows.column_names))
     rows, places, keys = keyed(rows, frame.keyed_by, needed, frame.timezone)
     if times is None:
         times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     elif places is not None:
-        times, placed = times[places], None if placed is None else placed[places]
-    return reduce_keyed(rows, keys, frame, times=times, placed=placed)
+        times, window_times = times[places], None if window_times is None else window_times[places]
+    return reduce_keyed(rows, keys, frame, times=times, window_times=window_times)
 
 
 def reduce_keyed(
-    rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
+    rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, window_times: Instants | None = None
 ) -> pa.Table:
     """Return the states of rows as `reduce_rows` does. ``keys`` are the columns of keys, as `aggr.tables.keys.keyed`
     returns them, and ``times`` the event times in microseconds UTC.
     """
-    placed = times if placed is None else placed
+    window_times = times if window_times is None else window_times
     if frame.panes.contiguous:  # the end of a window follows from its start, so rows are grouped by the start only
-        starts = as_instants(frame.panes.starts(placed))
+        starts = as_instants(frame.panes.starts(window_times))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, as_instants(pane_ends)).select(frame.states_columns[1:])
-    pane_windows = frame.panes.assign(placed)
-    if not _is_all_of(pane_windows.rows, rows.num_rows):
+    pane_windows = frame.panes.assign(window_times)
+    if not selects_all(pane_windows.rows, rows.num_rows):
         rows, keys = (
             take_rows(rows, pane_windows.rows),
             {name: key.take(pa.array(pane_windows.rows)) for name, key in keys.items()},
         )
     times = times[pane_windows.rows]
-    begun, over = unite_intervals(frame.panes, pane_windows.starts, pane_windows.ends, keys)
-    windows = {START: as_instants(begun)} | keys
-    carried = {END: as_instants(over)}
+    window_starts, window_ends = windows_of_intervals(frame.panes, pane_windows.starts, pane_windows.ends, keys)
+    windows = {START: as_instants(window_starts)} | keys
+    carried = {END: as_instants(window_ends)}
     reduced = reduce_by(rows, windows, frame.states, as_instants(times), carried=carried, timezone=frame.timezone)
     return reduced.select(frame.states_columns[1:])

@@ -20,21 +20,21 @@ _KINDS = {
 }
 
 
-def not_a_file(path: str | os.PathLike[str]) -> str | None:
+def kind_unless_file(path: str | os.PathLike[str]) -> str | None:
     """Return a description of the object at a path, such as ``a folder``. Return None for a regular file, and if the
     path does not exist.
 
     Call this function before a path is opened, because opening a pipe waits until another process writes to it, and
     some devices, such as /dev/zero, have no end. Symbolic links are followed.
 
-    >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
+    >>> kind_unless_file("/dev/null"), kind_unless_file("/"), kind_unless_file(__file__)
     ('a device', 'a folder', None)
     """
     kind = _kind(path)
     return None if kind == "a file" else kind
 
 
-def not_a_folder(path: str | os.PathLike[str]) -> str | None:
+def kind_unless_folder(path: str | os.PathLike[str]) -> str | None:
     """Return a description of the object at a path, such as ``a file``. Return None for a folder, and if the path does
     not exist.
     """
@@ -64,7 +64,7 @@ def sync(path: str | Path) -> None:
 
 
 @contextmanager
-def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that is open for writing, and rename it to ``file`` at the end of the block. If the block
     raises an error, ``file`` keeps its old content. If ``file`` is a symbolic link, the file that it names is replaced.
     With ``durable``, wait until the new content is on the disk (``fsync``).

@@ -16,7 +16,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, START
 from tiltframe.tabular import table_of
 
-_LEAST_ROWS = 100_000  # states for one thread; fewer take only milliseconds
+_MIN_ROWS_PER_THREAD = 100_000  # states for one thread; fewer take only milliseconds
 
 
 def finish(states: Any, frame: TiltFrame, flat: bool = False, *, jobs: int | None = None) -> pa.Table:
@@ -70,19 +70,19 @@ def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
     """Return the results of a table of states: a table of the same rows with the columns level, window_start,
     window_end, the keys, and one column for each measure and expression of the frame.
     """
-    return frame.with_expressions(_finished(states, frame))
+    return frame.with_expressions(_finish_measures(states, frame))
 
 
 def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Table:
     """Return the table that `results_of` returns. Many states are divided into parts, for up to ``jobs`` threads."""
-    size = max(_LEAST_ROWS, -(-states.num_rows // jobs))
+    size = max(_MIN_ROWS_PER_THREAD, -(-states.num_rows // jobs))
     if states.num_rows <= size:
         return results_of(states, frame)
     parts = [states.slice(begin, size) for begin in range(0, states.num_rows, size)]
     with Workers(jobs) as workers:
-        return frame.with_expressions(pa.concat_tables(workers.map(partial(_finished, frame=frame), parts)))
+        return frame.with_expressions(pa.concat_tables(workers.map(partial(_finish_measures, frame=frame), parts)))
 
 
-def _finished(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
+def _finish_measures(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
     measures = {name: (frame.state_columns[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, START, END, *frame.keys), measures)

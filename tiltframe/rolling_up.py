@@ -26,8 +26,8 @@ from tiltframe.exclusions import Exclusions
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import take_rows
-from tiltframe.level_chain import climb, joined
-from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
+from tiltframe.level_chain import climb, join_levels
+from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, windows_of_intervals
 from tiltframe.reducing import partial_states, reduce_rows
 from tiltframe.tabular import Batches, StoredTypes, consume, rows_of
 
@@ -139,7 +139,7 @@ def _states_of_panes_and_levels(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the states of the frame's panes, and the states of all levels."""
     panes = finest_states(batches, frame, jobs)
-    return panes, joined(climb(panes, frame), frame)
+    return panes, join_levels(climb(panes, frame), frame)
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -183,8 +183,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     windows = frame.panes.assign(event_times(data.column(frame.time), frame.time, frame.timezone))
     states = take_rows(data, windows.rows)
     keys = frame_keys(states, frame)
-    finest = merge_states(states, keys, frame, *unite_intervals(frame.panes, windows.starts, windows.ends, keys))
-    return joined(climb(finest, frame), frame)
+    finest = merge_states(states, keys, frame, *windows_of_intervals(frame.panes, windows.starts, windows.ends, keys))
+    return join_levels(climb(finest, frame), frame)
 
 
 def _rows(

@@ -35,7 +35,7 @@ from windows.timezone import Instants
 
 # the number of bytes of states that are collected before they are merged and written; these steps need several times as
 # much memory
-HELD_BYTES = 1 << 26
+MAX_STATE_BYTES = 1 << 26
 _BLOCK_BYTES = 1 << 22  # the approximate number of bytes of a block, the part of a run that is read at once
 _RUNS_IN_MEMORY = 12  # the size of all runs in memory is at most this multiple of the size of a run
 
@@ -115,7 +115,7 @@ class _RunInFile:
 @dataclass(frozen=True)
 class Slices:
     """The merged states of the finest level, which are read one slice of time after another. They can be read several
-    times within the block of `spilled`, which removes the files at its end.
+    times within the block of `spill_states`, which removes the files at its end.
     """
 
     frame: TiltFrame  # the windows of all levels must be contiguous
@@ -137,7 +137,7 @@ class Slices:
             del states
             pa.default_memory_pool().release_unused()  # return freed memory to the operating system
 
-    def narrowed(self, frame: TiltFrame) -> Slices:
+    def with_states_of(self, frame: TiltFrame) -> Slices:
         """Return the slices with only the columns of states that ``frame`` needs. ``frame`` must have the same levels
         and keys.
         """
@@ -149,13 +149,13 @@ class Slices:
         Each window is yielded once, with the slice in which it ends.
         """
         finest, *coarser = self.frame.levels
-        waiting = [self.schema.empty_table()] * len(coarser)
+        incomplete = [self.schema.empty_table()] * len(coarser)
         for states, until in self.finest():
             yield finest, states
             for at, level in enumerate(coarser):
-                states = merge_level(mark_as_checked(pa.concat_tables([waiting[at], states])), self.frame, level)
+                states = merge_level(mark_as_checked(pa.concat_tables([incomplete[at], states])), self.frame, level)
                 is_complete = pa.array(instants_of(states, END) <= until)
-                waiting[at] = (
+                incomplete[at] = (
                     self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(is_complete))
                 )
                 states = states if until == MAX_INSTANT else states.filter(is_complete)
@@ -177,10 +177,10 @@ class Slices:
 
 
 @contextmanager
-def spilled(
+def spill_states(
     batches: Iterable[pa.RecordBatch],
     frame: TiltFrame,
-    max_bytes: int = HELD_BYTES,
+    max_bytes: int = MAX_STATE_BYTES,
     check: Callable[[pa.Table], None] | None = None,
     jobs: int = 1,
 ) -> Iterator[Slices]:

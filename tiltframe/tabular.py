@@ -41,7 +41,10 @@ _CONVERSIONS = {  # type of an object without rows or without names of columns â
 }
 _NO_USES = ColumnUses()
 T = TypeVar("T")
+# a function that receives the names of all columns, and returns those of the needed columns
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+# a function that receives a schema and the names of columns, and returns the schema with a store's types for these
+# columns
 StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 
 
@@ -177,32 +180,36 @@ def _with_options(
     """
     if reading == NO_OPTIONS:
         return _with_numbers(_stream(data, what, columns), uses)
-    is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
-    of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
+    is_declared = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
+    time_types = {name: kind for name, kind in reading.types.items() if name == time and is_declared}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != NO_OPTIONS or (
-        of_time != reading.types
+        time_types != reading.types
     ):
         raise ValueError(
             f"{what} is a table or a stream, so reading may contain only where, time, clock, time_format and the type "
             "of the time column; remove the other options, which are for files"
         )
     schema, batches, _ = _with_numbers(_stream(data, what, None), uses)
-    full = with_time_column(schema, time, reading)
-    at = full.get_field_index(time)
+    full_schema = with_time_column(schema, time, reading)
+    at = full_schema.get_field_index(time)
     if at >= 0:
-        full = full.set(at, full.field(at).with_type(INSTANT))
-    names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
-    read = columns_to_prepare(names, full, schema, time=time, reading=reading).names
+        full_schema = full_schema.set(at, full_schema.field(at).with_type(INSTANT))
+    names = (
+        full_schema.names
+        if columns is None
+        else [name for name in full_schema.names if name in columns(full_schema.names)]
+    )
+    read = columns_to_prepare(names, full_schema, schema, time=time, reading=reading).names
     rows = (
         prepare_rows(
-            _timed(batch.select(read), time, reading, timezone), names, time, reading=reading, timezone=timezone
+            _with_instants(batch.select(read), time, reading, timezone), names, time, reading=reading, timezone=timezone
         )
         for batch in batches
     )
-    return Batches(pa.schema([full.field(name) for name in names]), rows)
+    return Batches(pa.schema([full_schema.field(name) for name in names]), rows)
 
 
-def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
+def _with_instants(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
     """Return the batch with its column of times converted to instants in UTC. Return the batch unchanged if it has no
     such column, if the times contain null, or if an expression computes the times.
     """
@@ -218,9 +225,8 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
-    """Return the rows with an additional column of numbers for each text column that functions read as numbers.
-
-    A column is added only if all texts of the table, or of the first batch of a stream, are numbers.
+    """Return the rows, with an additional column of numbers for each text column that functions read as numbers. A
+    column is added only if all texts of the table, or of the first batch of a stream, are numbers.
     """
     batches = iter(rows.batches)
     is_list = isinstance(rows.batches, list)
@@ -235,17 +241,17 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
     if not numbers:
         return rows if is_list else Batches(rows.schema, chain(sample, batches))
 
-    def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def append_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, kind in numbers.items():
             texts = normalize(batch.column(name))
             batch = versions.append_column(batch, number_column(name), read_numbers(texts, kind, name, NO_OPTIONS))
         return batch
 
     all_batches = rows.batches if is_list else chain(sample, batches)
-    return Batches(with_number_columns(rows.schema, numbers), map(widened, all_batches))
+    return Batches(with_number_columns(rows.schema, numbers), map(append_numbers, all_batches))
 
 
-def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
+def one_table_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
     """Return the rows of ``data``, which may be in any order, as one table. Tables and streams of Arrow, and sequences
     of batches, are returned unchanged if ``reading`` sets no options.
     """
@@ -305,7 +311,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
             "su.ordered_rollup or su.finish, which run in Spark; or pass df.toArrow()"
         )
     if not is_tabular(data):
-        raise _no_table(data, what)
+        raise _not_tabular(data, what)
     data = _narrowed(data, what, columns)
     of_dataset = hasattr(data, "scanner") and isinstance(getattr(data, "schema", None), pa.Schema)
     needed = list(columns(data.schema.names)) if of_dataset and columns is not None else None
@@ -327,7 +333,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; use values of a single type in each column"
             ) from None
-        raise _no_table(data, what) from None
+        raise _not_tabular(data, what) from None
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
@@ -347,7 +353,7 @@ def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
     return data.iloc[:, places] if package == "pandas" else data.select([names[place] for place in places])
 
 
-def _no_table(data: object, what: str) -> ValueError:
+def _not_tabular(data: object, what: str) -> ValueError:
     name = type(data).__name__
     conversion = f": {_CONVERSIONS[name]}" if name in _CONVERSIONS else ""
     return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{conversion}")
@@ -370,7 +376,7 @@ def _paths(data: Any, what: str) -> list[Path]:
         return []
     paths = [Path(path) for path in data]
     for path in paths:
-        if not _is_there(path):
+        if not _exists(path):
             raise ValueError(
                 f"{what}: there is no file or folder {shown(str(path))}; correct the path, or pass a pyarrow.Table or "
                 "DataFrame"
@@ -378,7 +384,7 @@ def _paths(data: Any, what: str) -> list[Path]:
     return paths
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError):

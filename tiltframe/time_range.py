@@ -84,7 +84,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     return start, end
 
 
-def closed(within: Range, bounds: Range) -> Range:
+def fill_open_ends(within: Range, bounds: Range) -> Range:
     """Return the range ``within``. An open start or end, which is a value of `EVER`, is replaced by the start or end of
     ``bounds``.
     """
@@ -193,18 +193,18 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
         )
     filled = [*parts[:count], *("01", "01", "01", "00", "00", "00")[count:]]
     try:
-        named, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
+        start_time, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
     except ValueError as error:
         raise ValueError(f"cannot read the range {text!r}: {error}; correct the date or the time") from None
-    offset, named = named.utcoffset(), named.replace(tzinfo=None)
-    if not _FIRST <= named < _END:
-        raise _beyond(text)
-    local, size = _since(named), window(f"1{_UNITS[count - 1]}")
+    offset, start_time = start_time.utcoffset(), start_time.replace(tzinfo=None)
+    if not _FIRST <= start_time < _END:
+        raise _out_of_range(text)
+    local, size = _micros_since_epoch(start_time), window(f"1{_UNITS[count - 1]}")
     local_end = int(size.ends(np.array([local]))[0])
     if offset is not None:
         return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND
-    start = _first(local, timezone)
-    if _first(local_end, timezone) <= start:
+    start = _first_instant(local, timezone)
+    if _first_instant(local_end, timezone) <= start:
         raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it; choose another range")
     return start, int(window(size, timezone).ends(np.array([start]))[0])
 
@@ -237,9 +237,9 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         try:
             at = now if match[1] is None else _ago(int(match[1]), match[2], now, timezone)
         except (ValueError, OverflowError):
-            raise _beyond(original) from None
-        if not _since(_FIRST) <= at <= _since(_END):
-            raise _beyond(original)
+            raise _out_of_range(original) from None
+        if not _micros_since_epoch(_FIRST) <= at <= _micros_since_epoch(_END):
+            raise _out_of_range(original)
         return at
     if isinstance(moment, str):
         moment = moment.strip()
@@ -251,8 +251,8 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         moment = _from_numpy(moment)
     if isinstance(moment, int | np.integer) and not isinstance(moment, bool | np.timedelta64):
         micros = int(moment) * 1000
-        if not _since(_FIRST) <= micros <= _since(_END):
-            raise _beyond(original)
+        if not _micros_since_epoch(_FIRST) <= micros <= _micros_since_epoch(_END):
+            raise _out_of_range(original)
         return micros
     if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
@@ -265,10 +265,14 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     offset = moment.utcoffset()
     local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
     if not _FIRST <= local <= _END:
-        raise _beyond(original)
+        raise _out_of_range(original)
     if offset is None and local.fold:  # fold=1 means the later of the two instants with this local time
         offset = local.replace(tzinfo=zone_of(timezone)).utcoffset()
-    return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
+    return (
+        _first_instant(_micros_since_epoch(local), timezone)
+        if offset is None
+        else _micros_since_epoch(local) - offset // _MICROSECOND
+    )
 
 
 def _read_iso(text: str) -> dt.datetime:
@@ -282,22 +286,22 @@ def _read_iso(text: str) -> dt.datetime:
 
 def _from_numpy(moment: np.datetime64) -> dt.datetime:
     if not _FIRST.year <= int(moment.astype("datetime64[Y]").astype(np.int64)) + 1970 <= _END.year:
-        raise _beyond(moment)
+        raise _out_of_range(moment)
     micros: dt.datetime = moment.astype("datetime64[us]").item()
     return micros
 
 
-def _first(local: int, timezone: str) -> int:
+def _first_instant(local: int, timezone: str) -> int:
     """Return the first instant at which the clocks of a zone show the local time ``local`` or a later one. ``local`` is
     in microseconds since 1970-01-01 00:00 local time, and the result in microseconds UTC.
     """
-    around = min(local, _since(_END) - 1)
+    around = min(local, _micros_since_epoch(_END) - 1)
     return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])
 
 
-def _since(local: dt.datetime) -> int:
+def _micros_since_epoch(local: dt.datetime) -> int:
     return (local - _EPOCH) // _MICROSECOND
 
 
-def _beyond(value: object) -> ValueError:
+def _out_of_range(value: object) -> ValueError:
     return ValueError(f"cannot use {shown(value)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}")

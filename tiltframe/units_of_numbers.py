@@ -51,8 +51,8 @@ def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
     """Return the time format in which all numbers are valid dates, such as ``%Y%m%d%H``, or None if there is none.
     ``lowest`` and ``greatest`` are the smallest and the largest number.
     """
-    for hundreds, layout in enumerate(_LAYOUTS):
-        clock_digits = 100**hundreds
+    for pairs_of_digits, layout in enumerate(_LAYOUTS):
+        clock_digits = 100**pairs_of_digits
         if lowest // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
             values = pc.drop_null(numbers).cast(pa.int64()).to_numpy()
             return layout if _are_dates(values, clock_digits) else None

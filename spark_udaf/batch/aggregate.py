@@ -53,7 +53,7 @@ from spark_udaf.plan.two_phase import (
 )
 from spark_udaf.plan.united_states import check_unions
 from tiltframe import OrderedFrame, TiltFrame
-from tiltframe.level_chain import joined
+from tiltframe.level_chain import join_levels
 from tiltframe.names import LEVEL, check_names
 from windows import TimeWindow, as_window
 
@@ -122,7 +122,7 @@ def aggregate(
     schema = with_descriptions(schema, frame.states)
 
     def without_level(levels: Levels) -> pa.Table:
-        return joined(levels, frame).drop_columns([LEVEL])
+        return join_levels(levels, frame).drop_columns([LEVEL])
 
     return plan_rollup(source, rows, frame, convert_levels=without_level, result=schema).run()
 

@@ -41,7 +41,7 @@ from spark_udaf.plan.two_phase import (
 from tiltframe import TiltFrame
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.instants import instants_of, take_rows
-from tiltframe.level_chain import climb, climb_within, joined
+from tiltframe.level_chain import climb, climb_within, join_levels
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import COARSE, LEVEL
 from tiltframe.reducing import adaptive_states, reduce_rows

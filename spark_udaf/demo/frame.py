@@ -10,7 +10,7 @@ import pyarrow as pa
 import aggr
 from aggr.compiling.jit import compile_at_once
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.level_chain import climb, joined
+from tiltframe.level_chain import climb, join_levels
 from tiltframe.rolling_up import finest_states
 
 QUANTILES = [0.5, 0.9, 0.99]
@@ -38,7 +38,7 @@ _FEW = 300  # the number of rows for which loops are interpreted
 def run_locally(rows: pa.Table) -> None:
     """Roll up rows into a temporary store, and query it. This compiles, or loads, the loops that the demo needs."""
     hours = finest_states(rows.to_batches(), FRAME)
-    _write(joined(climb(hours, FRAME), FRAME))
+    _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def compile_reducing(rows: pa.Table) -> None:
@@ -47,7 +47,7 @@ def compile_reducing(rows: pa.Table) -> None:
     The loops that merge states are interpreted, because another process compiles them (`compile_merging`).
     """
     finest_states(rows.to_batches(), FRAME)
-    states = joined(climb(_few_hours(rows), FRAME), FRAME)
+    states = join_levels(climb(_few_hours(rows), FRAME), FRAME)
     with compile_at_once():
         _write(states)
     finest_states(rows.to_batches(), YEARS)
@@ -57,7 +57,7 @@ def compile_merging(rows: pa.Table) -> None:
     """Compile, or load, the loops that merge the states of the demo, and then those that write and query states."""
     hours = _few_hours(rows)
     with compile_at_once():
-        _write(joined(climb(hours, FRAME), FRAME))
+        _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def _few_hours(rows: pa.Table) -> pa.Table:

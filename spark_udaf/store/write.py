@@ -32,7 +32,7 @@ from spark_udaf.plan.united_states import check_unions
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import checked_instants
-from tiltframe.level_chain import joined
+from tiltframe.level_chain import join_levels
 from tiltframe.names import COARSE, START
 from tiltframe.ranges import Range
 from tiltframe.store import Backfill

@@ -173,7 +173,7 @@ def _unpack_small_blocks(blocks: Mapping[str, StoredTable], data: memoryview) ->
     names = _small_block_names(blocks)
     for name, block in blocks.items():
         if name in names:
-            tables[name] = StoredTable.at(data[start : start + block.size], block.checksum)
+            tables[name] = StoredTable.in_memory(data[start : start + block.size], block.checksum)
             start += block.size
     return tables
 

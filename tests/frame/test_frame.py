@@ -22,7 +22,7 @@ from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import climb, joined, labelled
+from tiltframe.level_chain import climb, join_levels, with_level_column
 from tiltframe.merged_windows import merge_level, merge_panes
 from tiltframe.reducing import partial_states, reduce_rows
 from tiltframe.rolling_up import rollup_batches
@@ -259,7 +259,7 @@ def test_batches_and_their_order_do_not_show(seed, cuts, merge_early):
         partials = [
             next(partial_states(p.to_batches() or [pa.RecordBatch.from_pylist([], p.schema)], frame)) for p in pieces
         ]
-        states = joined(climb(merge_level(pa.concat_tables(partials), frame, frame.levels[0]), frame), frame)
+        states = join_levels(climb(merge_level(pa.concat_tables(partials), frame, frame.levels[0]), frame), frame)
     else:
         states = rollup_batches([b for p in pieces for b in p.to_batches()], frame)
     unsplit = rollup(table, frame)
@@ -289,7 +289,7 @@ def test_many_partial_states_are_merged_as_they_come(monkeypatch):
     handed_on = list(partial_states(batches, frame, max_bytes=25_000))
     assert len(handed_on) > 3
     level = frame.levels[0]
-    merged = labelled(merge_level(pa.concat_tables(handed_on), frame, level), frame, level)
+    merged = with_level_column(merge_level(pa.concat_tables(handed_on), frame, level), frame, level)
     finest = unsplit.filter(pa.compute.equal(unsplit["level"], "1h"))
     assert all(same_bits(merged.column(c), finest.column(c)) for c in finest.column_names)
 
@@ -420,7 +420,7 @@ def test_rows_of_several_keys_keep_the_times_that_are_given_for_them():
     rows = pa.table({"ts": [0, 0, 0], "tags": [["a", "b"], [], ["b"]], "x": [1, 2, 3]})
     times, placed = np.array([900, 100, 200]) * 1000, np.array([3000, 1000, 3000]) * 1000
     for at, second in ((None, 0), (placed, 3)):
-        results = finish(labelled(reduce_rows(rows, frame, times, at), frame, frame.levels[0]), frame)
+        results = finish(with_level_column(reduce_rows(rows, frame, times, at), frame, frame.levels[0]), frame)
         begin = dt.datetime(1970, 1, 1, 0, 0, second, tzinfo=dt.UTC)
         rows_of_results = [(row["window_start"], row["tag"], row["n"], row["first"]) for row in results.to_pylist()]
         assert rows_of_results == [(begin, "a", 1, 1), (begin, "b", 2, 3)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import aggr
 from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.level_chain import climb, joined
+from tiltframe.level_chain import climb, join_levels
 from tiltframe.merged_windows import merge_panes
 from tiltframe.reducing import partial_states
 from tiltframe.rolling_up import rollup_batches
@@ -153,7 +153,7 @@ def test_any_split_of_the_rows_equals_the_whole(seed, cuts, merge_early, levels)
         tree = next(partial_states(batches[0], frame))
         for part in batches[1:]:
             tree = merge_panes(pa.concat_tables([tree, next(partial_states(part, frame))]), frame)
-        states = joined(climb(merge_panes(tree, frame), frame), frame)
+        states = join_levels(climb(merge_panes(tree, frame), frame), frame)
     else:
         states = rollup_batches([batch for part in batches for batch in part], frame)
     unsplit = rollup(table, frame)
@@ -169,16 +169,16 @@ def test_a_late_row_bridges_two_sessions():
 
     apart = merge_panes(pa.concat_tables([states(0), states(50, 100)]), frame)
     assert apart.num_rows == 3
-    assert joined(climb(apart, frame), frame)["window_end"].cast(pa.int64()).to_pylist() == [
+    assert join_levels(climb(apart, frame), frame)["window_end"].cast(pa.int64()).to_pylist() == [
         m * MINUTE for m in (30, 80, 130)
     ]
     bridged = merge_panes(pa.concat_tables([apart, states(25)]), frame)
-    assert finish(joined(climb(bridged, frame), frame), frame).select(["n", "s"]).to_pylist() == [
+    assert finish(join_levels(climb(bridged, frame), frame), frame).select(["n", "s"]).to_pylist() == [
         {"n": 3, "s": 75},
         {"n": 1, "s": 100},
     ]
     again = merge_panes(pa.concat_tables([bridged, states(80)]), frame)  # touches on both sides: 50 + 30 and 100
-    assert finish(joined(climb(again, frame), frame), frame).select(["n", "s"]).to_pylist() == [{"n": 5, "s": 255}]
+    assert finish(join_levels(climb(again, frame), frame), frame).select(["n", "s"]).to_pylist() == [{"n": 5, "s": 255}]
 
 
 def test_states_carry_their_window_from_the_first_reduction_on():

@@ -39,7 +39,7 @@ def always(batch: pa.RecordBatch) -> bool:
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_the_same_rows_come_part_after_part(unit):
     batches = batches_of(9, 1000, 1, unit=unit)
-    cut_batches = list(near_in_time.near_in_time(iter(batches), "ts", always, MAX_ROWS))
+    cut_batches = list(near_in_time.partition_by_time(iter(batches), "ts", always, MAX_ROWS))
     assert sorted(row for batch in cut_batches for row in batch["list"].to_pylist()) == [[n] for n in range(9000)]
     by_list = {row["list"][0]: row for batch in batches for row in batch.to_pylist()}
     assert all(row == by_list[row["list"][0]] for batch in cut_batches for row in batch.to_pylist())
@@ -50,7 +50,9 @@ def test_the_same_rows_come_part_after_part(unit):
 
 def test_rows_in_order_stay_as_they_are():
     batches = batches_of(9, 1000, 2, ordered=True)
-    assert list(map(id, near_in_time.near_in_time(iter(batches), "ts", always, MAX_ROWS))) == list(map(id, batches))
+    assert list(map(id, near_in_time.partition_by_time(iter(batches), "ts", always, MAX_ROWS))) == list(
+        map(id, batches)
+    )
 
 
 def test_what_is_dear_to_part_stays_as_it_is():
@@ -62,10 +64,10 @@ def test_what_is_dear_to_part_stays_as_it_is():
         set_column(batches[1], 0, "ts", missing),
         batches[1].slice(0, 0),
     ]
-    cut_batches = list(near_in_time.near_in_time(iter([*batches, *odd]), "ts", always, MAX_ROWS))
+    cut_batches = list(near_in_time.partition_by_time(iter([*batches, *odd]), "ts", always, MAX_ROWS))
     assert all(any(batch is odd_batch for batch in cut_batches) for odd_batch in odd)
     assert sum(batch.num_rows for batch in cut_batches) == 6000
-    assert list(near_in_time.near_in_time(iter(batches), "ts", lambda batch: False, MAX_ROWS)) == batches
+    assert list(near_in_time.partition_by_time(iter(batches), "ts", lambda batch: False, MAX_ROWS)) == batches
 
 
 @pytest.mark.parametrize("seed", range(8))

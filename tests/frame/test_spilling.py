@@ -22,8 +22,8 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.tables import partial_aggregation
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli import main
-from tiltframe.level_chain import joined
-from tiltframe.spilled_states import spilled
+from tiltframe.level_chain import join_levels
+from tiltframe.spilled_states import spill_states
 from tiltframe.store.testing import MemoryBackend
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
@@ -73,11 +73,11 @@ def test_slices_have_the_bits_of_a_rollup_in_memory(trial, monkeypatch):
     rows = drawn(draws, draws.choice([1, 500, 3000]), draws.choice([1, 40]))
     unsplit = rollup(rows, frame)
     batches = in_batches(rows, frame, draws.choice([50, 1000]))
-    with spilled(batches, frame, draws.choice([1, 20_000, 1 << 40])) as slices:
+    with spill_states(batches, frame, draws.choice([1, 20_000, 1 << 40])) as slices:
         by_level = {level.name: [] for level in frame.levels}
         for level, states in slices.levels():
             by_level[level.name].append(states)
-        result = joined([(level, pa.concat_tables(by_level[level.name])) for level in frame.levels], frame)
+        result = join_levels([(level, pa.concat_tables(by_level[level.name])) for level in frame.levels], frame)
         again = sum(states.num_rows for states, _ in slices.finest())
     assert result.num_rows == unsplit.num_rows, SEED + trial
     assert result.column_names == unsplit.column_names
@@ -91,12 +91,12 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     frame = TiltFrame(["1s"], "ts", MEASURES)
     rows = drawn(random.Random(SEED), 2000, 1)
-    with spilled(in_batches(rows, frame, 100), frame, 1):
+    with spill_states(in_batches(rows, frame, 100), frame, 1):
         assert any(tmp_path.iterdir())
     assert not any(tmp_path.iterdir())
     timeless = rows.slice(0, 1).set_column(0, "ts", pa.nulls(1, rows.schema.field("ts").type))
     broken = pa.concat_tables([rows, timeless])
-    with pytest.raises(ValueError, match="no event time"), spilled(in_batches(broken, frame, 100), frame, 1):
+    with pytest.raises(ValueError, match="no event time"), spill_states(in_batches(broken, frame, 100), frame, 1):
         pass
     assert not any(tmp_path.iterdir())
 
@@ -119,7 +119,7 @@ def test_runs_stay_in_memory_up_to_a_limit_and_are_all_written_beyond_it(runs_in
     monkeypatch.setattr(spilled_states, "merge_panes", merged)
     monkeypatch.setattr(spilled_states, "_write", written)
     frame = TiltFrame(["1s"], "ts", MEASURES, ["host"])
-    with spilled(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000) as slices:
+    with spill_states(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000) as slices:
         assert len(slices.runs) == len(runs) > 10
         if first_written is None:
             assert not live_runs

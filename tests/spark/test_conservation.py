@@ -18,7 +18,7 @@ from spark_udaf.plan.shard_messages import MESSAGE, Content
 from spark_udaf.plan.shards import _spark_hash
 from spark_udaf.store.write import RECEIPTS
 from tiltframe import TiltFrame, rollup
-from tiltframe.level_chain import joined
+from tiltframe.level_chain import join_levels
 
 TASKS, PARTITIONS = 3, 2
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "d": aggr.dds("x")}, ["host"])
@@ -100,7 +100,7 @@ def run(table, lose=lambda partitions: None, has_task_count=True):
         lose_then = Shuffle.repartition
         source.map = lambda *arguments: AnyPartitions(Tasks.map(source, *arguments), lose_then)
     result = FRAME.states_schema(table.schema)
-    return plan_rollup(source, table.schema, FRAME, lambda levels: joined(levels, FRAME), result).run()
+    return plan_rollup(source, table.schema, FRAME, lambda levels: join_levels(levels, FRAME), result).run()
 
 
 @dataclass
@@ -228,7 +228,7 @@ def test_receipts_of_writes_name_every_shard(table):
     source, written = Tasks(table, lambda partitions: None), []
 
     def then(levels):
-        written.append(joined(levels, FRAME).num_rows)
+        written.append(join_levels(levels, FRAME).num_rows)
         return pa.table({"receipt": [f"part {len(written)}"]})
 
     plan = plan_rollup(source, table.schema, FRAME, convert_levels=then, result=RECEIPTS, can_finish_early=False)

@@ -18,7 +18,7 @@ from spark_udaf.plan.shard_messages import Content, read_message, spread_message
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import climb, climb_within, joined
+from tiltframe.level_chain import climb, climb_within, join_levels
 from tiltframe.merged_windows import merge_panes
 from tiltframe.reducing import reduce_rows
 
@@ -146,11 +146,11 @@ def climbed(tables, frame):
     for table, alone in zip(tables, exclusive_times(spans(tables)), strict=True):
         states = merge_panes(reduce_rows(table, frame), frame)
         finished_and_rest = climb_within(states, frame, *(alone or (0, 0)))
-        finished.append(joined(finished_and_rest[0], frame))
+        finished.append(join_levels(finished_and_rest[0], frame))
         for states, remaining in zip(left, finished_and_rest[1], strict=True):
             states.append(remaining)
     finest, *coarser = map(pa.concat_tables, left)
-    late = joined(climb(merge_panes(finest, frame), frame, coarser), frame)
+    late = join_levels(climb(merge_panes(finest, frame), frame, coarser), frame)
     return finished, late
 
 

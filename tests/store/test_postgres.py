@@ -29,7 +29,7 @@ from aggr.arrow.bit_equality import digest
 from tests.engines import FLAT, ORDER, rows
 from tests.engines import FLAT_FRAME as FRAME
 from tiltframe import FrameStore, TiltFrame, finish, rollup
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import with_level_column
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends import Transaction
@@ -321,7 +321,7 @@ def test_the_current_view_shows_results(postgres):
         commit(tables, tables.write(FRAME.level("1d"), states))
     tables.write(FRAME.level("1d"), both[0])  # unread
     level = FRAME.level("1d")
-    expected = finish(labelled(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
+    expected = finish(with_level_column(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
     with session(postgres) as db:
         got = db.rows("SELECT * FROM web_1d_current ORDER BY window_start, host, shelf")
     assert len(got) == expected.num_rows
@@ -369,7 +369,7 @@ def test_the_current_view_of_extremes(postgres):
     tables = store(postgres, frame, states.schema)
     commit(tables, tables.write(FINE, states))
     level = frame.levels[0]
-    expected = finish(labelled(merge_level(states, frame, level), frame, level), frame).to_pylist()
+    expected = finish(with_level_column(merge_level(states, frame, level), frame, level), frame).to_pylist()
     with session(postgres) as db:
         got = db.ask("SELECT * FROM web_1s_current ORDER BY k").to_pylist()
     for row, right in zip(got, expected, strict=True):

@@ -21,7 +21,7 @@ from aggr.extend.columns import group_by, one_array
 from aggr.extend.tables import keyed
 from tiltframe import ReadOptions, TiltFrame
 from tiltframe.extend import event_times, from_rows
-from tiltframe.level_chain import climb, joined
+from tiltframe.level_chain import climb, join_levels
 from tiltframe.merged_windows import merge_panes
 from tiltframe.reducing import reduce_rows
 from tiltframe.store import FrameStore
@@ -284,7 +284,7 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
     """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
-    states, seconds = joined(levels, frame), []
+    states, seconds = join_levels(levels, frame), []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(_COMMITS):
             store = FrameStore(f"{folder}/{number}", frame)

@@ -23,7 +23,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup
-from tiltframe.regular_files import not_a_file
+from tiltframe.regular_files import kind_unless_file
 from tiltframe.text.measures import keys_from, measures_from
 from windows import read_windows
 
@@ -147,7 +147,7 @@ def bad_rows_from(text: str, once: bool = True) -> BadRows | None:
     if text == "skip":
         return BadRows()
     file = Path(text)
-    if not text.strip() or not file.parent.is_dir() or (problem := not_a_file(file)):
+    if not text.strip() or not file.parent.is_dir() or (problem := kind_unless_file(file)):
         what = f", which is {problem}" if text.strip() and file.parent.is_dir() else ""
         raise ValueError(
             f"cannot write bad rows to {shown(text)}{what}; pass fail, skip, or a file in an existing folder"

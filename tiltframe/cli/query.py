@@ -18,7 +18,7 @@ from tiltframe.cli.interrupts import NOTHING, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.output import FormatChoice, format_of, print_table, write_results
 from tiltframe.cli.query_keys import query_keys_from
-from tiltframe.regular_files import replaced
+from tiltframe.regular_files import replace_file
 from tiltframe.store import FILLS, FrameStore, Query, SeenParts
 from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import json_lines
@@ -198,7 +198,7 @@ def _open_output(out: Path | None) -> Iterator[BinaryIO]:
         with out.open("wb") as file:
             yield file
     else:
-        with replaced(out) as file:
+        with replace_file(out) as file:
             yield file
 
 
@@ -241,5 +241,5 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
 
 def _save_version(since: Path | None, seen: SeenParts) -> None:
     if since is not None:
-        with replaced(since) as file:
+        with replace_file(since) as file:
             file.write(seen.to_json().encode())

@@ -34,10 +34,10 @@ from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, START
-from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
+from tiltframe.ranges import Range, align_outward, as_text, difference, range_text, union
 from tiltframe.reducing import reduce_rows
 from tiltframe.rolling_up import rollup_batches
-from tiltframe.spilled_states import Slices, spilled
+from tiltframe.spilled_states import Slices, spill_states
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
@@ -218,7 +218,7 @@ def append_new(
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
             return stack.enter_context(
-                spilled(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=opened.jobs)
+                spill_states(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=opened.jobs)
             )
 
         slices, files_read = _read(files, store.frame, bad, spill)
@@ -383,7 +383,7 @@ def _check_outside(
         *(window_ranges[known_file.file] for known_file in unstored_files),
         *(known_file.earlier_range for known_file in unstored_files if known_file.earlier_range),
     ]
-    for part in minus(union(ranges), [span]):
+    for part in difference(union(ranges), [span]):
         if not _equals_stored(_states_in_range(finest, part), store, part):
             low, high = min(low for low, _ in [*ranges, span]), max(high for _, high in [*ranges, span])
             raise ValueError(

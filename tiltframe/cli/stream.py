@@ -21,7 +21,7 @@ from tiltframe.cli.stream_start import Settings
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
-from tiltframe.regular_files import not_a_file
+from tiltframe.regular_files import kind_unless_file
 from tiltframe.store import FrameStore
 from tiltframe.streaming.ahead import read_ahead
 from tiltframe.streaming.policies import micros
@@ -232,7 +232,7 @@ def _run(
     for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
         if file is None:
             continue
-        if kind := not_a_file(file):
+        if kind := kind_unless_file(file):
             raise ValueError(
                 f"{option} {file}: this path is {kind}; name a regular file, or a path that does not exist yet"
             )

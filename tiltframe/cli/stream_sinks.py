@@ -18,7 +18,7 @@ from tiltframe.exclusions import Exclusions
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.reducing import reduce_rows
-from tiltframe.regular_files import replaced
+from tiltframe.regular_files import replace_file
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import append_extension
@@ -200,7 +200,7 @@ def dropped_rows_writer(file: Path | None) -> Iterator[Callable[[pa.Table], None
 
 def save_state(file: Path, state: bytes) -> None:
     """Write a state to a file. The file has its previous content until the new content is on the disk."""
-    with replaced(file, durable=True) as out:
+    with replace_file(file, durable=True) as out:
         out.write(state)
 
 

@@ -21,7 +21,7 @@ from tiltframe.ordered.query import NEXT, ROWS, TICK, Part, RunningQuery, runnin
 from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, shown_time, sort_rows, with_ticks
 from tiltframe.ordered.window_state import BatchResult, Flags, Reduce, WindowState, advance
 from tiltframe.parameter_names import parameter
-from tiltframe.tabular import whole_or_batches
+from tiltframe.tabular import one_table_or_batches
 from windows.ordered import OrderedWindow, Ranges, Tick
 
 States = Mapping[str, pa.StructArray]
@@ -363,7 +363,7 @@ def running(
     aggregation = RunningAggregation(
         measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
     )
-    rows = whole_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
+    rows = one_table_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregation.finish(rows)
     parts = [aggregation.add(batch) for batch in iterate_batches(rows)]

@@ -33,7 +33,7 @@ from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
 from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
 from tiltframe.ordered.sequence import Order, sort_rows, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
-from tiltframe.tabular import table_of, whole_or_batches
+from tiltframe.tabular import one_table_or_batches, table_of
 from windows.ordered import Input, OrderedWindow, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
@@ -267,7 +267,7 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     aggregator = OrderedRollup(frame)
-    rows = whole_or_batches(data, "data", frame.order.time, uses=aggregator.query.column_uses(), reading=reading)
+    rows = one_table_or_batches(data, "data", frame.order.time, uses=aggregator.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregator.add(rows)
     return pa.concat_tables([aggregator.add(batch) for batch in iterate_batches(rows)])

@@ -17,7 +17,7 @@ from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import finish_by
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import checked_instants
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import with_level_column
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.ranges import as_text
@@ -35,7 +35,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)
     if not states.num_rows:
-        return labelled(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
+        return with_level_column(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
     finest = frame.levels[0]
     if finest.name not in states_by_level:
         raise ValueError(
@@ -45,7 +45,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     merged: list[pa.Table] = []
     for level in frame.levels:
         finer = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
-        merged.append(labelled(merge_level(finer, frame, level, unknown=True), frame, level))
+        merged.append(with_level_column(merge_level(finer, frame, level, unknown=True), frame, level))
         if level.name in states_by_level and level != finest:
             _check_derived(states_by_level[level.name], merged[-1], frame, level)
     return pa.concat_tables(merged)

@@ -30,7 +30,7 @@ from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame, finest_frame
 from tiltframe.instants import instants_of
-from tiltframe.level_chain import joined, labelled
+from tiltframe.level_chain import join_levels, with_level_column
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
 from tiltframe.parameter_names import parameter
@@ -181,7 +181,7 @@ class ClosedWindows:
         """Return an independent copy of the stream in its current state."""
         clone = copy.copy(self)
         clone.windows = self.windows.copy()
-        clone.excluded = self.excluded.empty()
+        clone.excluded = self.excluded.without_counts()
         clone.excluded.add(self.excluded)
         return clone
 
@@ -270,7 +270,7 @@ class ClosedWindows:
         for level in self.store.frame.levels:
             finer = merge_level(mark_as_checked(finer), self.store.frame, level, unknown=True)
             levels.append((level, finer))
-        states = joined(levels, self.store.frame)
+        states = join_levels(levels, self.store.frame)
         before = self.store.recorded([_closed_record_name(self.stream), _owner_record_name(self.stream)])
         self._check_owner(before.get(_owner_record_name(self.stream)))
         recorded = {**self._closed_record(before), _owner_record_name(self.stream): self.writer}
@@ -489,7 +489,7 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
     """Return a table of states without rows, with the types of the store."""
     assert store.schema is not None
     empty = store.schema.empty_table().append_column(END, pa.array([], INSTANT))
-    return labelled(empty, frame, frame.levels[0]).select([LEVEL, START, END, *store.schema.names[1:]])
+    return with_level_column(empty, frame, frame.levels[0]).select([LEVEL, START, END, *store.schema.names[1:]])
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:

@@ -18,7 +18,7 @@ from tiltframe.streaming.window_table import HIGHEST, to_partial_windows
 from windows import TimeWindow
 
 
-def reason_against(rules: StreamRules) -> str | None:
+def reason_not_to_add(rules: StreamRules) -> str | None:
     """Return the reason why levels cannot be added to a saved stream with these rules, as a clause for a message.
     Return None if they can be added.
     """
@@ -45,10 +45,10 @@ def with_added_levels(
     for window in added:
         finer = extended[-1]
         until = rules.last_closed_end(finer.watermark) if rules.cascades else HIGHEST
-        none = finer.windows.none()
+        none = finer.windows.empty()
         level = OpenLevel(window, none, none, finer.watermark, cascaded_until=until, known_from=finer.watermark)
         if not rules.cascades:
             parts = to_partial_windows(finer.windows, window)
-            level = level.with_parts(parts.marked(new_rows=np.maximum(parts.marks["new_rows"], 1)), rules)
+            level = level.with_parts(parts.with_marks(new_rows=np.maximum(parts.marks["new_rows"], 1)), rules)
         extended[-1:] = [replace(finer, cascaded_until=until), level]
     return tuple(extended)

@@ -36,14 +36,14 @@ class KeyLimit:
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
-    def beyond_limit(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
+    def mask_beyond_limit(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
         """Return a mask of the panes to drop because their key is beyond the limit. If ``beyond`` is ``error``, raise
         ``ValueError`` if there are such panes.
 
         Parameters
         ----------
         indices : sequence of table
-            One table per level, with the keys of the open windows. These keys are always accepted.
+            One table per level, with the keys of the windows in memory. These keys are always accepted.
         panes : table
             New panes. A pane is the shortest window to which rows are reduced when they arrive. New keys are accepted
             in the order of the panes until there are ``max_keys`` keys.
@@ -52,10 +52,10 @@ class KeyLimit:
         if self.max_keys is None:
             return none
         groups = self._keys_of([*indices, panes])
-        old = np.zeros(groups.n, np.bool_)
-        old[groups.ids[: len(groups) - panes.num_rows]] = True
-        beyond = ~old & (np.cumsum(~old) > self.max_keys - int(old.sum()))
-        if not beyond.any():
+        is_known = np.zeros(groups.n, np.bool_)
+        is_known[groups.ids[: len(groups) - panes.num_rows]] = True
+        is_beyond = ~is_known & (np.cumsum(~is_known) > self.max_keys - int(is_known.sum()))
+        if not is_beyond.any():
             return none
         if self.beyond == "error":
             raise ValueError(
@@ -63,7 +63,7 @@ class KeyLimit:
                 f"{argument('max_keys', self.max_keys)}; use fewer keys, or a greater limit"
                 + by_caller("", ", or beyond='drop', which counts and drops the rows of further keys")
             )
-        return beyond[groups.ids[len(groups) - panes.num_rows :]]
+        return is_beyond[groups.ids[len(groups) - panes.num_rows :]]
 
     def number_keys(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
         """Return the number of different keys in the tables ``indices`` and, for each table, an array with the integer

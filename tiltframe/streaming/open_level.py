@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column
 from aggr.tables.result_names import check_having, results_where
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import with_level_column
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.equal_rows import equal_rows
 from tiltframe.streaming.session_lateness import touch_kept_sessions
@@ -35,9 +35,9 @@ from tiltframe.streaming.window_table import (
     WindowTable,
     concat,
     find_windows,
-    merged,
+    merge_windows,
     new_windows,
-    ordered,
+    sorted_indices,
     to_partial_windows,
 )
 from windows import TimeWindow
@@ -50,8 +50,8 @@ class OpenLevel:
 
     window: TimeWindow
     windows: WindowTable
-    emitted: WindowTable  # the windows as they were last emitted, if the policy needs them; otherwise empty
-    watermark: int = LOWEST  # the latest watermark that `advanced` received
+    last_emissions: WindowTable  # the windows as they were last emitted, if the policy needs them; otherwise empty
+    watermark: int = LOWEST  # the latest watermark that `advance` received
     # windows that end at or before this time have been merged into the next coarser level
     cascaded_until: int = HIGHEST
     # keys and bounds of sessions that were removed from memory, so that late rows which touch them can be recognized
@@ -60,22 +60,24 @@ class OpenLevel:
     known_from: int = LOWEST
 
     def with_windows(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.expired`) are
-        left out. Windows that begin before ``known_from`` may lack rows. All states of such windows are marked as
+        """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.are_expired`)
+        are left out. Windows that begin before ``known_from`` may lack rows. All states of such windows are marked as
         unknown, so that their results are null.
         """
         if self.known_from > LOWEST:
             all_columns = (1 << len(rules.added)) - 1
             is_known = windows.starts >= self.known_from
-            windows = windows.marked(unknown=np.where(is_known, windows.marks["unknown"], all_columns))
-        return replace(self, windows=windows.filter(~rules.expired(windows.ends, self.watermark)))
+            windows = windows.with_marks(unknown=np.where(is_known, windows.marks["unknown"], all_columns))
+        return replace(self, windows=windows.filter(~rules.are_expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
         """Return the level after partial windows are merged into its windows. A partial window has the bounds and the
         key of a window of this level, but only some of its rows.
         """
         return (
-            self.with_windows(merged(self.windows, parts, self.window, rules.functions), rules) if len(parts) else self
+            self.with_windows(merge_windows(self.windows, parts, self.window, rules.functions), rules)
+            if len(parts)
+            else self
         )
 
     def with_cascaded_until(self, until: int) -> tuple[OpenLevel, WindowTable]:
@@ -91,12 +93,12 @@ class OpenLevel:
         depends on its end after it is merged with the sessions in memory.
         """
         if not self.window.is_merging:
-            return rules.expired(new.ends, self.watermark)
-        if not rules.expired(new.ends, self.watermark).any():
+            return rules.are_expired(new.ends, self.watermark)
+        if not rules.are_expired(new.ends, self.watermark).any():
             return np.zeros(len(new), np.bool_)
         own_bounds, new_bounds = (table.without_states(rules.frame.keys) for table in (self.windows, new))
-        both = merged(own_bounds, new_bounds, self.window, {})
-        return rules.expired(both.ends, self.watermark)[find_windows(new, both, self.window, rules.frame.keys)]
+        both = merge_windows(own_bounds, new_bounds, self.window, {})
+        return rules.are_expired(both.ends, self.watermark)[find_windows(new, both, self.window, rules.frame.keys)]
 
     def late_sessions(self, new: WindowTable, rules: StreamRules) -> Mask:
         """Return a mask of the new sessions that are late because they touch a session that was removed from memory.
@@ -108,7 +110,7 @@ class OpenLevel:
             return np.zeros(len(new), np.bool_)
         keys = {name: key_column(new.index.column(name)) for name in rules.frame.keys}
         touching = self.late_session_rows(keys, new.starts, rules)
-        return touching & rules.closed(new.ends, self.watermark)
+        return touching & rules.are_closed(new.ends, self.watermark)
 
     def late_session_rows(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
         """Return a mask of the rows that are late because they belong to a session which was removed from memory, or
@@ -167,7 +169,7 @@ class OpenLevel:
         both = both.filter(both.ends > rules.last_deleted_session_end(watermark))
         return both if len(both) else None
 
-    def advanced(
+    def advance(
         self, watermark: int, now: int | None, due: bool, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
         """Return the level after a call of `tiltframe.streaming.OpenWindows.advance`, and the rows that this level
@@ -198,28 +200,29 @@ class OpenLevel:
         windows = self.windows
         if now is not None and (windows.marks["last_arrival"] == UNSTAMPED).any():
             arrived = windows.marks["last_arrival"]
-            windows = windows.marked(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
-        end_times, policy_windows = windows.ends, rules.for_policies(windows)
-        was = rules.closed(end_times, self.watermark) | (end_times <= windows.marks["closed_until"])
-        over = rules.closed(end_times, watermark)
-        timed = rules.emit.timed_out(policy_windows, watermark if watermark > LOWEST else None, now) & ~was & ~over
-        closed = was | over | timed
+            windows = windows.with_marks(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
+        end_times, policy_windows = windows.ends, rules.held_windows(windows)
+        were_closed = rules.are_closed(end_times, self.watermark) | (end_times <= windows.marks["closed_until"])
+        by_watermark = rules.are_closed(end_times, watermark)
+        timed_out = rules.emit.timed_out(policy_windows, watermark if watermark > LOWEST else None, now)
+        by_timeout = timed_out & ~were_closed & ~by_watermark
+        closed = were_closed | by_watermark | by_timeout
         early = ~closed & rules.emit.emit_open(policy_windows) if due else np.zeros(len(windows), np.bool_)
-        windows = windows.marked(closed_until=np.where(timed, end_times, windows.marks["closed_until"]))
-        reasons = np.select([was, over, timed], ["late", "close", "timeout"], rules.emit.early_reason)
-        level, chosen = (
-            replace(self, windows=windows, watermark=watermark),
-            early | (closed & (policy_windows.new_rows > 0)),
+        windows = windows.with_marks(closed_until=np.where(by_timeout, end_times, windows.marks["closed_until"]))
+        reasons = np.select(
+            [were_closed, by_watermark, by_timeout], ["late", "close", "timeout"], rules.emit.early_reason
         )
-        if rules.emit.changed == "result" and len(level.emitted) and chosen.any():
+        level = replace(self, windows=windows, watermark=watermark)
+        chosen = early | (closed & (policy_windows.new_rows > 0))
+        if rules.emit.changed == "result" and len(level.last_emissions) and chosen.any():
             same = level._has_same_results(chosen, rules)
-            level = replace(level, windows=windows.marked(new_rows=np.where(same, 0, windows.marks["new_rows"])))
+            level = replace(level, windows=windows.with_marks(new_rows=np.where(same, 0, windows.marks["new_rows"])))
             chosen, early = chosen & ~same, early & ~same
         level, emitted = level._emit(chosen, closed, reasons, rules)
-        expired = rules.expired(end_times, watermark)
+        expired = rules.are_expired(end_times, watermark)
         level = replace(level, removed_sessions=self.removed_sessions_after(expired, watermark, rules))
         if rules.emit.forgets_timed_out:
-            expired |= timed
+            expired |= by_timeout
         newest = int(windows.starts[closed].max(initial=LOWEST)) if closed.any() else LOWEST
         return level._without_windows(expired, rules), emitted, newest, bool(early.any())
 
@@ -233,33 +236,33 @@ class OpenLevel:
         window's emission.
         """
         at = np.flatnonzero(chosen)
-        out = self.windows.take(at) if len(at) < len(self.windows) else self.windows
-        order = ordered(out, rules.frame.keys) if len(at) else at
-        at, out = at[order], out.take(order)
-        table, meets = self._emitted_rows(out, rules, reasons[at], ~closed[at])
+        candidates = self.windows.take(at) if len(at) < len(self.windows) else self.windows
+        order = sorted_indices(candidates, rules.frame.keys) if len(at) else at
+        at, candidates = at[order], candidates.take(order)
+        table, meets = self._emitted_rows(candidates, rules, reasons[at], ~closed[at])
         if rules.emit.having is not None and len(at):
             meets &= results_where(rules.emit.having, rules.results(table), rules.frame.timezone)
         if rules.emit.latest and len(at):
             meets &= self._is_latest(at, meets, rules)
         level, retracted = self, table.slice(0, 0)
         if rules.emit.mode == "changelog":
-            level, retracted = self._retract(out, meets, table, rules)
+            level, retracted = self._retract(candidates, meets, table, rules)
         elif rules.remembers_emissions:
-            level = self._with_last_emissions(out.filter(meets), rules)
-        emitted = at[meets]
+            level = self._with_last_emissions(candidates.filter(meets), rules)
+        emitted_at = at[meets]
         new_rows, revision = (self.windows.marks[name].copy() for name in ("new_rows", "revision"))
-        revision[emitted] += 1
-        new_rows[emitted] = 0
+        revision[emitted_at] += 1
+        new_rows[emitted_at] = 0
         new_rows[at[closed[at]]] = 0
-        windows = level.windows.marked(new_rows=new_rows, revision=revision)
-        if rules.emit.mode == "discarding" and len(emitted):
+        windows = level.windows.with_marks(new_rows=new_rows, revision=revision)
+        if rules.emit.mode == "discarding" and len(emitted_at):
             emptied = np.zeros(len(windows), np.bool_)
-            emptied[emitted] = True
+            emptied[emitted_at] = True
             windows = windows.with_empty_states(emptied, rules.functions)
-            windows = windows.marked(unknown=np.where(emptied, 0, windows.marks["unknown"]))
+            windows = windows.with_marks(unknown=np.where(emptied, 0, windows.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":
-            table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
+            table = pa.concat_tables([_with_change(retracted, -1), _with_change(table, 1)])
         return replace(level, windows=windows), table
 
     def _has_same_results(self, chosen: Mask, rules: StreamRules) -> Mask:
@@ -268,40 +271,40 @@ class OpenLevel:
         """
         at = np.flatnonzero(chosen)
         now = self.windows.take(at)
-        placed = find_windows(self.emitted, now, self.window, rules.frame.keys)
-        is_same = placed >= 0
-        is_same &= (self.emitted.starts == now.starts[placed]) & (self.emitted.ends == now.ends[placed])
+        matches = find_windows(self.last_emissions, now, self.window, rules.frame.keys)
+        is_same = matches >= 0
+        is_same &= (self.last_emissions.starts == now.starts[matches]) & (self.last_emissions.ends == now.ends[matches])
         rows = np.flatnonzero(is_same)
         before, after = (
-            rules.results(labelled(table.states_with_unknown(rules.added), rules.frame, self.window))
-            for table in (self.emitted.take(rows), now.take(placed[rows]))
+            rules.results(with_level_column(table.states_with_unknown(rules.added), rules.frame, self.window))
+            for table in (self.last_emissions.take(rows), now.take(matches[rows]))
         )
         equal = equal_rows(before, after, columns=list(rules.frame.measures))
         unchanged = np.zeros(len(chosen), np.bool_)
-        unchanged[at[placed[rows[equal]]]] = True
+        unchanged[at[matches[rows[equal]]]] = True
         return unchanged
 
-    def _with_last_emissions(self, out: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level after the windows ``out`` are stored as last emissions. They replace the last emissions of
-        the same windows. A session also replaces the last emissions of sessions that lie in it.
+    def _with_last_emissions(self, newly_emitted: WindowTable, rules: StreamRules) -> OpenLevel:
+        """Return the level after the emitted windows ``newly_emitted`` are stored as last emissions. They replace the
+        last emissions of the same windows. A session also replaces the last emissions of sessions that lie in it.
         """
-        if not len(out):
+        if not len(newly_emitted):
             return self
-        placed = find_windows(self.emitted, out, self.window, rules.frame.keys)
-        return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
+        matches = find_windows(self.last_emissions, newly_emitted, self.window, rules.frame.keys)
+        return replace(self, last_emissions=concat([self.last_emissions.filter(matches < 0), newly_emitted]))
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return a mask with one element per window to emit. It is true if no emitted window of the same key begins
-        later. The emitted windows are those that are emitted now and those that were emitted before.
+        """Return a mask of the windows to emit that are the latest of their key: no window of the same key that is
+        emitted now, or was emitted before, begins later.
 
-        ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
-        conditions of the policy.
+        ``at`` has the indices of the windows to emit in this level. ``meets`` is a mask of those windows that meet all
+        other conditions of the policy.
         """
         groups, _ = group_by([key_column(self.windows.index.column(n)) for n in rules.frame.keys], len(self.windows))
         starts, last = self.windows.starts, np.full(groups.n, LOWEST)
-        emitted = self.windows.marks["revision"] > 0
-        emitted[at[meets]] = True
-        np.maximum.at(last, groups.ids[emitted], starts[emitted])
+        was_emitted = self.windows.marks["revision"] > 0
+        was_emitted[at[meets]] = True
+        np.maximum.at(last, groups.ids[was_emitted], starts[was_emitted])
         return np.asarray(starts[at] == last[groups.ids[at]])
 
     def check_having(self, rules: StreamRules) -> None:
@@ -310,29 +313,32 @@ class OpenLevel:
         """
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
-            table, _ = self._emitted_rows(self.windows.none(), rules, none.astype(np.str_), none)
+            table, _ = self._emitted_rows(self.windows.empty(), rules, none.astype(np.str_), none)
             check_having(rules.emit.having, rules.results(table).schema, rules.frame.timezone)
 
     def _retract(
-        self, out: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
+        self, candidates: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
         """Retract the last emissions of windows that are emitted again or no longer meet the condition ``having``.
 
-        ``out`` has the windows to emit. ``meets`` is a mask of the windows in ``out`` that meet all conditions of the
-        policy; the other windows are only retracted. ``table`` has the emitted rows of ``out``. If the policy emits
-        only the latest window of each key (``latest``), the last emission of an earlier window of the key is retracted
-        too. Return the level with the new last emissions, and the rows to retract.
+        ``candidates`` has the windows to emit. ``meets`` is a mask of the windows in ``candidates`` that meet all
+        conditions of the policy; the other windows are only retracted. ``table`` has the emitted rows of
+        ``candidates``. If the policy emits only the latest window of each key (``latest``), the last emission of an
+        earlier window of the key is retracted too. Return the level with the new last emissions, and the rows to
+        retract.
         """
-        placed = find_windows(self.emitted, out, self.window, rules.frame.keys)
+        matches = find_windows(self.last_emissions, candidates, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():
-            later = find_windows(self.emitted, out.filter(meets), self.window, rules.frame.keys, among_all=True)
-            placed = np.where(later >= 0, np.flatnonzero(meets)[later], placed)
-        rows = np.flatnonzero(placed >= 0)
-        rows = rows[ordered(self.emitted.take(rows), rules.frame.keys)]
-        reasons, partial = (table.column(name).take(pa.array(placed[rows])) for name in (REASON, PARTIAL))
-        retracted, _ = self._emitted_rows(self.emitted.take(rows), rules, reasons, partial)
-        emitted = concat([self.emitted.filter(placed < 0), out.filter(meets)])
-        return replace(self, emitted=emitted), retracted
+            later = find_windows(
+                self.last_emissions, candidates.filter(meets), self.window, rules.frame.keys, among_all=True
+            )
+            matches = np.where(later >= 0, np.flatnonzero(meets)[later], matches)
+        rows = np.flatnonzero(matches >= 0)
+        rows = rows[sorted_indices(self.last_emissions.take(rows), rules.frame.keys)]
+        reasons, partial = (table.column(name).take(pa.array(matches[rows])) for name in (REASON, PARTIAL))
+        retracted, _ = self._emitted_rows(self.last_emissions.take(rows), rules, reasons, partial)
+        last_emissions = concat([self.last_emissions.filter(matches < 0), candidates.filter(meets)])
+        return replace(self, last_emissions=last_emissions), retracted
 
     def _without_windows(self, expired: Mask, rules: StreamRules) -> OpenLevel:
         """Return the level without some of its windows. ``expired`` is a mask of the windows to remove; their last
@@ -340,11 +346,11 @@ class OpenLevel:
         """
         if not expired.any():
             return self
-        emitted = self.emitted
-        if len(emitted) and not rules.emit.latest:
-            placed = find_windows(emitted, self.windows.filter(expired), self.window, rules.frame.keys)
-            emitted = emitted.filter(placed < 0)
-        return replace(self, windows=self.windows.filter(~expired), emitted=emitted)
+        last_emissions = self.last_emissions
+        if len(last_emissions) and not rules.emit.latest:
+            matches = find_windows(last_emissions, self.windows.filter(expired), self.window, rules.frame.keys)
+            last_emissions = last_emissions.filter(matches < 0)
+        return replace(self, windows=self.windows.filter(~expired), last_emissions=last_emissions)
 
     def _emitted_rows(
         self, table: WindowTable, rules: StreamRules, reasons: NDArray[np.str_] | pa.ChunkedArray, partial: Any
@@ -356,14 +362,14 @@ class OpenLevel:
         ``reasons`` is a NumPy array, and the policy may replace the reasons. For a retraction, ``reasons`` is an Arrow
         column with the reasons of the new emissions, which are not replaced again.
         """
-        policy_windows = rules.for_policies(table)
+        policy_windows = rules.held_windows(table)
         values = rules.emit.values(policy_windows)
         if isinstance(reasons, np.ndarray):
             reasons = pa.array(rules.emit.reasons(policy_windows, reasons), pa.string())
         values = {**values, REASON: reasons, REVISION: table.marks["revision"], PARTIAL: partial}
-        states = labelled(table.states_with_unknown(rules.added), rules.frame, self.window)
+        states = with_level_column(table.states_with_unknown(rules.added), rules.frame, self.window)
         states = states.select([name for name in rules.frame.states_columns if name in states.column_names])
-        for name, kind in rules.emitted.items():
+        for name, kind in rules.emitted_columns.items():
             if name in values:
                 column = values[name]
                 column = pa.array(column, kind) if isinstance(column, np.ndarray) else column.cast(kind)
@@ -371,7 +377,7 @@ class OpenLevel:
         return states, rules.emit.admits(policy_windows)
 
 
-def _changed(table: pa.Table, change: int) -> pa.Table:
+def _with_change(table: pa.Table, change: int) -> pa.Table:
     """Append the column ``change``, with the same value in every row: -1 for retractions, 1 for emissions."""
     return table.append_column(CHANGE, pa.array(np.full(table.num_rows, change), pa.int8()))
 
@@ -423,7 +429,7 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
     end later are merged when they close.
     """
     if not rules.remembers_emissions:  # saved last emissions are removed, because they would not be updated
-        levels = [replace(level, emitted=level.emitted.none()) for level in levels]
+        levels = [replace(level, last_emissions=level.last_emissions.empty()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
     return tuple(

@@ -30,10 +30,10 @@ from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
 from tiltframe.parameter_names import parameter
-from tiltframe.ranges import LAST
+from tiltframe.ranges import LATEST_TIME
 from tiltframe.reducing import reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
-from tiltframe.streaming.added_levels import reason_against, with_added_levels
+from tiltframe.streaming.added_levels import reason_not_to_add, with_added_levels
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.key_limit import KeyLimit
 from tiltframe.streaming.moments import check_unit, read_moment
@@ -41,7 +41,7 @@ from tiltframe.streaming.open_level import OpenLevel, cascade, parts_by_level, p
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, emit_policy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.rebuilt import rebuild_levels
-from tiltframe.streaming.session_lateness import rows_joining_kept_sessions, touch_kept_sessions
+from tiltframe.streaming.session_lateness import find_accepted_rows, touch_kept_sessions
 from tiltframe.streaming.stream_rules import (
     CHANGE,
     StreamRules,
@@ -135,7 +135,7 @@ class OpenWindows:
         self.where = where
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
-        self._rules.warn()
+        self._rules.warn_about_sessions()
         # empty until the first states arrive, because they determine the types of the columns
         self._levels: tuple[OpenLevel, ...] = ()
         self._clock = saved.Clock()
@@ -156,7 +156,7 @@ class OpenWindows:
     @property
     def emitted_columns(self) -> Mapping[str, pa.DataType]:
         """The names and types of the columns that follow the states in the result of `advance`."""
-        return self._rules.emitted
+        return self._rules.emitted_columns
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Add a batch of rows, in the order of their arrival, and return the rows that were dropped as late.
@@ -186,19 +186,19 @@ class OpenWindows:
         is_committed = self._is_committed(times)
         if is_committed.any():
             rows, times = rows.filter(pa.array(~is_committed)), times[~is_committed]
-        placed, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
-        moved, dropped = int((placed != times).sum()), dropped.copy()
+        window_times, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
+        moved, dropped = int((window_times != times).sum()), dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        states, late = self._reduce_rows(remaining, times[~dropped], placed[~dropped])
+        states, late = self._reduce_rows(remaining, times[~dropped], window_times[~dropped])
         panes = merge_panes(mark_as_checked(states), self.partial_frame)
         lost, levels, counts = self._merge_panes(panes)
         if len(lost):
-            late = rows_only_in_panes(lost, remaining, placed[~dropped], self._rules)
+            late = rows_only_in_panes(lost, remaining, window_times[~dropped], self._rules)
         dropped[~dropped] = late
         counts |= {"moved_rows": moved, "rows": len(is_committed), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(is_committed.sum())}
         counts |= {"refused_values": self._count_refused(panes, lost)}
-        self._store(levels, replace(self._clock, newest=newest), counts)
+        self._replace_state(levels, replace(self._clock, newest=newest), counts)
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
@@ -251,7 +251,7 @@ class OpenWindows:
         counts["late_rows"] = dropped.rows + lost.rows
         counts["rows"] += dropped.rows + committed
         counts["refused_values"] = self._count_refused(panes, lost)
-        self._store(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
+        self._replace_state(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
         return pa.concat_tables(
             [
                 panes_left_out.states.select([START, END, *self.frame.states_columns[3:]])
@@ -297,8 +297,8 @@ class OpenWindows:
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
-            holds_windows = bool(self._levels) and len(self._levels[0].windows) > 0
-            check_unit(watermark, int(self._levels[0].windows.starts.min()) if holds_windows else None)
+            has_windows = bool(self._levels) and len(self._levels[0].windows) > 0
+            check_unit(watermark, int(self._levels[0].windows.starts.min()) if has_windows else None)
         if now is not None:
             now = read_moment(now, "now", 0)
         return self._advance_levels(self._clock.advanced_to(watermark, now))
@@ -317,36 +317,36 @@ class OpenWindows:
     def _advance_levels(self, clock: saved.Clock) -> pa.Table:
         """Store the clock, advance all levels to its watermark and arrival time, and return the rows to emit."""
         at = self._closing_time(clock.watermark)
-        if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LAST:
-            clock = clock.with_newest(self._start_of(clock.watermark))
+        if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LATEST_TIME:
+            clock = clock.with_newest(self._window_start(clock.watermark))
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.is_due(clock.last_checked, time)
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # If ``follows`` is true, newer events close windows instead of a watermark: on each level, the windows that end
-        # at or before ``behind`` are closed. For the finest level, ``behind`` follows from the newest event. For a
-        # coarser level, it is the start of the newest closed window of the next finer level.
-        behind, follows = LOWEST, self.late.closes_by_events
-        if follows and clock.newest is not None:
-            behind = self.late.closed_until(self.frame.levels[0], clock.newest)
+        # If newer events close windows instead of a watermark, the windows of each level that end at or before
+        # ``closed_until`` are closed. For the finest level, this time follows from the newest event. For a coarser
+        # level, it is the start of the newest closed window of the next finer level.
+        closed_until = LOWEST
+        if self.late.closes_by_events and clock.newest is not None:
+            closed_until = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
         for level in cascade(self._levels, self._rules, self._rules.last_closed_end(at)):
-            later, out, newest, emitted_open = level.advanced(max(at, behind), clock.now, due, self._rules)
-            behind = newest if follows else LOWEST
-            levels.append(later)
-            emitted.append(out)
+            advanced, rows, newest, emitted_open = level.advance(max(at, closed_until), clock.now, due, self._rules)
+            closed_until = newest if self.late.closes_by_events else LOWEST
+            levels.append(advanced)
+            emitted.append(rows)
             early |= emitted_open
         table = pa.concat_tables(emitted)
         counts = {"emitted_rows": table.num_rows, "results_beyond_limit": self._count_beyond_limit(table)}
-        self._store(tuple(levels), clock.after_check(self.emit, time, due, early), counts)
+        self._replace_state(tuple(levels), clock.after_check(self.emit, time, due, early), counts)
         return table
 
     def _count_refused(self, panes: pa.Table, lost: WindowTable) -> int:
         """Return the number of values that measures have skipped, and add it to ``excluded``. ``panes`` has the states
         of all rows of the batch; values in the panes ``lost``, which were dropped as late, do not count.
         """
-        counted, dropped = self.excluded.empty(), self.excluded.empty()
+        counted, dropped = self.excluded.without_counts(), self.excluded.without_counts()
         counted.count_values(panes)
         dropped.count_values(lost.states)
         counted.subtract(dropped)
@@ -359,7 +359,7 @@ class OpenWindows:
         """
         if CHANGE in emitted.column_names:
             emitted = emitted.filter(pc.greater(emitted.column(CHANGE), 0))
-        counted = self.excluded.empty()
+        counted = self.excluded.without_counts()
         counted.count_levels(emitted)
         self.excluded.add(counted)
         return counted.groups
@@ -391,7 +391,7 @@ class OpenWindows:
     def progress(self) -> Progress:
         """The numbers of rows so far, and of the windows, keys and bytes in memory."""
         bounds = [(level.windows.ends, level.windows.marks["closed_until"], level) for level in self._levels]
-        closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in bounds]
+        closed = [self._rules.are_closed(e, level.watermark) | (e <= to) for e, to, level in bounds]
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._has_begun(at)).sum()) for at, c in enumerate(closed)]
         keys, ids = self._limit.number_keys([level.windows.index for level in self._levels])
@@ -402,7 +402,7 @@ class OpenWindows:
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
             watermark_us=self._clock.watermark,
-            state_bytes=sum(t.nbytes for level in self._levels for t in (level.windows, level.emitted)),
+            state_bytes=sum(t.nbytes for level in self._levels for t in (level.windows, level.last_emissions)),
         )
 
     @property
@@ -451,7 +451,7 @@ class OpenWindows:
         """
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
-        twin.excluded = self.excluded.empty()
+        twin.excluded = self.excluded.without_counts()
         twin.excluded.add(self.excluded)
         return twin
 
@@ -507,7 +507,7 @@ class OpenWindows:
         saved.check_mode(state, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
         added = state.added_levels(frame)
-        if added and (reason := reason_against(windows._rules)):
+        if added and (reason := reason_not_to_add(windows._rules)):
             raise saved.OtherSavedFrame(
                 f"the level {added[0].name} cannot be added to the saved windows: {reason}; leave out the level, or "
                 "begin a new state"
@@ -589,20 +589,22 @@ class OpenWindows:
             return np.zeros(len(times), np.bool_)
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
-    def _reduce_rows(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
+    def _reduce_rows(
+        self, rows: pa.Table, times: Instants, window_times: Instants
+    ) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes. Rows are left out if they are late because their session was removed from
         memory.
 
-        ``times`` are the times of the rows. ``placed`` has one time per row: the row counts in the window that contains
-        this time. The time in ``placed`` differs from that in ``times`` if the late policy has moved the row. All times
-        are in microseconds UTC. Return the states, and a mask of the late rows.
+        ``times`` are the times of the rows. ``window_times`` has one time per row: the row counts in the window that
+        contains this time. It differs from the time of the row if the late policy has moved the row. All times are in
+        microseconds UTC. Return the states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
         if assigned is None or not self._may_be_late(assigned).any():
-            return reduce_rows(rows, self.partial_frame, times, placed), late
+            return reduce_rows(rows, self.partial_frame, times, window_times), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
-        level = self._levels[0] if self._levels else self._no_windows(window, to_window_table(none, self._rules))
+        level = self._levels[0] if self._levels else self._empty_level(window, to_window_table(none, self._rules))
         needed = self.partial_frame.columns_to_reduce(tuple(rows.column_names))
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
@@ -618,7 +620,7 @@ class OpenWindows:
         memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
         """
         rules = self._rules
-        return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
+        return rules.are_expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
 
     def _accepted_rows(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
@@ -632,16 +634,18 @@ class OpenWindows:
         windows = level.windows
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
-        of_held, of_rows = ids[: len(windows)], ids[len(windows) :]
-        own = ~self._rules.expired(end_times, level.watermark)
-        own[~own] = touch_kept_sessions(
-            (of_held, windows.starts, windows.ends), of_rows[~own], starts[~own], end_times[~own]
-        )
-        may = np.ones(len(starts), np.bool_)
+        window_keys, row_keys = ids[: len(windows)], ids[len(windows) :]
+        accepted_alone = ~self._rules.are_expired(end_times, level.watermark)
+        old = ~accepted_alone
+        sessions = (window_keys, windows.starts, windows.ends)
+        accepted_alone[old] = touch_kept_sessions(sessions, row_keys[old], starts[old], end_times[old])
+        accepted = np.ones(len(starts), np.bool_)
         if self._rules.remembers_sessions:
-            may = ~level.late_session_rows(keys, starts, self._rules)
-        may[may] = rows_joining_kept_sessions(own[may], of_rows[may], starts[may], int(level.window.length))
-        return may
+            accepted = ~level.late_session_rows(keys, starts, self._rules)
+        accepted[accepted] = find_accepted_rows(
+            accepted_alone[accepted], row_keys[accepted], starts[accepted], int(level.window.length)
+        )
+        return accepted
 
     def _merge_panes(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into the windows of all levels.
@@ -649,15 +653,15 @@ class OpenWindows:
         Return the panes that were dropped as late, the new levels, and the numbers to add to ``progress``. The stream
         itself is not changed.
         """
-        exceeding = self._limit.beyond_limit([level.windows.index for level in self._levels], panes)
+        exceeding = self._limit.mask_beyond_limit([level.windows.index for level in self._levels], panes)
         refused = 0
         if exceeding.any():
             refused = to_window_table(panes.filter(pa.array(exceeding)), self._rules).rows
             panes = panes.filter(pa.array(~exceeding))
         pane_table = to_window_table(panes, self._rules)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
-        levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
-        late = pane_table.none()
+        levels = self._levels or tuple(self._empty_level(level, pane_table) for level in self.frame.levels)
+        late = pane_table.without_counts()
         if levels[0].window.is_merging and (touching := levels[0].late_sessions(pane_table, self._rules)).any():
             late = pane_table.filter(touching)
             pane_table, panes = pane_table.filter(~touching), panes.filter(pa.array(~touching))
@@ -674,10 +678,12 @@ class OpenWindows:
         lost, counts_in_coarser = self._late_panes(pane_table, levels)
         counts["partly_late_rows"] = pane_table.filter(counts_in_coarser).rows if counts_in_coarser.any() else 0
         both = zip(levels, new, strict=True)
-        pairs = [(level.windows.widened(table.schema), table, level.window) for level, table in both]
+        pairs = [(level.windows.with_missing_columns(table.schema), table, level.window) for level, table in both]
         tables = merge_levels(pairs, self._rules.functions)
         merged = (
-            replace(level, emitted=level.emitted.widened(table.schema)).with_windows(table, self._rules)
+            replace(level, last_emissions=level.last_emissions.with_missing_columns(table.schema)).with_windows(
+                table, self._rules
+            )
             for level, table in zip(levels, tables, strict=True)
         )
         return concat([late, pane_table.filter(lost)]), tuple(merged), counts
@@ -696,20 +702,20 @@ class OpenWindows:
             if level.window.is_merging:
                 lost = lost & level.late_windows(panes, self._rules)
             else:
-                lost = lost & self._rules.expired(latest_ends(level.window, panes.starts), level.watermark)
+                lost = lost & self._rules.are_expired(latest_ends(level.window, panes.starts), level.watermark)
             if lost_on_finest is None:
                 lost_on_finest = lost
             if not lost.any():
                 break
         return lost, lost if lost_on_finest is None else lost_on_finest & ~lost
 
-    def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
+    def _empty_level(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
         that its windows will have.
         """
-        none, at = table.none(), self._first_watermark
+        none, at = table.without_counts(), self._first_watermark
         until = self._rules.last_closed_end(at) if self._rules.cascades else HIGHEST
-        return OpenLevel(level, windows=none, emitted=none, watermark=at, cascaded_until=until)
+        return OpenLevel(level, windows=none, last_emissions=none, watermark=at, cascaded_until=until)
 
     @property
     def _first_watermark(self) -> int:
@@ -727,11 +733,13 @@ class OpenWindows:
         """
         if watermark is None:
             return LOWEST
-        if not self.late.closes_by_events or watermark >= LAST:  # `_start_of` fails after the last possible event time
+        if (
+            not self.late.closes_by_events or watermark >= LATEST_TIME
+        ):  # `_window_start` fails after the last possible event time
             return watermark
-        return self.late.closed_until(self.frame.levels[0], self._start_of(watermark))
+        return self.late.closed_until(self.frame.levels[0], self._window_start(watermark))
 
-    def _start_of(self, time: int) -> int:
+    def _window_start(self, time: int) -> int:
         """Return the start of the finest level's window that contains a time. Both are in microseconds UTC."""
         return int(self.frame.levels[0].starts(np.array([time]))[0])
 
@@ -749,7 +757,7 @@ class OpenWindows:
         begun = np.ones(len(firsts), np.bool_)
         if self.late.closes_by_events and at:
             has_first = firsts < HIGHEST
-            begun[has_first] = self._rules.closed(earliest_ends(below.window, firsts[has_first]), below.watermark)
+            begun[has_first] = self._rules.are_closed(earliest_ends(below.window, firsts[has_first]), below.watermark)
             timed = below.windows.filter(
                 (below.windows.ends <= below.windows.marks["closed_until"]) & below.window.disjoint
             )
@@ -757,7 +765,7 @@ class OpenWindows:
             begun |= first_panes < HIGHEST
         return begun
 
-    def _store(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
+    def _replace_state(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
         """Replace the levels and the clock, and add to the counts of `progress`. Other methods call this method last,
         so that an error before this call leaves the stream unchanged.
         """

@@ -200,7 +200,7 @@ class OrderedStream:
         counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
         blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
         description = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
-        return Saved(description, {name: StoredTable.of(table) for name, table in blocks.items()})
+        return Saved(description, {name: StoredTable.encode(table) for name, table in blocks.items()})
 
     @classmethod
     def from_ipc(cls, data: bytes | Saved, windows: OrderedAggregator) -> OrderedStream:

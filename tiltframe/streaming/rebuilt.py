@@ -40,14 +40,14 @@ def rebuild_levels(
     """
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
-    at, below = committed, committed_states
+    closed_until, below = committed, committed_states
     # the columns of states that only the emit policy needs; a store does not have them
-    own = [name for name in rules.functions if name not in committed_states.column_names]
-    added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
+    policy_columns = [name for name in rules.functions if name not in committed_states.column_names]
+    added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + policy_columns
     rules = replace(rules, added=tuple(added))
     for level in frame.levels:
-        here = pc.equal(committed_states.column(LEVEL), level.name)
-        of_level = committed_states.filter(here).drop_columns([LEVEL])
+        is_of_level = pc.equal(committed_states.column(LEVEL), level.name)
+        of_level = committed_states.filter(is_of_level).drop_columns([LEVEL])
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
@@ -55,12 +55,12 @@ def rebuild_levels(
         new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
-        unclosed, none = windows.filter(windows.ends > at), windows.none()
-        levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
+        unclosed, none = windows.filter(windows.ends > closed_until), windows.empty()
+        levels.append(OpenLevel(level, unclosed, none, closed_until + rules.emit.delay_micros))
         # If newer events close windows instead of a watermark, a window of the next coarser level is closed when the
         # newest closed window of this level begins at or after the end of the coarser window. For the next level,
-        # ``at`` is therefore the start of the newest closed window of this level.
+        # ``closed_until`` is therefore the start of the newest closed window of this level.
         if rules.late.closes_by_events:
-            at = int(level.starts(level.starts(np.array([at])) - 1)[0])
+            closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
         below = of_level if of_level.num_rows else table
     return rules, levels

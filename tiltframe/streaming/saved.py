@@ -41,11 +41,12 @@ COUNTS = (
 )
 VERSION = 5
 # The maximum number of columns of states that may be added to a stream by new measures or levels. Each window has an
-# int64, its mark ``unknown``, with one bit per added column: the bit is set if the window has rows from before.
-_MOST_ADDED = 62
+# int64, its mark ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before
+# the column was added.
+_MAX_ADDED_COLUMNS = 62
 _LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
 # the names of the three tables of a level: windows in memory, last emissions, and removed sessions
-_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
+_IN_MEMORY, _EMITTED, _REMOVED = "held", "emitted", "forgotten"
 _WINDOWS, _STATES = "windows", "states"  # the names of the two blocks of each table
 _EXTENSION = "extension"
 _Restored = TypeVar("_Restored")
@@ -124,21 +125,21 @@ class Saved:
         return create_from_saved("frame", TiltFrame.from_dict, self.description["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Return the names of the columns of states that some of the windows lack, because measures or levels were
-        added later.
+        """Return the names of the columns of states that are missing in some of the windows, because measures or levels
+        were added later.
 
-        The columns that were added before the stream was saved come first, followed by those that the present frame and
-        policies add, and, if levels are added, by all other columns of states.
+        The first ones are the columns that were added before the stream was saved. The next ones are those that the
+        present frame and policies add. If levels are added, all other columns of states follow.
 
         Raise ``ValueError`` if there are more than 62 such columns.
         """
         names = [*self._added_measures(rules)]
         if self.added_levels(rules.frame) and self.description["watermarks"]:
             names += [name for name in rules.functions if name not in names]
-        if len(names) > _MOST_ADDED:
+        if len(names) > _MAX_ADDED_COLUMNS:
             raise ValueError(
                 f"{len(names)} columns of states are missing in saved windows, because measures or levels were added; "
-                f"at most {_MOST_ADDED} columns may be missing; begin with a new state"
+                f"at most {_MAX_ADDED_COLUMNS} columns may be missing; begin with a new state"
             )
         return tuple(names)
 
@@ -185,21 +186,21 @@ class Saved:
         windows. ``unneeded`` has the columns of states to leave out. ``watermark`` and ``cascaded`` are the saved
         values of the fields of `OpenLevel`, in microseconds UTC.
         """
-        windows = self._windows(at, _OPEN, unknown, unneeded)
+        windows = self._windows(at, _IN_MEMORY, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
-        emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.none()
-        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # earlier releases did not save removed sessions
-        removed_sessions = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
+        emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.empty()
+        has_removed = _name(at, _REMOVED, _WINDOWS) in self.blocks  # earlier releases did not save removed sessions
+        removed_sessions = self._windows(at, _REMOVED, 0, ()) if has_removed else None
         return OpenLevel(
             frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, removed_sessions=removed_sessions
         )
 
-    def _windows(self, at: int, which: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
-        """Return one of the tables of the level with the number ``at``. ``which`` is ``held``, ``emitted`` or
+    def _windows(self, at: int, table_kind: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
+        """Return one of the tables of the level with the number ``at``. ``table_kind`` is ``held``, ``emitted`` or
         ``forgotten``; ``unknown`` and ``unneeded`` are as in `_level`.
         """
-        table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
-        return table.without(unneeded).marked(unknown=table.marks["unknown"] | unknown)
+        table = WindowTable.of_stored(*(self.blocks[_name(at, table_kind, block)] for block in (_WINDOWS, _STATES)))
+        return table.without_columns(unneeded).with_marks(unknown=table.marks["unknown"] | unknown)
 
 
 def create_from_saved(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
@@ -245,11 +246,11 @@ def save_stream(
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
-        tables = {_OPEN: level.windows, _EMITTED: level.emitted, _FORGOTTEN: level.removed_sessions}
-        for which, table in tables.items():
-            if table is not None and (which == _OPEN or len(table)):
+        tables = {_IN_MEMORY: level.windows, _EMITTED: level.last_emissions, _REMOVED: level.removed_sessions}
+        for table_kind, table in tables.items():
+            if table is not None and (table_kind == _IN_MEMORY or len(table)):
                 for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
-                    blocks[_name(at, which, block)] = stored
+                    blocks[_name(at, table_kind, block)] = stored
     return Saved(description, blocks)
 
 
@@ -257,7 +258,7 @@ def read_saved(data: bytes) -> Saved:
     """Return the saved state that `Saved.to_bytes` has converted to bytes, after all checksums are verified. Raise
     ``ValueError`` if a checksum is wrong, or if the bytes are not a saved state.
     """
-    return _records(data)[0]
+    return _parse_states(data)[0]
 
 
 def read_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
@@ -285,7 +286,7 @@ def append_extension(data: bytes, notes: Mapping[str, Any], table: pa.Table | No
     """Return the bytes of a saved stream with further data appended: ``notes``, which can be written as JSON, and
     optionally a table. `read_saved` ignores them; `read_extension` reads them.
     """
-    more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
+    more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.encode(table)})
     return data + more.to_bytes()
 
 
@@ -293,28 +294,29 @@ def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     """Return the ``notes`` and the ``table`` that `append_extension` has appended. If nothing was appended, both are
     empty.
     """
-    record = [*_records(data), Saved({}, {})][1]
+    record = [*_parse_states(data), Saved({}, {})][1]
     return dict(record.description), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-_name = "{}.{}.{}".format  # the name of a block, such as "0.held.windows": level, table and block
+# returns the name of a block from the number of the level, the table and the block, such as "0.held.windows"
+_name = "{}.{}.{}".format
 
 
-def _records(data: bytes) -> list[Saved]:
-    """Return a list with the saved state in the bytes. If `append_extension` has appended data, these data are the
-    second element of the list.
+def _parse_states(data: bytes) -> list[Saved]:
+    """Return a list with the saved state in the bytes. If `append_extension` has appended data to the bytes, the
+    appended data is the second element.
     """
     if not isinstance(data, bytes):
         raise not_a_saved_state(f"it is {shown(data)}")
     records: list[Saved] = []
     at = 0
     while at < len(data) or not records:
-        record, at = _record_at(data, at)
+        record, at = _parse_state_at(data, at)
         records.append(record)
     return records
 
 
-def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
+def _parse_state_at(data: bytes, at: int) -> tuple[Saved, int]:
     """Return the saved state that begins at the byte offset ``at``, and the offset of its end, after its checksums are
     verified.
     """
@@ -350,11 +352,11 @@ def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
     """
     before = state.frame
     common = {name: measure for name, measure in before.measures.items() if name in frame.measures}
-    kept_levels = frame.levels[: len(before.levels)]
+    common_levels = frame.levels[: len(before.levels)]
     results = {name: frame.measures[name] for name in common} or before.measures
     changed = before.with_results(common or before.measures).difference(
         TiltFrame(
-            kept_levels if kept_levels == before.levels else frame.levels,
+            common_levels if common_levels == before.levels else frame.levels,
             frame.time,
             results,
             keys=frame.keyed_by,

@@ -18,15 +18,17 @@ Keys = NDArray[np.integer]
 _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are accepted. These are the rows for which ``own`` is true, and the rows whose
-    interval touches the interval of an earlier accepted row of the same key.
+def find_accepted_rows(
+    accepted_alone: NDArray[np.bool_], keys: Keys, starts: Instants, length: int
+) -> NDArray[np.bool_]:
+    """Return a mask of the rows that are accepted. These are the rows for which ``accepted_alone`` is true, and the
+    rows whose interval touches the interval of an earlier accepted row of the same key.
 
     Parameters
     ----------
-    own : array of bool, shape (rows,)
-        Whether a row is accepted without regard to other rows of the batch: its interval is not too old, or it touches
-        a session in memory.
+    accepted_alone : array of bool, shape (rows,)
+        Whether each row is accepted without regard to other rows of the batch: its interval is not too old, or it
+        touches a session in memory.
     keys : array of int, shape (rows,)
         The integer id of each row's key.
     starts : array of int64, shape (rows,)
@@ -46,57 +48,59 @@ def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Insta
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    return np.asarray(_accept_rows(own, ids, starts, np.append(False, after), np.append(after, False), length))
+    return np.asarray(
+        _accept_rows(accepted_alone, ids, starts, np.append(False, after), np.append(after, False), length)
+    )
 
 
 @compiled
-def _accept_rows(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
-    """Return the mask of `rows_joining_kept_sessions`, which is computed row by row.
+def _accept_rows(accepted_alone, ids, starts, has_previous, has_next, length):  # type: ignore[no-untyped-def]
+    """Return the mask of `find_accepted_rows`, which is computed row by row.
 
-    A cell is a combination of a key and a number ``starts // length``. ``ids`` has the cell of each row. ``before`` and
-    ``after`` have, for each cell, whether the cell with the next lower or the next higher number exists for the same
-    key.
+    A cell is a combination of a key and a number ``starts // length``. ``ids`` has the index of the cell of each row.
+    Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with the
+    next lower or the next higher number exists.
     """
-    low = np.full(len(before), _HIGHEST)
-    high = np.full(len(before), _LOWEST)
-    counts = np.empty(len(own), np.bool_)
-    for row in range(len(own)):
-        cell, at = ids[row], starts[row]
-        joins = own[row] or high[cell] > _LOWEST
-        if not joins and before[cell] and high[cell - 1] > _LOWEST:
-            joins = at - high[cell - 1] <= length
-        if not joins and after[cell] and low[cell + 1] < _HIGHEST:
-            joins = low[cell + 1] - at <= length
-        counts[row] = joins
-        if joins:
-            low[cell] = min(low[cell], at)
-            high[cell] = max(high[cell], at)
-    return counts
+    first_start = np.full(len(has_previous), _HIGHEST)  # the first and the last start of accepted rows, for each cell
+    last_start = np.full(len(has_previous), _LOWEST)
+    accepted = np.empty(len(accepted_alone), np.bool_)
+    for row in range(len(accepted_alone)):
+        cell, start = ids[row], starts[row]
+        is_accepted = accepted_alone[row] or last_start[cell] > _LOWEST
+        if not is_accepted and has_previous[cell] and last_start[cell - 1] > _LOWEST:
+            is_accepted = start - last_start[cell - 1] <= length
+        if not is_accepted and has_next[cell] and first_start[cell + 1] < _HIGHEST:
+            is_accepted = first_start[cell + 1] - start <= length
+        accepted[row] = is_accepted
+        if is_accepted:
+            first_start[cell] = min(first_start[cell], start)
+            last_start[cell] = max(last_start[cell], start)
+    return accepted
 
 
 def touch_kept_sessions(
-    present: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
+    sessions: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
     """Return a mask of the intervals that overlap or touch a session in memory. Both ends count as part of an interval.
 
     Parameters
     ----------
-    present : tuple of keys, starts, ends
+    sessions : tuple of keys, starts, ends
         The sessions in memory. Sessions of the same key do not touch each other.
     keys, starts, end_times : arrays, shape (intervals,)
         The ids of keys, and times in microseconds.
     """
-    held_keys, held_starts, held_ends = present
-    n = len(held_keys)
-    sought = np.repeat([False, True], [n, len(keys)])
-    order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
+    session_keys, session_starts, session_ends = sessions
+    n = len(session_keys)
+    is_interval = np.repeat([False, True], [n, len(keys)])
+    order = np.lexsort((is_interval, np.concatenate([session_starts, end_times]), np.concatenate([session_keys, keys])))
     # For each interval, the last session in the order of keys and starts that begins at or before the interval's end.
-    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))
+    last = np.maximum.accumulate(np.where(is_interval[order], -1, np.arange(len(order))))
     # This session may belong to another key, so the keys are compared below.
     places = np.where(last < 0, 0, order[last])
     touched = np.empty(n + len(keys), np.int64)
     touched[order] = np.where(last < 0, -1, places)
     at = touched[n:]
-    meets = at >= 0
-    meets[meets] = (held_keys[at[meets]] == keys[meets]) & (held_ends[at[meets]] >= starts[meets])
-    return meets
+    touches = at >= 0
+    touches[touches] = (session_keys[at[touches]] == keys[touches]) & (session_ends[at[touches]] >= starts[touches])
+    return touches

@@ -31,16 +31,16 @@ class StoredTable:
     fetch: Callable[[], bytes | memoryview]
 
     @classmethod
-    def of(cls, table: pa.Table) -> StoredTable:
+    def encode(cls, table: pa.Table) -> StoredTable:
         """Encode a table, and return it as a stored table whose bytes are in memory."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())
         data = memoryview(sink.getvalue())
-        return cls.at(data, zlib.crc32(data))
+        return cls.in_memory(data, zlib.crc32(data))
 
     @classmethod
-    def at(cls, data: memoryview, checksum: int) -> StoredTable:
+    def in_memory(cls, data: memoryview, checksum: int) -> StoredTable:
         """Return a stored table for an Arrow IPC stream in memory. ``checksum`` is its CRC-32."""
         return cls(len(data), checksum, lambda: data)
 

@@ -69,17 +69,17 @@ class StreamRules:
                 f"delay={self.emit.delay} keeps windows open after their end, but windows of the level 'all' have "
                 "no end; leave out delay="
             )
-        more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
+        more = {name.lower() for name in self.emitted_columns.keys() - {REASON, REVISION, PARTIAL}}
         clashes = [name for name in (*self.frame.keys, *self.frame.results) if name.lower() in more]
         if clashes:
             raise ValueError(
                 f"the name {clashes[0]!r} is a column of the emitted rows; choose another name for the key or measure"
             )
-        added = (name for name in self.emitted if name != CHANGE)
+        added = (name for name in self.emitted_columns if name != CHANGE)
         columns = [LEVEL, START, END, *self.frame.keys, *self.frame.expressions, *added]
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
-    def warn(self) -> None:
+    def warn_about_sessions(self) -> None:
         """Warn if a late row can open a session that overlaps an emitted one, or if an open session may be emitted and
         later be united with another. A program that adds the results of sessions would then count rows twice.
         """
@@ -101,10 +101,10 @@ class StreamRules:
             )
 
     @cached_property
-    def emitted(self) -> Mapping[str, pa.DataType]:
+    def emitted_columns(self) -> Mapping[str, pa.DataType]:
         """The names and types of the columns that follow the keys and states in emitted rows."""
-        same = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
-        return {**self.emit.columns, **same, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
+        common = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
+        return {**self.emit.columns, **common, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
 
     @cached_property
     def memory_frame(self) -> TiltFrame:
@@ -113,14 +113,14 @@ class StreamRules:
         The names of the policy's measures contain their function and the name of the policy. In saved windows, the
         measures of another policy therefore have other names.
         """
-        return _with_more(
+        return _with_more_measures(
             self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}
         )
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
         """The frame that reduces arriving rows: `memory_frame` with a measure that counts rows."""
-        return _with_more(self.memory_frame, {ROWS: aggr.count()})
+        return _with_more_measures(self.memory_frame, {ROWS: aggr.count()})
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
@@ -142,8 +142,8 @@ class StreamRules:
         This is the case if the policies do not emit open windows, only the watermark closes windows, and the windows of
         each level follow each other without gaps or overlaps. A batch is then merged only into the finest level.
         """
-        closing = not self.emit.emits_open and self.emit.timeout is None
-        return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
+        only_closed = not self.emit.emits_open and self.emit.timeout is None
+        return only_closed and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
 
     @property
     def remembers_emissions(self) -> bool:
@@ -155,10 +155,10 @@ class StreamRules:
     @cached_property
     def remembers_sessions(self) -> bool:
         """Whether the bounds of sessions are stored after the sessions are removed from memory, so that a late row does
-        not open a session which overlaps a removed one.
+        not open a session that overlaps a removed one.
 
-        This is the case if the allowed lateness is at least the session gap. With a smaller lateness, a row that is on
-        time could also touch a removed session. Touching a removed session would then not show that a row is late.
+        This is the case if the allowed lateness is at least the session gap. With a smaller lateness, a row that is not
+        late could also touch a removed session, so the stored bounds would not show which rows are late.
         """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
@@ -185,18 +185,18 @@ class StreamRules:
         """
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
-    def closed(self, end_times: Instants, watermark: int) -> Mask:
+    def are_closed(self, end_times: Instants, watermark: int) -> Mask:
         """Return a mask of the windows that the watermark closes. All times are in microseconds UTC."""
         return end_times <= self.last_closed_end(watermark)
 
-    def expired(self, end_times: Instants, watermark: int) -> Mask:
+    def are_expired(self, end_times: Instants, watermark: int) -> Mask:
         """Return a mask of the windows that are removed from memory because their retention is over at the watermark:
         those that end at or before `last_expired_end`. All times are in microseconds UTC.
         """
         until = self.last_expired_end(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
-    def for_policies(self, table: WindowTable) -> HeldWindows:
+    def held_windows(self, table: WindowTable) -> HeldWindows:
         """Return windows as `HeldWindows`, the form in which the methods of policies receive them."""
         needed = self.emit.measures(self.frame)
 
@@ -224,25 +224,25 @@ class StreamRules:
         are preserved.
         """
         results = results_of(states, self.frame)
-        for name in self.emitted:
+        for name in self.emitted_columns:
             if name in states.column_names:
                 results = results.append_column(states.schema.field(name), states.column(name))
         return results
 
 
-def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
+def _with_more_measures(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
     """Return a frame with further measures. If a further measure can be computed from an existing column of states, it
     uses this column; otherwise a column is added. Existing columns are not changed.
     """
     if not more:
         return frame
-    serving = {name: find_holder(frame.states, measure) for name, measure in more.items()}
+    existing = {name: find_holder(frame.states, measure) for name, measure in more.items()}
     columns = [
-        replace(column, serves=(*column.serves, *(name for name, by in serving.items() if by is column)))
+        replace(column, serves=(*column.serves, *(name for name, used in existing.items() if used is column)))
         for column in frame.states
     ]
-    own = plan({name: measure for name, measure in more.items() if serving[name] is None})
-    return frame.with_results({**frame.results, **more}).keeping((*columns, *own))
+    added = plan({name: measure for name, measure in more.items() if existing[name] is None})
+    return frame.with_results({**frame.results, **more}).keeping((*columns, *added))
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
@@ -279,7 +279,7 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
     for begin in range(0, panes.num_rows, size):
         piece = panes.slice(begin, size)
         firsts = np.minimum(firsts, _first_panes(table, level, panes=piece, rules=rules))
-    return table.marked(first_pane=firsts)
+    return table.with_marks(first_pane=firsts)
 
 
 def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
@@ -307,10 +307,10 @@ def rows_only_in_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules
     owners = assigned.rows if places_of is None else places_of[assigned.rows]
     keys = {name: key.take(pa.array(assigned.rows)) for name, key in all_keys.items()}
     bounds = {START: pa.array(assigned.starts).cast(INSTANT), END: pa.array(assigned.ends).cast(INSTANT)}
-    placed = find_windows(WindowTable(pa.table(bounds | keys), {}), lost, frame.panes, frame.keys)
+    matches = find_windows(WindowTable(pa.table(bounds | keys), {}), lost, frame.panes, frame.keys)
     late = np.zeros(len(times), np.bool_)
     late[owners] = True
-    late[owners[placed < 0]] = False
+    late[owners[matches < 0]] = False
     return late
 
 
@@ -320,13 +320,13 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     """
     if not len(times):
         return times
-    unique, back = np.unique(times, return_inverse=True)
+    unique, inverse = np.unique(times, return_inverse=True)
     numbered = window.numbered(unique)
     if numbered is not None:
-        return numbered.bounds(numbered.last)[1][back]
+        return numbered.bounds(numbered.last)[1][inverse]
     assigned, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
     np.maximum.at(latest, assigned.rows, assigned.ends)
-    return np.asarray(latest[back])
+    return np.asarray(latest[inverse])
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:

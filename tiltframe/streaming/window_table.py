@@ -55,8 +55,8 @@ _SCHEMA, _BYTES = b"states", b"nbytes"
 _FEW = 256
 # If at most this number of windows are merged on all levels together, they are merged in one call, because the fixed
 # cost of a call then exceeds the time for the windows.
-_TOGETHER = 1 << 13
-_MOST_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
+_FEW_ON_ALL_LEVELS = 1 << 13
+_MAX_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
 _FEW_RUNS = 4  # up to this number of contiguous ranges, rows are selected by slices, which are not copied
 Marks = Mapping[str, NDArray[np.int64]]
 
@@ -100,14 +100,14 @@ class WindowTable:
         not changed is returned without encoding it again.
         """
         states = self.index.drop_columns(list(columns))
-        state_columns = self.state_columns or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
+        state_columns = self.state_columns or StoredStates(StoredTable.encode(states), states.schema, states.nbytes)
         if self.stored is not None:
             return self.stored, state_columns.table
         index = self.index.select(list(columns))
         for name in MARKS:
             index = index.append_column(f"__{name}", pa.array(self.marks[name], pa.int64()))
         metadata = {_SCHEMA: state_columns.schema.serialize().to_pybytes(), _BYTES: str(state_columns.nbytes)}
-        return StoredTable.of(index.replace_schema_metadata(metadata)), state_columns.table
+        return StoredTable.encode(index.replace_schema_metadata(metadata)), state_columns.table
 
     def __len__(self) -> int:
         return int(self.index.num_rows)
@@ -149,7 +149,7 @@ class WindowTable:
         """
         return int(self.marks["new_rows"].sum())
 
-    def none(self) -> WindowTable:
+    def empty(self) -> WindowTable:
         """Return a table with the same columns and without rows."""
         return new_windows(self.schema.empty_table())
 
@@ -158,10 +158,10 @@ class WindowTable:
         if rows.all():
             return self
         if not rows.any():
-            return self.none()
+            return self.empty()
         return WindowTable(_filtered(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
-    def between(self, begin: int, end: int) -> WindowTable:
+    def slice_rows(self, begin: int, end: int) -> WindowTable:
         """Return the rows from index ``begin`` to index ``end``, exclusively."""
         states = self.states.slice(begin, end - begin)
         return WindowTable(states, {name: m[begin:end] for name, m in self.marks.items()})
@@ -169,10 +169,10 @@ class WindowTable:
     def take(self, rows: NDArray[np.integer]) -> WindowTable:
         """Return the rows with the indices ``rows``, in this order."""
         if not len(rows):
-            return self.none()
+            return self.empty()
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
-    def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
+    def with_marks(self, **marks: NDArray[np.int64]) -> WindowTable:
         """Return the table with new values of some marks, which are passed by name. If no value differs, return this
         object.
         """
@@ -184,19 +184,19 @@ class WindowTable:
         """Return the table with only bounds, keys and marks. ``keys`` are the names of the key columns."""
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
 
-    def without(self, columns: Sequence[str]) -> WindowTable:
+    def without_columns(self, columns: Sequence[str]) -> WindowTable:
         """Return the table without the named columns of states. If no name is passed, return this object."""
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
-    def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
+    def with_bounds(self, starts: Instants, end_times: Instants) -> WindowTable:
         """Return the table with the bounds ``starts`` and ``end_times``, in microseconds UTC, instead of its own."""
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
-    def widened(self, like: pa.Schema) -> WindowTable:
-        """Return the table with a column of nulls for each column of the schema ``like`` that the table lacks. Columns
-        are missing if measures were added to the stream after the windows were saved.
+    def with_missing_columns(self, schema: pa.Schema) -> WindowTable:
+        """Return the table with a column of nulls for each column of ``schema`` that the table lacks. Columns are
+        missing if measures were added to the stream after the windows were saved.
         """
-        missing = [field for field in like if field.name not in self.schema.names]
+        missing = [field for field in schema if field.name not in self.schema.names]
         if not missing:
             return self
         states = self.states
@@ -272,8 +272,8 @@ def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 
 def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Return the windows with the bounds of the coarser windows that contain them. The result can have several rows per
-    coarser window and key; each contains a part of the window's rows.
+    """Return the windows with the bounds of the coarser windows that contain them. The result can have several entries
+    per coarser window and key. Each of them has the states of a part of the rows of the coarser window.
 
     ``level`` is the coarser level. Its windows must follow each other without gaps.
 
@@ -281,7 +281,7 @@ def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """
     assigned = level.assign(windows.starts)
     check_nested(level, assigned, windows.starts, windows.ends)
-    states = windows.moved(assigned.starts, assigned.ends).states
+    states = windows.with_bounds(assigned.starts, assigned.ends).states
     return new_windows(states, **{name: windows.marks[name] for name in ("new_rows", "last_arrival", "unknown")})
 
 
@@ -291,12 +291,14 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
     if len(filled) == 1:
         return filled[0]
     states = pa.concat_tables([table.states for table in filled], promote_options="default")
-    if states.column(0).num_chunks > _MOST_CHUNKS:
+    if states.column(0).num_chunks > _MAX_CHUNKS:
         states = states.combine_chunks()
     return WindowTable(states, {name: np.concatenate([t.marks[name] for t in filled]) for name in MARKS})
 
 
-def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
+def merge_windows(
+    present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]
+) -> WindowTable:
     """Merge new windows of a level into the existing ones, and return the windows of the level. Existing windows
     without new rows are returned unchanged.
 
@@ -319,15 +321,16 @@ def merge_levels(
         computed or already checked in this process.
     """
     parts = [_split_windows(*tables_and_window, functions) for tables_and_window in levels]
-    several = [at for at, part in enumerate(parts) if part.groups]
-    few = sum(len(parts[at].to_merge) for at in several) <= _TOGETHER
+    changed_levels = [at for at, part in enumerate(parts) if part.groups]
+    are_few = sum(len(parts[at].to_merge) for at in changed_levels) <= _FEW_ON_ALL_LEVELS
     tables = [part.unchanged for part in parts]
-    for ats in [several] if few and several else [[at] for at in several]:
-        offsets = np.cumsum([0] + [parts[at].groups for at in ats])
-        ids = np.concatenate([parts[at].ids + offset for at, offset in zip(ats, offsets, strict=False)])
-        reduced = _merge_groups(concat([parts[at].to_merge for at in ats]), ids, functions)
-        for at, begin, end in zip(ats, offsets, offsets[1:], strict=False):
-            tables[at] = concat([tables[at], reduced.between(int(begin), int(end))])
+    # the numbers of the levels that are merged in one call: all of them, or one per call
+    for level_numbers in [changed_levels] if are_few and changed_levels else [[at] for at in changed_levels]:
+        offsets = np.cumsum([0] + [parts[at].groups for at in level_numbers])
+        ids = np.concatenate([parts[at].ids + offset for at, offset in zip(level_numbers, offsets, strict=False)])
+        merged = _merge_groups(concat([parts[at].to_merge for at in level_numbers]), ids, functions)
+        for at, begin, end in zip(level_numbers, offsets, offsets[1:], strict=False):
+            tables[at] = concat([tables[at], merged.slice_rows(int(begin), int(end))])
     return tables
 
 
@@ -362,17 +365,18 @@ def _split_windows(
     )
     groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _SplitWindows(concat([present, new]), new.none(), none, 0)
-    more = groups.counts() > 1
-    several = more[groups.ids]
-    of_held = near.copy()
-    of_held[near] = several[: len(both) - len(new)]
-    of_new = several[len(both) - len(new) :]
-    unchanged = concat([present.filter(~of_held), new.filter(~of_new)])
-    to_merge = concat([present.filter(of_held), new.filter(of_new)])
+        return _SplitWindows(concat([present, new]), new.empty(), none, 0)
+    has_several_rows = groups.counts() > 1  # for each group of rows with the same start and key
+    is_merged = has_several_rows[groups.ids]
+    present_merged = near.copy()
+    present_merged[near] = is_merged[: len(both) - len(new)]
+    new_merged = is_merged[len(both) - len(new) :]
+    unchanged = concat([present.filter(~present_merged), new.filter(~new_merged)])
+    to_merge = concat([present.filter(present_merged), new.filter(new_merged)])
     if level.is_merging:
-        to_merge = to_merge.moved(both.starts[several], both.ends[several])
-    return _SplitWindows(unchanged, to_merge, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
+        to_merge = to_merge.with_bounds(both.starts[is_merged], both.ends[is_merged])
+    ids = (np.cumsum(has_several_rows) - 1)[groups.ids[is_merged]]
+    return _SplitWindows(unchanged, to_merge, ids, int(has_several_rows.sum()))
 
 
 def find_windows(
@@ -394,7 +398,7 @@ def find_windows(
     return np.asarray(place_of_group[groups.ids[: len(sought)]])
 
 
-def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
+def sorted_indices(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
     """Return the indices that sort windows by their start and then by the key columns ``keys``."""
     groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
@@ -428,7 +432,7 @@ def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[s
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))
     united = level.merge(groups.ids, both.starts, both.ends)
-    return both.moved(united.starts[united.ids], united.ends[united.ids])
+    return both.with_bounds(united.starts[united.ids], united.ends[united.ids])
 
 
 def _merge_groups(to_merge: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
@@ -440,11 +444,14 @@ def _merge_groups(to_merge: WindowTable, ids: NDArray[np.int64], functions: Mapp
     states = to_merge.states
     same = [name for name in states.column_names if name not in functions]
     first_of_each = states.select(same).take(pa.array(rows[until[:-1]]))
-    merged = {
+    merged_states = {
         name: function.merge(mark_as_checked(states.column(name)), groups).states
         for name, function in functions.items()
         if name in states.column_names  # the column of an added measure is missing until rows arrive after the addition
     }
-    columns = {name: merged[name] if name in merged else first_of_each.column(name) for name in states.column_names}
+    columns = {
+        name: merged_states[name] if name in merged_states else first_of_each.column(name)
+        for name in states.column_names
+    }
     marks = {name: merge.reduceat(to_merge.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)

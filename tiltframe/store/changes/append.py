@@ -11,9 +11,9 @@ import pyarrow as pa
 from aggr.arguments import checked_whole
 from tiltframe.exclusions import Note
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import with_level_column
 from tiltframe.rolling_up import from_rows
-from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
+from tiltframe.spilled_states import MAX_STATE_BYTES, Slices, spill_states
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
 from tiltframe.store.checked_states import (
     check_fallible,
@@ -117,7 +117,7 @@ def append_rows(
     writer: str,
     commit: int,
     recorded: Mapping[str, Any] | None = None,
-    max_bytes: int = HELD_BYTES,
+    max_bytes: int = MAX_STATE_BYTES,
     reading: ReadOptions | None = None,
     note: Note | None = None,
 ) -> bool:
@@ -168,7 +168,7 @@ def append_rows(
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
             return stack.enter_context(
-                spilled(batches, store.frame, bound, check=store.backend.check_values, jobs=store.jobs)
+                spill_states(batches, store.frame, bound, check=store.backend.check_values, jobs=store.jobs)
             )
 
         def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
@@ -193,7 +193,7 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        The slices that `spilled` returned for the argument ``check=store.backend.check_values``.
+        The slices that `spill_states` returned for the argument ``check=store.backend.check_values``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
 
@@ -208,9 +208,9 @@ def append_spilled(
         For the same reasons as `append`.
     """
     if (fallible_frame := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
-        for _, states in slices.narrowed(fallible_frame).levels():
+        for _, states in slices.with_states_of(fallible_frame).levels():
             check_fallible(states, fallible_frame)
-    schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
+    schema = with_level_column(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_checked(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     receipt = pending.write_checked(slices.levels(), store.jobs)
     if not pending.commit([receipt], note):

@@ -24,7 +24,7 @@ from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.rolling_up import frame_batches
-from tiltframe.spilled_states import spilled
+from tiltframe.spilled_states import spill_states
 from tiltframe.store.changes.append import append_spilled
 from tiltframe.store.changes.progress import Progress
 from tiltframe.store.opened import OpenedStore
@@ -195,7 +195,7 @@ def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
         rows = batches(span)
         if rows is None:
             return False
-        with spilled(rows, store.frame, check=store.backend.check_values) as slices:
+        with spill_states(rows, store.frame, check=store.backend.check_values) as slices:
             return append_spilled(store, slices, writer=writer, commit=number, recorded=recorded) is not None
 
     return add

@@ -20,7 +20,7 @@ from aggr.arguments import shown
 from aggr.state_checks import mark_as_checked
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.level_chain import climb, labelled
+from tiltframe.level_chain import climb, with_level_column
 from tiltframe.merged_windows import merge_panes
 from tiltframe.rolling_up import finest_states, from_rows
 from tiltframe.store.changes.commit import Commit
@@ -119,10 +119,10 @@ def prepare_rows(
     excluded = Exclusions(store.frame)
     fallible_frame = frame_of_fallible_measures(finest.schema, store.frame)
     if excluded.has_columns or fallible_frame is not None:
-        for _, states in excluded.counted(climb(finest, store.frame)):
+        for _, states in excluded.count_while_yielding(climb(finest, store.frame)):
             if fallible_frame is not None:
                 check_fallible(states, fallible_frame)
-    manifest = store.create_if_missing(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
+    manifest = store.create_if_missing(with_level_column(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
     pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=expected)
     return PreparedRows(pending, finest, excluded, note)
 

@@ -23,7 +23,7 @@ from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL
-from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
+from tiltframe.ranges import Range, align_outward, as_text, first_start_from, inside, range_text
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.changes.on_frame import run_on_same_frame
@@ -92,7 +92,7 @@ class Replacement:
         """
         parts = self.backend.write(self.frame.levels[0], finest)
         excluded = Exclusions(self.frame)
-        for _ in excluded.counted([(self.frame.levels[0], finest)]):
+        for _ in excluded.count_while_yielding([(self.frame.levels[0], finest)]):
             pass
         return json.dumps({"parts": [asdict(part) for part in parts], EXCLUDED: excluded.as_record()})
 
@@ -357,5 +357,5 @@ def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
         return None
     span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
     low, high = align_outward(span, coarsest)
-    low = first_whole(max(low, available_from(snapshot, finest.name)), coarsest)
+    low = first_start_from(max(low, available_from(snapshot, finest.name)), coarsest)
     return (low, high) if low < high else None

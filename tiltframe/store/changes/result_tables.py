@@ -17,7 +17,7 @@ from aggr.arguments import checked_names, checked_truth
 from aggr.tables.flat_results import flattened
 from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL
-from tiltframe.ranges import EVER, LAST, Range, union
+from tiltframe.ranges import EVER, LATEST_TIME, Range, union
 from tiltframe.store.backends.protocol import Backend, ResultTables
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.log.errors import StoreError
@@ -91,7 +91,7 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
     results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
     starts, window_ends = instants_of(results), instants_of(results, END)
     if (window_ends > now).any():
-        parts[_OPEN] = (int(starts[window_ends > now].min()), LAST)
+        parts[_OPEN] = (int(starts[window_ends > now].min()), LATEST_TIME)
     if manifest.generation:
         parts[_FRAME] = (manifest.generation, manifest.generation)
     result_tables.write_results(level, ranges, results, parts)

@@ -19,7 +19,7 @@ from aggr.arguments import checked_mapping, shown
 from aggr.sql.inputs import quoted
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
-from tiltframe.ranges import FIRST
+from tiltframe.ranges import EARLIEST_TIME
 from tiltframe.store.log.carried_functions import FunctionClasses, carried_functions, register_missing
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
@@ -273,8 +273,9 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    # If the retention is longer than the time since the first years of the calendar, use `FIRST`, the start of year 3.
-    until = max(now - int(window(manifest.retention[name]).length), FIRST)
+    # If the retention is longer than the time since the first years of the calendar, use `EARLIEST_TIME`, the start of
+    # year 3.
+    until = max(now - int(window(manifest.retention[name]).length), EARLIEST_TIME)
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 

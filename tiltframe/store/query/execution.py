@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from aggr.workers import Workers
 from tiltframe.instants import instants_of
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
-from tiltframe.ranges import EVER, Range, align_outward, as_text, common
+from tiltframe.ranges import EVER, Range, align_outward, as_text, intersection
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.manifest import Manifest
@@ -43,7 +43,7 @@ from tiltframe.store.query.results import (
 )
 from tiltframe.store.query.running import running_states
 from tiltframe.store.query.stored_results import read_results, row_functions
-from tiltframe.time_range import closed
+from tiltframe.time_range import fill_open_ends
 from windows import TimeWindow
 
 # the approximate number of stored rows whose results are read at once; a result takes much less memory than a state
@@ -73,10 +73,10 @@ class Reading:
             return 1
         window, span = self.plan.window, self.plan.span()
         # the ranges of window starts that the parts and the plan have in common
-        ranges = common((piece for _, piece in self.part_ranges), [span])
+        ranges = intersection((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
-        stored_span = next(iter(common(aligned, [span])), (0, 0))
-        low, high = closed(span, stored_span) if self.is_filled else stored_span
+        stored_span = next(iter(intersection(aligned, [span])), (0, 0))
+        low, high = fill_open_ends(span, stored_span) if self.is_filled else stored_span
         in_range = max(high - low, 0) / window.length * window.max_overlap
         return in_range if self.is_filled else min(in_range, self.rows * window.max_overlap)
 
@@ -182,7 +182,7 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
     level = plan.frame.levels[plan.level()]
-    span = closed(plan.span(), _range_of(part_ranges, level))
+    span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
     if plan.window.max_overlap > 1:
@@ -255,7 +255,7 @@ def read_states_with_level(backend: Backend, manifest: Manifest, reading: Readin
     """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
     plan = reading.plan
     states_read = read_states(backend, manifest, reading, jobs)
-    return (labelled(states, plan.frame, plan.window) for states in states_read)
+    return (with_level_column(states, plan.frame, plan.window) for states in states_read)
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
@@ -282,7 +282,7 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
     """Return the schema of the tables that `read_states_with_level` yields. Nothing is read."""
     empty_states = merge_into_windows(manifest.schema.empty_table(), plan, (0, 0))
-    return labelled(empty_states, plan.frame, plan.window).schema
+    return with_level_column(empty_states, plan.frame, plan.window).schema
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
@@ -333,7 +333,7 @@ def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Return an iterator of tables with the rows that ``closed`` and ``latest`` of the query select: only closed
+    """Return an iterator of tables with the rows that ``fill_open_ends`` and ``latest`` of the query select: only closed
     windows, or only the last window of each key.
 
     ``windows`` are tables of states or of results. The caller passes states if each result depends on its own window

@@ -23,7 +23,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
 from tiltframe.store.query.plan import MAX_ROWS, QueryPlan
-from tiltframe.time_range import closed
+from tiltframe.time_range import fill_open_ends
 from windows.timezone import Instants
 
 Rows = NDArray[np.intp]
@@ -41,7 +41,7 @@ def empty_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """
     starts = instants_of(states)
     bounds = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
-    low, high = closed(plan.within, bounds)
+    low, high = fill_open_ends(plan.within, bounds)
     high = min(high, now + 1)
     window_starts = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None

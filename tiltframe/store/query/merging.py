@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltframe.merged_windows import merge_level
-from tiltframe.ranges import EVER, Range, common, minus
+from tiltframe.ranges import EVER, Range, difference, intersection
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.snapshot import Part
@@ -42,7 +42,7 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
 
 def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
     """Return the pieces of ranges of parts that lie in the range ``span`` of window starts."""
-    return [(part, piece) for part, part_range in part_ranges for piece in common([part_range], [span])]
+    return [(part, piece) for part, part_range in part_ranges for piece in intersection([part_range], [span])]
 
 
 class Reader(Protocol):
@@ -112,7 +112,7 @@ def split_by_windows(
         for at in range(first, last + 1):
             low = int(edges[at])
             high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
-            for piece in common([span], [(low, high)]):
+            for piece in intersection([span], [(low, high)]):
                 pieces_by_bucket.setdefault(at, []).append((part, piece))
     pieces: PartRanges = []
     for at in sorted(pieces_by_bucket):

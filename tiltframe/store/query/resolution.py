@@ -11,7 +11,7 @@ from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.log.records import available_from
 from tiltframe.store.query.other_zone import is_made_of
-from tiltframe.time_range import closed
+from tiltframe.time_range import fill_open_ends
 from windows import TimeWindow, read_window
 
 _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to use if all levels are too fine
@@ -28,7 +28,7 @@ def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: 
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)
     bounds = [at for part in snapshot.parts for at in part.range] or list(within)
-    low, high = closed(within, (min(bounds), max(bounds)))
+    low, high = fill_open_ends(within, (min(bounds), max(bounds)))
     high = max(low, high)
     is_complete = [available_from(snapshot, level.name) <= low for level in frame.levels]
     coarsest = frame.levels[-1].length

@@ -29,7 +29,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import Range
-from tiltframe.regular_files import not_a_file
+from tiltframe.regular_files import kind_unless_file
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.file_cache import FileCache
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
@@ -183,7 +183,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
     """
     if not isinstance(folder, fs.SubTreeFileSystem):  # Object stores verify their files themselves.
         return
-    if problem := not_a_file(folder.base_path + name):
+    if problem := kind_unless_file(folder.base_path + name):
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )

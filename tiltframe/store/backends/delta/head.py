@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tiltframe.regular_files import not_a_file, not_a_folder
+from tiltframe.regular_files import kind_unless_file, kind_unless_folder
 
 LOG = "_delta_log"
 _NAME = "_head"  # VACUUM does not delete files whose name begins with an underscore
@@ -44,7 +44,7 @@ class Head:
     def read(cls, table: str) -> Head | None:
         """Return the head of a table, or None if there is no head; raise ``ValueError`` if it is damaged."""
         path = Path(table, _NAME)
-        if problem := not_a_file(str(path)):
+        if problem := kind_unless_file(str(path)):
             raise ValueError(f"{path} is {problem}, not a regular file; restore it from a backup")
         try:
             return cls(**json.loads(path.read_bytes()))
@@ -111,15 +111,15 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     """
     if version is not None:
         path = _entry(table, version + 1)
-        problem = not_a_file(path) if os.path.lexists(path) else None
+        problem = kind_unless_file(path) if os.path.lexists(path) else None
         return problem and f"{path} is {problem}, not a regular file; restore it from a backup"
     for folder in (table, f"{table}/{LOG}"):
-        if problem := not_a_folder(folder):
+        if problem := kind_unless_folder(folder):
             return f"{folder} is {problem}, not a folder; restore it from a backup"
     if os.path.isdir(f"{table}/{LOG}"):
         with os.scandir(f"{table}/{LOG}") as entries:
             for entry in entries:
-                if entry.name.endswith(_LOG_FILE_ENDINGS) and (problem := not_a_file(entry.path)):
+                if entry.name.endswith(_LOG_FILE_ENDINGS) and (problem := kind_unless_file(entry.path)):
                     return f"{entry.path} is {problem}, not a regular file; restore it from a backup"
     return None
 
