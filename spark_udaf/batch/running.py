@@ -102,13 +102,13 @@ def running(
     query.check(schema)
     check_fractions(query, schema)
     columns = query.columns_in(schema.names)
-    result = RunningAggregation.of(query).finish(schema.empty_table()).schema
+    result = RunningAggregation.for_query(query).finish(schema.empty_table()).schema
     task_query = query.ordered_by(with_plain_keys(query.order))
     return _aggregate_sorted(
         df,
         columns=columns,
         order=query.order,
-        create_aggregator=lambda first: RunningAggregation.of(replace(task_query, first=first)),
+        create_aggregator=lambda first: RunningAggregation.for_query(replace(task_query, first_time=first)),
         has_ticks=bool(query.ticks),
         result=result,
     )
@@ -183,7 +183,7 @@ def _aggregate_sorted(
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in task_order.keyed_by.values()]
     partitioned_rows = rows.repartition(*keys) if keys else rows.repartition(1)
-    sort_columns = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
+    sort_columns = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.tie_columns), F.col(_ARRIVAL)]
 
     def aggregate_partition(batches: Batches) -> Batches:
         tune_worker()
@@ -246,7 +246,7 @@ def with_plain_keys(order: Order) -> Order:
     `_with_key_columns` adds the columns with these names before the shuffle.
     """
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
-    return Order(named, order.time, order.then)
+    return Order(named, order.time, order.tie_columns)
 
 
 def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:

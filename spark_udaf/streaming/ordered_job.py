@@ -70,7 +70,7 @@ class OrderedJob(Job):
     @cached_property
     def emitted_schema(self) -> pa.Schema:
         no_rows = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
-        return self.aggregator_class.of(self.query).finish(no_rows).schema
+        return self.aggregator_class.for_query(self.query).finish(no_rows).schema
 
     def result_schema(self, states: bool, flat: bool) -> pa.Schema:
         """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
@@ -79,7 +79,7 @@ class OrderedJob(Job):
         schema = (
             self.emitted_schema
             if states
-            else self.aggregator_class.of(self.query).results(self.emitted_schema.empty_table()).schema
+            else self.aggregator_class.for_query(self.query).results(self.emitted_schema.empty_table()).schema
         )
         return flat_schema(schema) if flat else schema
 
@@ -104,7 +104,7 @@ class OrderedJob(Job):
         """Return the `OrderedStream` of a new shard. An empty table sets the types of its columns, so that the
         watermark can be advanced before the first row arrives.
         """
-        stream = OrderedStream(self.aggregator_class.of(self.shard_query))
+        stream = OrderedStream(self.aggregator_class.for_query(self.shard_query))
         stream.add_rows(self.row_schema.empty_table())
         return stream
 
@@ -112,7 +112,7 @@ class OrderedJob(Job):
         """Return the stream of a shard from its saved state. Raise ``ValueError`` if the windows of the saved state
         differ from those of the query.
         """
-        return OrderedStream.from_ipc(state, self.aggregator_class.of(self.shard_query))
+        return OrderedStream.from_ipc(state, self.aggregator_class.for_query(self.shard_query))
 
     def add_messages(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
         """Add the rows in the messages of a batch to the stream. Return None, because late rows are only counted here,
@@ -133,5 +133,5 @@ class OrderedJob(Job):
     def read_emitted(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
         """Return the emitted rows of a message, as states or as results with the schema ``result``."""
         table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
-        table = table if states else self.aggregator_class.of(self.query).results(table)
+        table = table if states else self.aggregator_class.for_query(self.query).results(table)
         return as_schema(flattened(table) if flat else table, result)

@@ -83,7 +83,7 @@ def test_what_shards_emit_is_what_a_batch_job_computes(text):
             OrderedShards(table.schema, aggregation, shards=int(rng.integers(1, 4))), table, rng, False
         )
         last = int(table.column("ts").cast(pa.int64()).to_numpy().max()) + MINUTE
-        batch_aggregation = RunningAggregation.of(aggregation.query)
+        batch_aggregation = RunningAggregation.for_query(aggregation.query)
         expected = batch_aggregation.add(without(table, late), until=last)
         assert len(emitted) == len(expected), (SEED, trial)
         for key in ("a", "b", "c", None):

@@ -96,7 +96,7 @@ def test_ticks_come_with_the_watermark_though_no_row_does():
         {"tick": [True], "n": [1]},  # a row of the full minute itself would have come before its tick
         {"tick": [True], "n": [0]},
     ]
-    stream = OrderedStream.from_ipc(stream.to_ipc(), RunningAggregation.of(aggregation.query))
+    stream = OrderedStream.from_ipc(stream.to_ipc(), RunningAggregation.for_query(aggregation.query))
     assert stream.advance(4 * MINUTE).column("n").to_pylist() == [0]
     null = RunningAggregation({"n": aggr.sum("x")}, "since(minutely(), min_rows=1)", time="ts", keys=["k"])
     stream_of_null = OrderedStream(null)  # of a window without rows null, if that is asked for

@@ -60,7 +60,7 @@ class RunningAggregation(OrderedAggregator):
     # With ``emit="final"`` and one result per row, the last result of each key: the ids of the keys, the times in
     # microseconds UTC, and the states for each window of the query. Otherwise, and before the first batch, None.
     _final: tuple[Ints, Ints, list[States]] | None = None
-    _over = False
+    _is_finished = False
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class RunningAggregation(OrderedAggregator):
             If the data does not fit, a row precedes a row of the same key in an earlier batch, or `finish` was called.
             After an error, the state is unchanged.
         """
-        return self._step(batch, False, until)
+        return self._process_batch(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
         """Process the last batch, and return the results at its rows and at the end of the data.
@@ -137,8 +137,8 @@ class RunningAggregation(OrderedAggregator):
             batch = self._schema.empty_table()
         self._checked_batch(batch)
         if end is not None:
-            self._keys = self._keys._replace(end=max(self._keys.end, end))
-        return self._step(batch, True)
+            self._keys = self._keys._replace(last_time=max(self._keys.last_time, end))
+        return self._process_batch(batch, True)
 
     def carried(self) -> dict[str, pa.Table]:
         tables = super().carried()
@@ -156,13 +156,13 @@ class RunningAggregation(OrderedAggregator):
             states: list[States] = [{n: final[f"{at}.{n}"] for n in part.functions} for at, part in parts]
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
-    def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
+    def _process_batch(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
         """Process a batch, and return its results. ``last`` is true for the last batch. ``until`` is as in `add`."""
-        if self._over:
+        if self._is_finished:
             raise ValueError("this aggregation is finished; create a new one")
         table, query = self._checked_batch(batch), self.query
-        if query.first is not None:
-            self._keys = self._keys._replace(first=query.first)
+        if query.first_time is not None:
+            self._keys = self._keys._replace(first_time=query.first_time)
         ordered = sort_rows(table, query.order, self._keys)
         if query.fill is not None:
             self._check_in_range(ordered)
@@ -174,13 +174,14 @@ class RunningAggregation(OrderedAggregator):
             is_last=last and query.until == NEXT,
             is_filled=query.fill is not None,
         )
-        spread = [
-            state.with_keys(ordered.places, ordered.keys.n, part.window, part.functions)
+        states_of_keys = [
+            state.with_keys(ordered.new_key_ids, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
-        choose, drops_state = partial(self._needed_ranges, entries), last and (query.per_row or query.emit != "final")
-        done = []
-        for part, state in zip(query.parts, spread, strict=True):
+        choose = partial(self._mask_needed_ranges, entries)
+        drops_state = last and (query.per_row or query.emit != "final")
+        batch_results = []
+        for part, state in zip(query.parts, states_of_keys, strict=True):
             reduce = row_reducer(part, ordered, entries, state)
             advanced = advance(
                 part.window,
@@ -191,18 +192,18 @@ class RunningAggregation(OrderedAggregator):
                 choose=choose,
                 last=drops_state,
             )
-            done.append(advanced)
-        self._keys, self._over = ordered.keys, last
+            batch_results.append(advanced)
+        self._keys, self._is_finished = ordered.keys, last
         # The results at ticks before ``until`` are returned by this call. ``latest`` is set to ``until`` so that the
         # next call does not return them again.
         if query.ticks and until is not None:
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not drops_state:
-            self._window_states = [entry.state for entry in done if entry.state is not None]
+            self._window_states = [entry.state for entry in batch_results if entry.state is not None]
         if query.emit != "final":
-            return _results(query, ordered, entries, done)
+            return _results_table(query, ordered, entries, batch_results)
         if query.per_row:
-            self._store_last_results(ordered, entries, done)
+            self._store_last_results(ordered, entries, batch_results)
         return self._final_results(table.schema, last)
 
     def _last_tick(self, ordered: SortedRows) -> int:
@@ -210,21 +211,22 @@ class RunningAggregation(OrderedAggregator):
         row of all keys, or the argument ``until`` of the query if it is a later time.
         """
         until = self.query.until
-        return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
+        return max(ordered.keys.last_time, until) if isinstance(until, int) else ordered.keys.last_time
 
     def _check_in_range(self, ordered: SortedRows) -> None:
         """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, every key has
         results at all ticks since the earliest row. An even earlier row would require results at further ticks, but the
         results of that time were already returned.
         """
-        if self._keys.n and ordered.keys.first < self._keys.first:
-            begin, earlier, fill = shown_time(self._keys.first), shown_time(ordered.keys.first), parameter("fill")
+        if self._keys.n and ordered.keys.first_time < self._keys.first_time:
+            begin, earlier = shown_time(self._keys.first_time), shown_time(ordered.keys.first_time)
+            fill = parameter("fill")
             raise ValueError(
                 f"with {fill}, all keys have ticks from the time of the first row on, {begin}, but a later batch has a "
                 f"row at {earlier}; sort all rows by time, or leave out {fill}"
             )
 
-    def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
+    def _mask_needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
         """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if it requires all results.
         With consecutive windows and ``emit="final"``, the mask is false everywhere: ``ranges`` are the closed windows,
         and only the window that is open at the end of the data has a result.
@@ -239,12 +241,12 @@ class RunningAggregation(OrderedAggregator):
             chosen = np.zeros(len(ranges.row), np.bool_)
         return chosen
 
-    def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> None:
+    def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, batch_results: list[BatchResult]) -> None:
         """Store the last result of each key in this batch. It replaces the stored result of an earlier batch."""
-        ranges = done[0].ranges
-        keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in done]
+        ranges = batch_results[0].ranges
+        keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in batch_results]
         if self._final is not None:
-            old_keys = ordered.places[self._final[0]]
+            old_keys = ordered.new_key_ids[self._final[0]]
             old = np.flatnonzero(~np.isin(old_keys, keys))
             both, rows = np.append(old_keys[old], keys), pa.array(old)
             by = np.argsort(both, kind="stable")
@@ -276,8 +278,8 @@ class RunningAggregation(OrderedAggregator):
         if not last:
             keys, times = keys[:0], times[:0]
             states = [{n: s.slice(0, 0) for n, s in states_of_part.items()} for states_of_part in states]
-        columns = _key_columns(query, self._keys, keys) | _time(query, times)
-        return query.with_expressions(pa.table(columns | _finish(query, states)))
+        columns = _key_columns(query, self._keys, keys) | _time_column(query, times)
+        return query.with_expressions(pa.table(columns | _compute_results(query, states)))
 
 
 def running(
@@ -389,11 +391,13 @@ def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: W
     return reduce
 
 
-def _results(query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> pa.Table:
+def _results_table(
+    query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, batch_results: list[BatchResult]
+) -> pa.Table:
     """Return the results of a batch as a table with one row per row and tick of the batch or, for consecutive windows,
-    one row per closed window. ``done`` has one element for each window of the query.
+    one row per closed window. ``batch_results`` has one element for each window of the query.
     """
-    ranges = done[0].ranges
+    ranges = batch_results[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys = _key_columns(query, ordered.keys, ranges.key)
@@ -403,15 +407,15 @@ def _results(query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, do
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
-        columns |= keys | _time(query, times)
-    results = _finish(query, [entry.states for entry in done])
+        columns |= keys | _time_column(query, times)
+    results = _compute_results(query, [entry.states for entry in batch_results])
     if query.ticks:
         is_tick = pa.array(source < 0)
         columns[TICK] = is_tick
         if query.fill is not None:
             results = {name: _with_zeros(column, is_tick) for name, column in results.items()}
     if query.expressions:
-        computed = query.with_expressions(pa.table(keys | _time(query, times) | results))
+        computed = query.with_expressions(pa.table(keys | _time_column(query, times) | results))
         results = {name: one_array(computed.column(name)) for name in query.results}
     return pa.table(columns | results)
 
@@ -432,14 +436,14 @@ def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> 
     return {name: column.take(chosen_rows) for name, column in zip(query.order.keys, keys.columns, strict=True)}
 
 
-def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
+def _time_column(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
     """Return a dict with one entry: the name of the column of event times, and the times of the results as an Arrow
     array. ``times`` are in microseconds UTC.
     """
     return {query.order.time: pa.array(times).cast(INSTANT)}
 
 
-def _finish(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
+def _compute_results(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
     """Return the results of each measure, by the name of the measure. ``states`` has the states for each window of the
     query. A result is null if its window has fewer rows than `OrderedWindow.least_rows`.
     """

@@ -65,7 +65,7 @@ class OrderedAggregator:
         return emitted
 
     @classmethod
-    def of(cls, query: OrderedQuery) -> Self:
+    def for_query(cls, query: OrderedQuery) -> Self:
         """Create an aggregation for a query. It has not processed any rows."""
         aggregator = cls.__new__(cls)
         OrderedAggregator.__init__(aggregator, query)
@@ -77,7 +77,8 @@ class OrderedAggregator:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
         bounds = {
-            name: np.full(self._keys.n, at) for name, at in (("end", self._keys.end), ("first", self._keys.first))
+            name: np.full(self._keys.n, at)
+            for name, at in (("end", self._keys.last_time), ("first", self._keys.first_time))
         }
         tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, **bounds})}
         for at, (carry, states) in enumerate(self._window_states):
@@ -90,8 +91,10 @@ class OrderedAggregator:
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
         """Set the state to that in ``tables``, which `carried` returned. ``schema`` is the schema of the batches."""
         self._begin(schema)
-        *columns, latest, end, first = (one_array(column) for column in tables[_KEYS].columns)
-        bounds = (end[0].as_py(), first[0].as_py()) if len(end) else (self._keys.end, self._keys.first)
+        *columns, latest, last_time, first_time = (one_array(column) for column in tables[_KEYS].columns)
+        bounds = (self._keys.last_time, self._keys.first_time)
+        if len(latest):
+            bounds = (last_time[0].as_py(), first_time[0].as_py())
         self._keys = Keys(tuple(columns), _numbers(latest), *bounds)
         for at, part in enumerate(self.query.parts):
             of_keys, states = tables[f"{at}.{_CARRY}"], tables[f"{at}.{_STATES}"]

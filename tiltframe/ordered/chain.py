@@ -85,8 +85,8 @@ class OrderedFrame(OrderedQuery):
             raise ValueError(
                 f"levels must be a list of ordered windows, such as ['count(2)', 'count(3)']; got {shown(levels)}"
             )
-        named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
-        windows = [(name, as_ordered(window)) for name, window in named]
+        named_windows = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
+        windows = [(name, as_ordered(window)) for name, window in named_windows]
         names = [str(window) if name is None else checked_name(name, "a level's name") for name, window in windows]
         if len(set(names)) < len(names):
             raise ValueError(
@@ -115,8 +115,8 @@ class OrderedFrame(OrderedQuery):
 
     def ordered_by(self, order: Order) -> OrderedFrame:
         results: dict[str, Measure | str] = {**self.measures, **self.expressions}
-        as_given = {name: results[name] for name in self.results}
-        return OrderedFrame(self.levels, order.time, as_given, keys=order.keyed_by, order=order.then)
+        results_in_order = {name: results[name] for name in self.results}
+        return OrderedFrame(self.levels, order.time, results_in_order, keys=order.keyed_by, order=order.tie_columns)
 
     def _check(self) -> None:
         """Raise ``ValueError`` if the levels cannot form a chain, or a name is used twice."""
@@ -200,24 +200,24 @@ class OrderedRollup(OrderedAggregator):
         names = [column.name for column in frame.states]
         ordered = sort_rows(table, frame.order, self._keys)
         entries = with_ticks(ordered, frame.reads, ())
-        rows, key, tables, after = entries.rows, entries.key, [], []
+        rows, key, tables, new_states = entries.rows, entries.key, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = frame.parts[number]
-            state = self._window_states[number].with_keys(ordered.places, ordered.keys.n, window, part.functions)
+            state = self._window_states[number].with_keys(ordered.new_key_ids, ordered.keys.n, window, part.functions)
             reduce = state_merger(part, states) if number else row_reducer(part, ordered, entries, state)
-            done = advance(window, part.functions, rows, state=state, reduce=reduce, choose=lambda ranges: None)
-            key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
+            batch_result = advance(window, part.functions, rows, state=state, reduce=reduce, choose=lambda ranges: None)
+            key, times, states = batch_result.ranges.key, rows.times[batch_result.ranges.row], batch_result.states
             if window.least_rows:
-                enough = pa.array(done.ranges.last - done.ranges.first >= window.least_rows)
+                enough = pa.array(batch_result.ranges.last - batch_result.ranges.first >= window.least_rows)
                 states = {n: with_nulls(state.filter(enough), enough) for n, state in states.items()}
-            assert done.state is not None
-            after.append(done.state)
-            rows = _as_rows(key, times, ordered.keys.n)
+            assert batch_result.state is not None
+            new_states.append(batch_result.state)
+            rows = _windows_as_rows(key, times, ordered.keys.n)
             keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, ordered.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._window_states = ordered.keys, after
+        self._keys, self._window_states = ordered.keys, new_states
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
@@ -295,14 +295,14 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     """
     states = table_of(states, "states")
     checked_type(frame, OrderedFrame, "frame")
-    serving = {name: column.name for column in frame.states for name in column.serves}
-    for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
+    state_columns = {name: column.name for column in frame.states for name in column.serves}
+    for name in (LEVEL, frame.order.time, *frame.order.keys, *state_columns.values()):
         if name not in states.column_names:
             raise ValueError(
                 f"these are not states of this frame: they have no column {name!r}; pass states that were "
                 "computed with this frame"
             )
-    measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
+    measures = {name: (state_columns[name], measure) for name, measure in frame.measures.items()}
     return frame.with_expressions(finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures))
 
 
@@ -318,7 +318,7 @@ def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
     return reduce
 
 
-def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
+def _windows_as_rows(key: Ints, times: Ints, keys: int) -> Rows:
     """Return the windows of a level in the form of rows, because the next level treats windows like rows. ``key`` has
     the id of each window's key, ``times`` has the time of each window in microseconds UTC, and ``keys`` is the number
     of keys.

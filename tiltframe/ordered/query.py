@@ -86,13 +86,15 @@ class OrderedQuery:
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names of the input columns that the query needs; see `tiltframe.TiltFrame.columns_in`."""
         read = columns_of_keys_and_measures(self.keyed_by, self.columns, names)
-        return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
+        return tuple(dict.fromkeys([*read, self.time, *self.order.tie_columns, *columns_of_inputs(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
         """Return the names of the columns that the query may need; see `tiltframe.TiltFrame.may_read`."""
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
-        return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
+        return tuple(
+            dict.fromkeys([self.time, *keys, *read, *self.order.tie_columns, *columns_of_inputs(self.reads, ())])
+        )
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
         """Return the uses of the input columns by the query; see `tiltframe.TiltFrame.column_uses`."""
@@ -100,7 +102,7 @@ class OrderedQuery:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise an error if rows with this schema cannot be used; see `tiltframe.TiltFrame.check`."""
-        check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
+        check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.tie_columns])
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
@@ -113,7 +115,7 @@ class OrderedQuery:
         """Return a description of the query that can be written as JSON. Queries with equal descriptions can continue
         from the same saved state. Therefore parameters that affect only results, such as quantiles, are left out.
         """
-        order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
+        order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.tie_columns)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
         return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
 
@@ -133,7 +135,7 @@ class RunningQuery(OrderedQuery):
     fill: str | None = None
     # The time of the earliest of all rows, in microseconds UTC. It is set if this query reads only a part of the rows,
     # for example in a task of Spark. With ``fill``, the ticks of every key begin at this time.
-    first: int | None = None
+    first_time: int | None = None
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -296,7 +298,7 @@ def _with_time(measure: Measure, time: str) -> Measure:
     return replace(measure, others=tuple(other_inputs))
 
 
-def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
+def columns_of_inputs(reads: Sequence[Input], names: Collection[str]) -> list[str]:
     """Return the names of the columns that conditions and weights need. ``names`` are the columns of the data."""
     columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
     conditions = [sql.column_in(name, names) or name for name in columns]

@@ -27,14 +27,14 @@ _NEVER = -(2**62)  # less than every time in microseconds; -_NEVER is greater th
 
 @dataclass(frozen=True)
 class Order:
-    """The order of rows: by keys, then by time, then by the columns ``then``, and finally by arrival.
+    """The order of rows: by keys, then by time, then by ``tie_columns``, and finally by arrival.
 
     ``keyed_by`` maps the name of each key to its column or expression. ``time`` is the name of the column of times.
     """
 
     keyed_by: Mapping[str, str]
     time: str
-    then: tuple[str, ...] = ()
+    tie_columns: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -47,13 +47,13 @@ class Keys(NamedTuple):
 
     ``columns`` has the values of the keys, one column per key column. ``latest`` has, for each key, the time from which
     ticks are still to be inserted: the time of its last row, or a later time if the results at all ticks before that
-    time have been returned. ``end`` and ``first`` are the latest and the earliest time of all rows.
+    time have been returned. ``last_time`` and ``first_time`` are the latest and the earliest time of all rows.
     """
 
     columns: tuple[pa.Array, ...]
     latest: Ints
-    end: int
-    first: int = -_NEVER
+    last_time: int
+    first_time: int = -_NEVER
 
     @property
     def n(self) -> int:
@@ -65,16 +65,16 @@ class SortedRows(NamedTuple):
     """The rows of a batch, sorted by key and time. Times are in microseconds UTC.
 
     ``key`` has the integer id of each row's key, which is its index in ``keys``. Keys are numbered again in each batch:
-    ``places`` has the new id of each key of the earlier batches. For each key, ``before`` has the time that
-    `Keys.latest` had after the earlier batches, or `_NEVER` for a key without earlier rows.
+    ``new_key_ids`` has the new id of each key of the earlier batches. ``earlier_latest`` has, for each key, the value
+    of `Keys.latest` after the earlier batches, or `_NEVER` for a key without earlier rows.
     """
 
     table: pa.Table
     key: Ints
     times: Ints
     keys: Keys
-    places: Ints
-    before: Ints
+    new_key_ids: Ints
+    earlier_latest: Ints
 
 
 class RowsAndTicks(NamedTuple):
@@ -95,9 +95,9 @@ def empty_keys(schema: pa.Schema, order: Order) -> Keys:
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
-def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
+def sort_rows(table: pa.Table, order: Order, earlier_keys: Keys) -> SortedRows:
     """Return the rows of a batch, sorted by ``order``. Rows that are sorted already are not sorted again.
-    ``known_keys`` are the keys of the earlier batches.
+    ``earlier_keys`` are the keys of the earlier batches.
 
     If a key consists of the elements of a list, a row occurs once per element. Raise ``ValueError`` if a row is earlier
     than a row of the same key in an earlier batch.
@@ -105,30 +105,30 @@ def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
     own = [normalize(key) for key in by_name.values()]
     times = event_times(table.column(order.time), order.time)
-    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(known_keys.columns, own, strict=True)]
-    groups, first_rows = group_by(both, known_keys.n + len(times))
-    places, key = groups.ids[: known_keys.n], groups.ids[known_keys.n :]
+    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(earlier_keys.columns, own, strict=True)]
+    groups, first_rows = group_by(both, earlier_keys.n + len(times))
+    new_key_ids, key = groups.ids[: earlier_keys.n], groups.ids[earlier_keys.n :]
     columns = tuple(column.take(pa.array(first_rows)) for column in both)
-    ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.then]
+    ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.tie_columns]
     if not _is_sorted([key, times, *ranks]):
         by = np.lexsort([*ranks[::-1], times, key])
         table, key, times = table.take(pa.array(by)), key[by], times[by]
-    before = np.full(groups.n, _NEVER)
-    before[places] = known_keys.latest
+    earlier_latest = np.full(groups.n, _NEVER)
+    earlier_latest[new_key_ids] = earlier_keys.latest
     heads = np.flatnonzero(np.diff(key, prepend=-1))
-    late = heads[times[heads] < before[key[heads]]]
+    late = heads[times[heads] < earlier_latest[key[heads]]]
     if len(late):
         raise ValueError(
             f"rows of a key must be in ascending order of {order.time!r} across all batches; a row at "
-            f"{shown_time(times[late[0]])} comes after a row at {shown_time(before[key[late[0]]])}; sort the rows by "
-            "time first"
+            f"{shown_time(times[late[0]])} comes after a row at {shown_time(earlier_latest[key[late[0]]])}; sort the "
+            "rows by time first"
         )
-    latest = before.copy()
+    latest = earlier_latest.copy()
     latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
-    end = max(known_keys.end, int(times.max(initial=_NEVER)))
-    first = min(known_keys.first, int(times.min(initial=-_NEVER)))
-    keys = Keys(columns, latest, end, first)
-    return SortedRows(table, key=key, times=times, keys=keys, places=places, before=before)
+    last_time = max(earlier_keys.last_time, int(times.max(initial=_NEVER)))
+    first_time = min(earlier_keys.first_time, int(times.min(initial=-_NEVER)))
+    keys = Keys(columns, latest, last_time, first_time)
+    return SortedRows(table, key=key, times=times, keys=keys, new_key_ids=new_key_ids, earlier_latest=earlier_latest)
 
 
 def with_ticks(
@@ -158,7 +158,7 @@ def with_ticks(
         Whether the ticks of every key begin with the first row of all keys, and not with the first row of the key.
     """
     key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
-    end = ordered.keys.end if until is None else max(ordered.keys.end, until - 1)
+    end = ordered.keys.last_time if until is None else max(ordered.keys.last_time, until - 1)
     instants = _tick_times(ordered, ticks, end, is_filled=is_filled)
     if is_last and end > _NEVER:
         instants = np.unique(np.append(instants, [tick.first_from(end) for tick in ticks]))
@@ -214,10 +214,10 @@ def _tick_times(ordered: SortedRows, ticks: Sequence[Tick], end: int, *, is_fill
     """Return the times of all ticks that may have to be inserted between rows, ascending, in microseconds UTC. Ticks
     after ``end`` are not included.
     """
-    seen = ordered.before[ordered.before > _NEVER]
+    seen = ordered.earlier_latest[ordered.earlier_latest > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
     if is_filled:
-        low = min(low, ordered.keys.first)
+        low = min(low, ordered.keys.first_time)
     if not ticks or low > end:
         return np.zeros(0, np.int64)
     return np.unique(np.concatenate([tick.instants(low, end) for tick in ticks]))
@@ -236,9 +236,9 @@ def _ticks_between_rows(
     since = np.empty_like(times)
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
-    since[heads] = ordered.before[key[heads]]
+    since[heads] = ordered.earlier_latest[key[heads]]
     # A key without earlier rows has ticks before its first row only with ``is_filled``.
-    since = np.where(since == _NEVER, ordered.keys.first if is_filled else times, since)
+    since = np.where(since == _NEVER, ordered.keys.first_time if is_filled else times, since)
     low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
     if until is not None:
         low = np.append(low, np.searchsorted(instants, ordered.keys.latest))

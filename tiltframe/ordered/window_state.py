@@ -43,25 +43,25 @@ class WindowState(NamedTuple):
     states: States
 
     def with_keys(
-        self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
+        self, new_key_ids: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
     ) -> WindowState:
         """Return the state for ``keys`` keys, which include all keys of this state. Additional keys have the initial
-        state. ``places`` has the new id of each key of this state, in ascending order.
+        state. ``new_key_ids`` has the new id of each key of this state, in ascending order.
         """
-        if len(places) == keys:
+        if len(new_key_ids) == keys:
             return self
         start = window.start(keys)
-        start.position[places] = self.carry.position
+        start.position[new_key_ids] = self.carry.position
         counts = start.counts.copy()
-        counts[places] = self.carry.counts
+        counts[new_key_ids] = self.carry.counts
         has_state = np.zeros(keys, np.bool_)
-        has_state[places] = True
+        has_state[new_key_ids] = True
         old = np.repeat(has_state, counts)
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
             if name in self.carry.numbers:  # a state that was saved by an earlier release may lack this number
-                column[places] = self.carry.numbers[name]
+                column[new_key_ids] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)
@@ -107,13 +107,13 @@ def advance(
     last : bool
         Whether this is the last batch. If true, the state for a further batch is not computed.
     """
-    ranges, after = window.ranges(rows, state.carry)
+    ranges, next_carry = window.ranges(rows, state.carry)
     chosen = choose(ranges)
     if chosen is not None:
         ranges = Ranges(*(column[chosen] for column in ranges))
     sequence = _StatesAndRows(rows, state.carry)
     first, until = sequence.index_of(ranges.key, ranges.first), sequence.index_of(ranges.key, ranges.last)
-    begins, stops = (np.zeros(0, np.int64),) * 2 if last else sequence.ranges_to_keep(after)
+    begins, stops = (np.zeros(0, np.int64),) * 2 if last else sequence.ranges_to_keep(next_carry)
     is_cut = np.zeros(sequence.length + 1, np.bool_)
     for places in (first, until, begins, stops, sequence.state_edges()):
         is_cut[places] = True
@@ -125,7 +125,7 @@ def advance(
         states[name] = merge_runs(function, of_segments, first, until)
         if not last:
             carried[name] = _merge_disjoint(function, of_segments, begins, stops)
-    return BatchResult(ranges, states, None if last else WindowState(after, carried))
+    return BatchResult(ranges, states, None if last else WindowState(next_carry, carried))
 
 
 class _StatesAndRows:
@@ -160,17 +160,17 @@ class _StatesAndRows:
             places[old] = base[old] + mark - begin
         return places
 
-    def ranges_to_keep(self, after: Carry) -> tuple[Ints, Ints]:
+    def ranges_to_keep(self, next_carry: Carry) -> tuple[Ints, Ints]:
         """Return the ranges of the sequence that are merged into states for the next batch, as two arrays: the first
         index of each range, and the index after its last element.
 
-        ``after`` is the carry for the next batch. There is one range for each element of its ``open_starts``. A range
-        ends where the next range of its key begins, and the last range of a key ends at the end of the key.
+        ``next_carry`` is the carry for the next batch. There is one range for each element of its ``open_starts``. A
+        range ends where the next range of its key begins, and the last range of a key ends at the end of the key.
         """
-        key = np.repeat(np.arange(len(after.counts)), after.counts)
-        begins = self.index_of(key, after.open_starts)
+        key = np.repeat(np.arange(len(next_carry.counts)), next_carry.counts)
+        begins = self.index_of(key, next_carry.open_starts)
         stops = np.append(begins[1:], 0)
-        final = np.cumsum(after.counts) - 1
+        final = np.cumsum(next_carry.counts) - 1
         stops[final] = self.first_index + self.carry.counts + self.rows.lengths
         return begins, stops
 

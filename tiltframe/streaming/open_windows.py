@@ -661,7 +661,7 @@ class OpenWindows:
         pane_table = to_window_table(panes, self._rules)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         levels = self._levels or tuple(self._empty_level(level, pane_table) for level in self.frame.levels)
-        late = pane_table.without_counts()
+        late = pane_table.empty()
         if levels[0].window.is_merging and (touching := levels[0].late_sessions(pane_table, self._rules)).any():
             late = pane_table.filter(touching)
             pane_table, panes = pane_table.filter(~touching), panes.filter(pa.array(~touching))
@@ -713,7 +713,7 @@ class OpenWindows:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
         that its windows will have.
         """
-        none, at = table.without_counts(), self._first_watermark
+        none, at = table.empty(), self._first_watermark
         until = self._rules.last_closed_end(at) if self._rules.cascades else HIGHEST
         return OpenLevel(level, windows=none, last_emissions=none, watermark=at, cascaded_until=until)
 

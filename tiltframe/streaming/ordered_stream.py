@@ -183,7 +183,7 @@ class OrderedStream:
 
     def anew(self) -> OrderedAggregator:
         """Return an aggregation that computes the same windows and has not processed any rows."""
-        return self._windows.of(self.query)
+        return self._windows.for_query(self.query)
 
     def copy(self) -> OrderedStream:
         """Return an independent copy: rows that are added to one of the two objects do not change the other."""
