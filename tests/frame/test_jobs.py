@@ -66,15 +66,15 @@ def test_states_and_order_do_not_depend_on_the_number_of_threads(jobs):
 
 @pytest.mark.parametrize("jobs", [2, 5])
 def test_rollup_and_finish_do_not_depend_on_the_number_of_threads(jobs, monkeypatch):
-    monkeypatch.setattr(results, "_LEAST_ROWS", 7)
+    monkeypatch.setattr(results, "_MIN_ROWS_PER_THREAD", 7)
     rows, sizes = drawn(SEED), list[int]()
-    finished = results._finished
+    finished = results._finish_measures
 
     def finish_part(states, frame):
         sizes.append(states.num_rows)
         return finished(states, frame)
 
-    monkeypatch.setattr(results, "_finished", finish_part)
+    monkeypatch.setattr(results, "_finish_measures", finish_part)
     frame = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES | {"share": "n / (n + 1)"}, ["host"])
     expected_states = rollup(rows, frame, jobs=1)
     states = rollup(pa.Table.from_batches(rows.to_batches(max_chunksize=50)), frame, jobs=jobs)
@@ -93,7 +93,7 @@ def test_rollup_and_finish_do_not_depend_on_the_number_of_threads(jobs, monkeypa
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_the_first_result_that_cannot_be_computed_is_named(jobs, monkeypatch):
-    monkeypatch.setattr(results, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(results, "_MIN_ROWS_PER_THREAD", 2)
     rows = pa.table({"ts": [0, 1, 2, 2, 3, 4, 5, 5, 6], "x": [1, 1, 2**63 - 1, 1, 5, 6, 2**63 - 1, 1, 3]})
     frame = TiltFrame(["1ms"], "ts", {"s": aggr.sum("x")})
     with pytest.raises(OverflowError, match=r"at level='1ms', window_start=1970-01-01T00:00:00.002"):

@@ -73,7 +73,7 @@ def test_what_is_dear_to_part_stays_as_it_is():
 @pytest.mark.parametrize("seed", range(8))
 def test_states_are_those_of_the_rows_in_order(seed, monkeypatch):
     monkeypatch.setattr("tiltframe.reducing._FEW_ROWS", 1000)
-    monkeypatch.setattr("tiltframe.reducing._HELD_BYTES", MAX_ROWS)
+    monkeypatch.setattr("tiltframe.reducing._MAX_BUFFERED_BYTES", MAX_ROWS)
     batches = batches_of(int(np.random.default_rng(seed).integers(2, 12)), 1000, seed)
     together = pa.Table.from_batches(batches).sort_by("ts")
     in_no_order = pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches))

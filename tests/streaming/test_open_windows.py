@@ -283,7 +283,7 @@ def states_of(rows: int, seed: int) -> tuple[TiltFrame, pa.Table]:
 
 @pytest.mark.parametrize("together", [0, 1 << 13])
 def test_levels_are_merged_together_or_one_by_one(together, monkeypatch):
-    monkeypatch.setattr(window_table, "_TOGETHER", together)
+    monkeypatch.setattr(window_table, "_FEW_ON_ALL_LEVELS", together)
     parts = [states_of(400, seed) for seed in range(3)]
     frame, windows = parts[0][0], OpenWindows(parts[0][0])
     for _, states in parts:
