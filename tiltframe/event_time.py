@@ -85,7 +85,7 @@ def event_times(
             return (
                 micros
                 if dtype.tz or not len(times)
-                else instants_of_local_times(micros, times, name, timezone=timezone, clock=clock)
+                else checked_local_times_to_utc(micros, times, name, timezone=timezone, clock=clock)
             )
         elif pa.types.is_date(dtype):
             days = _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
@@ -102,12 +102,12 @@ def event_times(
     return np.empty(0, np.int64)
 
 
-def instants_of_local_times(
+def checked_local_times_to_utc(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
     """Convert local times of the zone ``clock`` to microseconds UTC. ``micros`` are the local times in microseconds
     since 1970-01-01 00:00 local time, and ``times`` are the same times as an Arrow array. Raise `NoTimeZone` if
-    ``clock`` is None and the windows are not in UTC; the message shows the first of ``times``.
+    ``clock`` equals None and the windows are not in UTC; the message shows the first of ``times``.
     """
     check_clock(name, timezone, clock, str(times[0]))
     return local_times_to_utc(micros, clock or UTC)

@@ -41,14 +41,14 @@ def union(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
-def intersection(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+def intersection(ranges: Iterable[Range], other_ranges: Iterable[Range]) -> list[Range]:
     """Return the intersection of two lists of ranges.
 
     >>> intersection([(0, 5), (7, 9)], [(4, 8)])
     [(4, 5), (7, 8)]
     """
-    merged_others = union(others)
-    return union((max(a, c), min(b, d)) for a, b in union(ranges) for c, d in merged_others if max(a, c) < min(b, d))
+    merged_ranges = union(other_ranges)
+    return union((max(a, c), min(b, d)) for a, b in union(ranges) for c, d in merged_ranges if max(a, c) < min(b, d))
 
 
 def difference(ranges: Iterable[Range], removed: Sequence[Range]) -> list[Range]:

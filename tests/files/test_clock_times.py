@@ -18,7 +18,7 @@ import aggr
 from aggr import sql
 from tests.command_line import call
 from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
-from tiltframe.cli.stream_sources import Lines
+from tiltframe.cli.stream_sources import InputLines
 
 UTC = dt.UTC
 TRIALS = int(os.environ.get("TRIALS", "20"))
@@ -61,7 +61,7 @@ def doors(local, folder, frame, clock, monkeypatch):
     yield "expression", starts(folder / "a.csv", frame, clock, time="ts || ''")
     with (folder / "a.jsonl").open("rb") as lines, monkeypatch.context() as patch:
         patch.setattr(sys, "stdin", lines)
-        (arrived,) = [r for r in Lines(frame, lambda rows: None, ReadOptions(clock=clock)).batches([]) if r.rows]
+        (arrived,) = [r for r in InputLines(frame, lambda rows: None, ReadOptions(clock=clock)).batches([]) if r.rows]
     yield "standard input", starts(arrived.rows, frame)
 
 

@@ -30,7 +30,7 @@ from tiltframe import (
 )
 from tiltframe.cli.app import cli
 from tiltframe.files.json_arrays import ArrayLines
-from tiltframe.files.time_format import fractional, read_format
+from tiltframe.files.time_format import read_format, timestamps_with_fractions
 
 NONE = ["-", "n/a"]
 
@@ -125,7 +125,7 @@ def test_seconds_with_fractions_are_exact_to_the_microsecond():
     expected = [int(x * 10**6) for x in exact]
     texts = [f"{x.numerator * (10**6 // x.denominator) / 10**6:.6f}" for x in exact]
     for numbers in (pa.array(texts), pa.array([float(text) for text in texts])):
-        assert fractional(numbers, "s").cast(pa.int64()).to_pylist() == expected
+        assert timestamps_with_fractions(numbers, "s").cast(pa.int64()).to_pylist() == expected
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet"])

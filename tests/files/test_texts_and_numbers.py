@@ -16,7 +16,7 @@ import pytest
 import aggr
 from tests.command_line import call
 from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
-from tiltframe.cli.stream_sources import Lines
+from tiltframe.cli.stream_sources import InputLines
 from tiltframe.serve.writing import read_lines
 
 TRIALS = int(os.environ.get("TRIALS", "4"))
@@ -71,7 +71,7 @@ def from_pipe(data, frame, monkeypatch):
         pipe.write(data)
     with os.fdopen(reading_end, "rb") as pipe, monkeypatch.context() as patch:
         patch.setattr(sys, "stdin", pipe)
-        arrived = list(Lines(frame, lambda rows: None, ReadOptions()).batches([]))
+        arrived = list(InputLines(frame, lambda rows: None, ReadOptions()).batches([]))
     return pa.concat_tables([batch.rows for batch in arrived if batch.rows is not None])
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import aggr
 from tiltframe import ReadOptions, TiltFrame, finish, rollup
-from tiltframe.cli.stream_sources import Lines
+from tiltframe.cli.stream_sources import InputLines
 from tiltframe.streaming import OpenWindows
 from tiltframe.units_of_numbers import refuse_other_units
 
@@ -50,7 +50,9 @@ def lines(text, reading):
     os.close(write_end)
     with open(read_end) as sys.stdin:
         try:
-            return [arrived.rows for arrived in Lines(FRAME, lambda rows: None, reading).batches([]) if arrived.rows]
+            return [
+                arrived.rows for arrived in InputLines(FRAME, lambda rows: None, reading).batches([]) if arrived.rows
+            ]
         finally:
             sys.stdin = standard_input
 

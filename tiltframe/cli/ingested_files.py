@@ -147,7 +147,7 @@ def records_to_write(
 
 
 def commit_records(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Commit records to a store, without states. ``replacing`` maps names of these records to the values that the store
+    """Commit records to a store, without states. ``replacing`` maps the names of records to the values that the store
     must still have. A conflict is ignored, because it means that another writer has written the same records.
     """
     if recorded:

@@ -62,8 +62,8 @@ _QUIET_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ArrivedBatch:
-    """A batch of rows that have arrived. ``rows`` is None if no rows have arrived for some time, and at the end of a
-    file or input.
+    """A batch of rows that have arrived. ``rows`` equals None if no rows have arrived for some time, and at the end of
+    a file or input.
 
     ``may_save`` says whether the state may be saved after this batch. It is false for the batches of a file, because a
     saved state must not contain a part of a file. ``source`` is the name of the input.

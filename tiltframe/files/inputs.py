@@ -294,10 +294,11 @@ class Source:
                 else convert_times(column, self.time, self.reading, self.timezone).cast(kind)
             )
         except ValueError as error:
-            unreadable = None
+            place = str(file)
             if kind_of(file) in ("csv", "tsv"):
                 unreadable = first_unreadable(file, {self.time: self._parse_event_times}, self.reading)
-            raise ValueError(f"{file}{'' if unreadable is None else f', line {unreadable[0]:,}'}: {error}") from None
+                place = f"{file}, line {unreadable[0]:,}" if unreadable else place
+            raise ValueError(f"{place}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
         """Return, for messages, the option that declares ``kind`` as the unit or the format of the times in a file."""

@@ -297,8 +297,8 @@ class OpenLevel:
         """Return a mask of the windows to emit that are the latest of their key: no window of the same key that is
         emitted now, or was emitted before, begins later.
 
-        ``at`` has the indices of the windows to emit in this level. ``meets`` is a mask of those windows that meet all
-        other conditions of the policy.
+        ``at`` has the indices of the windows to emit in this level. ``meets`` is a mask of the windows among them that
+        meet all other conditions of the policy.
         """
         groups, _ = group_by([key_column(self.windows.index.column(n)) for n in rules.frame.keys], len(self.windows))
         starts, last = self.windows.starts, np.full(groups.n, LOWEST)

@@ -47,10 +47,9 @@ def find_accepted_rows(
     ids = np.empty(len(order), np.int64)
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
-    after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    return np.asarray(
-        _accept_rows(accepted_alone, ids, starts, np.append(False, after), np.append(after, False), length)
-    )
+    are_adjacent = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
+    neighbours = np.append(False, are_adjacent), np.append(are_adjacent, False)
+    return np.asarray(_accept_rows(accepted_alone, ids, starts, *neighbours, length))
 
 
 @compiled
