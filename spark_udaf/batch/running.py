@@ -183,7 +183,12 @@ def _aggregate_sorted(
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in task_order.keyed_by.values()]
     partitioned_rows = rows.repartition(*keys) if keys else rows.repartition(1)
-    sort_columns = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.tie_columns), F.col(_ARRIVAL)]
+    sort_columns = [
+        *keys,
+        F.col(_AT),
+        *(quoted_column(name).asc_nulls_last() for name in order.tie_columns),
+        F.col(_ARRIVAL),
+    ]
 
     def aggregate_partition(batches: Batches) -> Batches:
         tune_worker()

@@ -33,12 +33,12 @@ from windows import TimeWindow, window
 _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01, in microseconds UTC; the windows per day are counted from this day on
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
-_GROUP_BYTES, _FEWEST = 1 << 20, 512
+_GROUP_BYTES, _MIN_GROUP_ROWS = 1 << 20, 512
 _COMMITS = 4  # the number of commits whose time is measured
 _TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
 _SHUFFLE_BLOCK = 1 << 15  # the number of bytes that Spark compresses together by default
 # the minimum number of complete windows of a level in the sample; with fewer, the costs of the level are extrapolated
-_ENOUGH = 4
+_MIN_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def explain(
     # multiplied by this ratio, because the other keys are assumed to have as many rows as those in the sample.
     key_ratio = count / sampled_keys
     rate = float(rows_per_day or sampled_rate * key_ratio)
-    levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / key_ratio / sampled_rate), frame)
+    levels, seconds = _roll_up_twice(_at_rate(rows, times, frame, rate / key_ratio / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, key_ratio, rate=rate, retained=retained)
     shuffled = level_capacities[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
@@ -256,18 +256,18 @@ def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
     return group_by(list(key_columns), len(next(iter(key_columns))))[0].n if frame.keys else 1
 
 
-def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
-    """Return the rows with new event times. The distances between the times are divided by ``faster``, so that each key
-    has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
+def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, speedup: float) -> pa.Table:
+    """Return the rows with new event times. The distances between the times are divided by ``speedup``, so that each
+    key has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
     # At most one day before the earliest row, because the start of a window over all time is the earliest instant.
     begin = max(int(begin), int(times.min()) - DAY)
-    moved = pa.array(begin + ((times - times.min()) / faster).astype(np.int64), INSTANT)
+    moved = pa.array(begin + ((times - times.min()) / speedup).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)
 
 
-def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
+def _roll_up_twice(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
     """Roll up the rows twice, because the first run also compiles loops. Return the states of each level, and the CPU
     time of the second run in seconds.
     """
@@ -342,15 +342,15 @@ def _level_capacities(
                 f"all windows of {level.name} in the sample begin at the same time, so their number per day is "
                 "unknown; pass rows of a longer time"
             )
-        few = windows < _ENOUGH and per_day is not None
-        per_window = keys if few else int((starts < starts.max()).sum()) / max(windows, 1)
+        is_extrapolated = windows < _MIN_WINDOWS and per_day is not None
+        per_window = keys if is_extrapolated else int((starts < starts.max()).sum()) / max(windows, 1)
         per_day = windows / span if per_day is None else per_day
         states_per_day = key_ratio * per_window * per_day
         rows_log = math.log(rate / states_per_day) if states_per_day else math.inf
         sizes = _stored_bytes(states, frame)
-        if few and len(sampled) > 1 and states_per_day:
-            sizes = _extrapolated(sampled[-2:], rows_log)
-        elif not few:
+        if is_extrapolated and len(sampled) > 1 and states_per_day:
+            sizes = _extrapolate_bytes(sampled[-2:], rows_log)
+        elif not is_extrapolated:
             sampled.append((rows_log, sizes))
         states_kept = retained.get(level.name, _YEAR) * states_per_day if per_day else key_ratio * keys
         in_memory = key_ratio * per_window * states.nbytes / states.num_rows
@@ -360,7 +360,7 @@ def _level_capacities(
             bytes_per_state=sizes,
             retained_states=states_kept,
             open_bytes=in_memory,
-            extrapolated=few,
+            extrapolated=is_extrapolated,
         )
         capacities.append(capacity)
     return capacities
@@ -397,26 +397,26 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
         if name not in frame.keys:  # a field, such as tags.host
             ordered = ordered.append_column(name, keys.column(name))
     ordered = ordered.drop_columns([name for name in frame.keys if name not in keys.column_names])
-    group_rows = min(max(int(_GROUP_BYTES * states.num_rows / states.nbytes), _FEWEST), 1 << 16)
+    group_rows = min(max(int(_GROUP_BYTES * states.num_rows / states.nbytes), _MIN_GROUP_ROWS), 1 << 16)
     pq.write_table(
         ordered, file, compression="zstd", row_group_size=group_rows, use_dictionary=[START, *keys.column_names]
     )
-    described = pq.read_metadata(pa.BufferReader(file.getvalue()))
-    for group in range(described.num_row_groups):
-        for column in map(described.row_group(group).column, range(described.num_columns)):
+    metadata = pq.read_metadata(pa.BufferReader(file.getvalue()))
+    for group in range(metadata.num_row_groups):
+        for column in map(metadata.row_group(group).column, range(metadata.num_columns)):
             name = names.get(column.path_in_schema.split(".")[0], "window and keys")
             sizes[name] += column.total_compressed_size / states.num_rows
     return sizes
 
 
-def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
+def _extrapolate_bytes(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
     """Return the bytes of a state that has e^``rows_log`` rows, as a dict like those of `_stored_bytes`. ``sampled``
     has two finer levels, each with the logarithm of its rows per state and its bytes. The bytes are extrapolated as a
     linear function of the logarithm of the rows per state, because the size of sketches grows with this logarithm.
     """
     (log_before, before), (log_last, last) = sampled
-    further = (rows_log - log_last) / max(log_last - log_before, 1e-9)
-    return {name: size + further * max(size - before[name], 0.0) for name, size in last.items()}
+    distance = (rows_log - log_last) / max(log_last - log_before, 1e-9)
+    return {name: size + distance * max(size - before[name], 0.0) for name, size in last.items()}
 
 
 def _size(count: float) -> str:

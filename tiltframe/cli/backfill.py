@@ -53,13 +53,13 @@ def backfill(
     """
     store = FrameStore(uri, frame, name=name, durable=durable)
     plan = store.plan_backfill(inputs, chunk, within=within, newest_first=newest_first, reading=reading)
-    left = plan.ranges_left(store)
+    missing_ranges = plan.ranges_left(store)
     if only_plan:
-        for low, high in left:
+        for low, high in missing_ranges:
             click.echo(f"{as_text(low)},{as_text(high)}")
         return
     known_files = look_up_files(open_source(inputs, frame.time).files, store)
-    if len(left) == len(plan.ranges) and (
+    if len(missing_ranges) == len(plan.ranges) and (
         ingested := [known_file.file for known_file in known_files if known_file.is_stored]
     ):
         raise ValueError(

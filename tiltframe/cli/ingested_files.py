@@ -27,12 +27,12 @@ class KnownFile:
     """A file, with the records about its bytes and its path in a store."""
 
     file: Path
-    content: str  # the digest of the bytes of the file
-    record: Mapping[str, Any] | None  # the store's record of the digest ``content``, or None
-    # the digest that the store has recorded for the path of the file, if it differs from ``content``; otherwise None
-    earlier_content: str | None
-    earlier_record: Mapping[str, Any] | None  # the store's record of the digest ``earlier_content``, or None
-    recorded_content: str | None  # the digest that the store has recorded for the path of the file, or None
+    digest: str  # the digest of the bytes of the file
+    record: Mapping[str, Any] | None  # the store's record of these bytes, or None
+    # the digest that the store has recorded for the path of the file, if it is not ``digest``; otherwise None
+    earlier_digest: str | None
+    earlier_record: Mapping[str, Any] | None  # the store's record of the earlier bytes, or None
+    recorded_digest: str | None  # the digest that the store has recorded for the path of the file, or None
     is_standard_input: bool  # whether the file is standard input, whose path is not recorded
     # the size in bytes and the modification time in nanoseconds of the file before its bytes were read
     stamp: tuple[int, int]
@@ -43,7 +43,7 @@ class KnownFile:
 
         The path of standard input is never recorded, so this is true for standard input.
         """
-        return self.is_standard_input or self.recorded_content == self.content
+        return self.is_standard_input or self.recorded_digest == self.digest
 
     @property
     def is_stored(self) -> bool:
@@ -76,22 +76,22 @@ def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path
     temporary file with the bytes of standard input.
     """
     stamps = [_stamp(file) for file in files]
-    contents = [file_digest(file) for file in files]
-    recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
+    digests = [file_digest(file) for file in files]
+    recorded = _recorded(store, [*map(_content_record_name, digests), *map(_path_record_name, files)])
     known_files = []
-    recorded_contents = [recorded.get(_path(file)) for file in files]
-    pairs = zip(recorded_contents, contents, strict=True)
-    earlier_contents = [None if earlier == content else earlier for earlier, content in pairs]
-    recorded |= _recorded(store, [_content(earlier) for earlier in earlier_contents if earlier is not None])
+    recorded_digests = [recorded.get(_path_record_name(file)) for file in files]
+    pairs = zip(recorded_digests, digests, strict=True)
+    earlier_digests = [None if earlier == digest else earlier for earlier, digest in pairs]
+    recorded |= _recorded(store, [_content_record_name(earlier) for earlier in earlier_digests if earlier is not None])
     for place, file in enumerate(files):
-        earlier = earlier_contents[place]
+        earlier = earlier_digests[place]
         known_file = KnownFile(
             file,
-            content=contents[place],
-            record=recorded.get(_content(contents[place])),
-            earlier_content=earlier,
-            earlier_record=None if earlier is None else recorded.get(_content(earlier)),
-            recorded_content=recorded_contents[place],
+            digest=digests[place],
+            record=recorded.get(_content_record_name(digests[place])),
+            earlier_digest=earlier,
+            earlier_record=None if earlier is None else recorded.get(_content_record_name(earlier)),
+            recorded_digest=recorded_digests[place],
             is_standard_input=file == standard_input,
             stamp=stamps[place],
         )
@@ -125,24 +125,21 @@ def records_to_write(
 
     for known_file in known_files:
         if not known_file.is_path_recorded:
-            record(_path(known_file.file), known_file.content, known_file.recorded_content)
+            record(_path_record_name(known_file.file), known_file.digest, known_file.recorded_digest)
     for known_file in added_files:
         if not known_file.is_stored:
             span = ranges.get(known_file.file) if known_file.record is None else known_file.record["range"]
-            record(_content(known_file.content), {"held": True, "range": span and list(span)}, known_file.record)
-    source_contents = None if sources is None else {known_file.content for known_file in sources}
-    for known_file in added_files:
-        if (
-            source_contents is not None
-            and not known_file.is_stored
-            and known_file.is_earlier_stored
-            and known_file.earlier_content not in source_contents
-        ):
             record(
-                f"content {known_file.earlier_content}",
-                {**(known_file.earlier_record or {}), "held": False},
-                known_file.earlier_record,
+                _content_record_name(known_file.digest), {"held": True, "range": span and list(span)}, known_file.record
             )
+    source_digests = None if sources is None else {known_file.digest for known_file in sources}
+    for known_file in added_files:
+        earlier = known_file.earlier_digest
+        if source_digests is None or earlier is None or known_file.is_stored or not known_file.is_earlier_stored:
+            continue
+        if earlier not in source_digests:
+            replaced_record = {**(known_file.earlier_record or {}), "held": False}
+            record(_content_record_name(earlier), replaced_record, known_file.earlier_record)
     return recorded, replacing
 
 
@@ -176,11 +173,11 @@ def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
     return store.recorded(list(dict.fromkeys(names)))
 
 
-def _content(content: str) -> str:
-    return f"content {content}"
+def _content_record_name(digest: str) -> str:
+    return f"content {digest}"
 
 
-def _path(file: Path) -> str:
+def _path_record_name(file: Path) -> str:
     return f"path {file.resolve()}"
 
 

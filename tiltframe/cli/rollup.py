@@ -127,8 +127,8 @@ def rollup(
 
     with with_standard_input(inputs, input_format) as (paths, standard_input_file):
         uses = frame.column_uses(reading.where)
-        opened = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
-        source = opened() if bad is None else open_leniently(opened, frame.check, reading)
+        open_files = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
+        source = open_files() if bad is None else open_leniently(open_files, frame.check, reading)
         source.check(frame.check)
         store = FrameStore(uri, frame, name=name, durable=durable, jobs=threads)
         if retained is not None:
@@ -196,7 +196,7 @@ def append_new(
     for known_file in known_files:
         _check_addable(known_file, store)
     added_files = list(
-        {known_file.content: known_file for known_file in reversed(known_files) if not known_file.is_stored}.values()
+        {known_file.digest: known_file for known_file in reversed(known_files) if not known_file.is_stored}.values()
     )[::-1]
     for known_file in known_files:
         if known_file not in added_files and not known_file.is_path_recorded:
@@ -213,13 +213,11 @@ def append_new(
         return
     with ExitStack() as stack:
         files = replace(source, files=tuple(known_file.file for known_file in added_files))
-
-        opened = store
+        initial_store = store
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return stack.enter_context(
-                spill_states(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=opened.jobs)
-            )
+            check, jobs = initial_store.backend.check_values, initial_store.jobs
+            return stack.enter_context(spill_states(batches, initial_store.frame, max_bytes, check=check, jobs=jobs))
 
         slices, files_read = _read(files, store.frame, bad, spill)
         for known_file in added_files:
@@ -261,7 +259,7 @@ def replace_in(
     and returns it.
     """
     span = read_time_range(within, store.frame.timezone)
-    distinct_files = list({known_file.content: known_file for known_file in known_files}.values())
+    distinct_files = list({known_file.digest: known_file for known_file in known_files}.values())
     files = replace(source, files=tuple(known_file.file for known_file in distinct_files))
     states, files_read = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in distinct_files:
@@ -277,9 +275,9 @@ def replace_in(
     added_files = [known_file for known_file in distinct_files if files_read.row_counts.get(known_file.file)]
     unstored_files = [known_file for known_file in added_files if not known_file.is_stored]
     _check_outside(unstored_files, finest, span, window_ranges=files_read.window_ranges, store=store)
-    contents = {known_file.content for known_file in added_files}
+    digests = {known_file.digest for known_file in added_files}
     recorded, replacing = records_to_write(
-        [known_file for known_file in known_files if known_file.content in contents],
+        [known_file for known_file in known_files if known_file.digest in digests],
         added_files,
         files_read.window_ranges,
         known_files,

@@ -138,7 +138,7 @@ class Lookup(DerivedKey):
         that is valid at ``now``, in microseconds UTC, or with ``valid="as_of"`` at the start of the window. It is null
         if the table has no such row.
         """
-        row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
+        row_keys, table_keys = one_array(rows.column(self.key)), self._converted_keys(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
         ids, since, places = self._order
@@ -152,24 +152,24 @@ class Lookup(DerivedKey):
         chosen = np.where(is_mapped, places[last] if len(ids) else 0, 0)
         return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
-    def _keys_as(self, dtype: pa.DataType) -> pa.Array:
+    def _converted_keys(self, dtype: pa.DataType) -> pa.Array:
         """Return the different values of the frame's key in the table, in the type of the store's key, ``dtype``. Raise
         ``ValueError`` if they cannot be converted, or if two of them become equal.
         """
         keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
         try:
-            same = keys.cast(dtype)
+            converted = keys.cast(dtype)
         except pa.ArrowException as error:
             raise ValueError(
                 f"the column {self.key!r} of the lookup's table cannot be converted to {dtype}, the key's type in the "
                 f"store: {error}; correct the value, or convert the column"
             ) from None
-        if len(pc.unique(same)) < len(keys):
+        if len(pc.unique(converted)) < len(keys):
             raise ValueError(
                 f"the column {self.key!r} of the lookup's table has two values that are equal as {dtype}, the key's "
                 "type in the store; remove one of their rows"
             )
-        return same
+        return converted
 
     def describe(self) -> dict[str, Any]:
         """Return the lookup as a dict that JSON can represent. The table is a dict of column → list of values. Raise

@@ -69,23 +69,23 @@ def check_policy(
 
 def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
     """Raise `LawBroken` if an emit policy breaks one of its laws. Each seed gives other rows."""
-    own = frame or _frame_for(policy)
-    policy.check(own)
+    tested_frame = frame or _frame_for(policy)
+    policy.check(tested_frame)
     for number, seed in enumerate(seeds):
-        table = _draw(rows, number, seed)
-        with _writes_refused(policy, seed):
-            new_case = partial(_emit_case, policy, own, table, seed=seed)
+        table = _rows_of_check(rows, number, seed)
+        with _report_writes(policy, seed):
+            new_case = partial(_emit_case, policy, tested_frame, table, seed=seed)
             check_laws(str(policy), EMIT_LAWS, new_case, f" (seed {seed})")
 
 
 def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
     """Raise `LawBroken` if a late policy breaks one of its laws. Each seed gives other rows."""
-    own = frame or _frame_for(policy)
-    policy.check(own)
+    tested_frame = frame or _frame_for(policy)
+    policy.check(tested_frame)
     for number, seed in enumerate(seeds):
-        table = _draw(rows, number, seed)
-        with _writes_refused(policy, seed):
-            new_case = partial(_late_case, policy, own, table, seed=seed)
+        table = _rows_of_check(rows, number, seed)
+        with _report_writes(policy, seed):
+            new_case = partial(_late_case, policy, tested_frame, table, seed=seed)
             check_laws(str(policy), LATE_LAWS, new_case, f" (seed {seed})")
 
 
@@ -97,7 +97,7 @@ def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int)
     return LateCase(policy, frame, table, np.random.default_rng(seed))
 
 
-def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
+def _rows_of_check(rows: Rows | None, number: int, seed: int) -> pa.Table:
     """Return the rows for the check with the number ``number``. The first checks have 0, 1, 2 and 30 rows, because edge
     cases are most frequent in small streams. Later checks have 60 rows.
     """
@@ -105,7 +105,7 @@ def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
 
 
 @contextmanager
-def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
+def _report_writes(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
     """Within the block, raise `LawBroken` instead of NumPy's ``ValueError`` if the policy writes into a read-only
     array.
     """

@@ -111,7 +111,7 @@ def order_of_calls(case: EmitCase) -> None:
     """The result of a method does not depend on earlier calls."""
     windows = case.windows()
     reasons = _reasons(case, len(windows))
-    questions: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         lambda: case.policy.emit_open(windows).tolist(),
         lambda: case.policy.admits(windows).tolist(),
         lambda: case.policy.timed_out(windows, 60 * _SECOND, 60 * _SECOND).tolist(),
@@ -119,15 +119,15 @@ def order_of_calls(case: EmitCase) -> None:
         lambda: case.policy.reasons(windows, reasons).tolist(),
         lambda: [case.policy.is_due(before, time) for before, time in ((None, 5), (5, 90 * _SECOND))],
     ]
-    first = [repr(ask()) for ask in questions]
+    first = [repr(call()) for call in calls]
     other_windows = replace(windows, new_rows=windows.new_rows[::-1], last_arrival=windows.last_arrival + 90 * _SECOND)
     for _ in range(3):
         # Call the policy for other windows in between, because several streams may use the same policy object.
         case.policy.emit_open(other_windows)
         case.policy.admits(other_windows)
-        order = case.rng.permutation(len(questions)).tolist()
+        order = case.rng.permutation(len(calls)).tolist()
         require(
-            [repr(questions[i]()) for i in order] == [first[i] for i in order],
+            [repr(calls[i]()) for i in order] == [first[i] for i in order],
             "a second call with the same arguments returns another result",
         )
 

@@ -82,10 +82,10 @@ def order_of_calls(case: LateCase) -> None:
     in between.
     """
     calls = [(newest, together) for newest in case.newest() for together in (False, True)]
-    first = [_listed(case.arrive(case.times, *call)) for call in calls]
+    first = [_as_lists(case.arrive(case.times, *call)) for call in calls]
     for place in case.rng.permutation(len(calls)).tolist() * 2:
         case.arrive(case.times + 3600 * _SECOND, None)
-        again = _listed(case.arrive(case.times, *calls[place]))
+        again = _as_lists(case.arrive(case.times, *calls[place]))
         require(again == first[place], "a second call with the same events returns another arrival")
 
 
@@ -99,7 +99,7 @@ def batches(case: LateCase) -> None:
         head = case.arrive(case.times[:cut], newest)
         tail = case.arrive(case.times[cut:], head.newest)
         parts = ([*head.times, *tail.times], [*head.dropped, *tail.dropped], tail.newest)
-        require(_listed(undivided) == _listed(parts), "splitting a batch into two changes the result")
+        require(_as_lists(undivided) == _as_lists(parts), "splitting a batch into two changes the result")
 
 
 def together(case: LateCase) -> None:
@@ -107,9 +107,9 @@ def together(case: LateCase) -> None:
     order = case.rng.permutation(len(case.times))
     for newest in case.newest():
         times, dropped, now = case.arrive(case.times, newest, True)
-        turned = case.arrive(case.times[order], newest, True)
+        reordered = case.arrive(case.times[order], newest, True)
         require(
-            _listed((times[order], dropped[order], now)) == _listed(turned),
+            _as_lists((times[order], dropped[order], now)) == _as_lists(reordered),
             "the order of events within a batch changes the result",
         )
 
@@ -136,19 +136,19 @@ def closing(case: LateCase) -> None:
 
 def no_row_is_lost(case: LateCase) -> None:
     """Each row is counted exactly once, either in the windows of a stream or as late."""
-    counted = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
-    windows = OpenWindows(counted, "after_close", case.policy)
-    newest: dict[object, int] = {}
+    counting_frame = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
+    windows = OpenWindows(counting_frame, "after_close", case.policy)
+    row_counts: dict[object, int] = {}
     late = 0
     half = len(case.rows) // 2
     for part in (case.rows[:half], case.rows[half:]):
         late += windows.add_rows(part).num_rows
-        _note(newest, windows.results(windows.advance(None, 0)), counted)
-    _note(newest, windows.results(windows.close()), counted)
+        _store_row_counts(row_counts, windows.results(windows.advance(None, 0)), counting_frame)
+    _store_row_counts(row_counts, windows.results(windows.close()), counting_frame)
     require(
         late == windows.progress.late_rows, "the number of late rows differs from the number of rows without a window"
     )
-    total = sum(newest.values())
+    total = sum(row_counts.values())
     require(total + late == len(case.rows), f"of {len(case.rows)} rows {total} are in windows, and {late} are late")
 
 
@@ -157,15 +157,15 @@ LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
 )  # fmt: skip
 
 
-def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
-    """Store the row count of each emitted window in ``newest``. A later emission of a window replaces an earlier
+def _store_row_counts(row_counts: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
+    """Store the row count of each emitted window in ``row_counts``. A later emission of a window replaces an earlier
     one.
     """
     for row in emitted.to_pylist():
-        newest[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
+        row_counts[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
 
 
-def _listed(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
+def _as_lists(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
     """Return an arrival as lists, which can be compared with ``==``."""
     times, dropped, newest = arrival
     return [int(time) for time in times], [bool(flag) for flag in dropped], newest
