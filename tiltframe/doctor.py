@@ -14,7 +14,7 @@ from pathlib import Path
 from tiltframe.java import NoJava, find_java
 
 _FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
-_MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
+_REQUIRED_MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,29 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Run all checks, and return their results. Java is started to read its version; Spark is not started."""
-    return [*_packages(), _java(), _workers(), _memory(), _cache()]
+    return [*_check_packages(), _check_java(), _check_workers(), _check_memory(), _check_cache()]
 
 
-def _packages() -> Iterator[Finding]:
+def _check_packages() -> Iterator[Finding]:
     """Yield the results for Python and for each package that tiltframe or one of its extras requires: whether it is
     installed in a version that is new enough.
     """
-    new = sys.version_info >= (3, 11)
-    yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
+    is_new_enough = sys.version_info >= (3, 11)
+    yield Finding(
+        "Python", is_new_enough, sys.version.split()[0], "" if is_new_enough else "install Python 3.11 or newer"
+    )
     seen = set()
     for text in requires("tiltframe") or []:
         match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)
-        marked = re.search(r"extra == [\"']([^\"']+)[\"']", text)
-        extra = marked[1] if marked else None
+        extra_marker = re.search(r"extra == [\"']([^\"']+)[\"']", text)
+        extra = extra_marker[1] if extra_marker else None
         if match is None or match[1] == "tiltframe" or extra in _FOR_DEVELOPMENT or match[1] in seen:
             continue
         seen.add(match[1])
-        yield _package(match[1], match[2].strip(), extra)
+        yield _check_package(match[1], match[2].strip(), extra)
 
 
-def _package(name: str, bounds: str, extra: str | None) -> Finding:
+def _check_package(name: str, bounds: str, extra: str | None) -> Finding:
     try:
         installed = version(name)
     except PackageNotFoundError:
@@ -63,12 +65,12 @@ def _package(name: str, bounds: str, extra: str | None) -> Finding:
         advice = f"only for the extra {extra}: pip install 'tiltframe[{extra}]'"
         return Finding(name, False, "not installed", advice, required=False)
     lowest = re.search(r">=([0-9.]+)", bounds)
-    if lowest and _numbers(installed) < _numbers(lowest[1]):
+    if lowest and _version_numbers(installed) < _version_numbers(lowest[1]):
         return Finding(name, False, installed, f"pip install --upgrade '{name}{bounds}'")
     return Finding(name, True, installed)
 
 
-def _java() -> Finding:
+def _check_java() -> Finding:
     try:
         java = find_java()
     except NoJava as error:
@@ -76,7 +78,7 @@ def _java() -> Finding:
     return Finding("Java", True, f"{java.version} at {java.program}")
 
 
-def _workers() -> Finding:
+def _check_workers() -> Finding:
     """Return the result of the check of Spark's Python workers. They run the Python of PYSPARK_PYTHON. It must have the
     same version as this Python (major and minor number), and be able to import pyarrow and aggr. If the variable is not
     set, nothing is run, and the check passes.
@@ -94,14 +96,17 @@ def _workers() -> Finding:
         last = (version_output.stderr.strip().splitlines() or ["it fails"])[-1]
         return Finding("Spark's Python workers", False, f"{python}: {last}", do)
     own_version = ".".join(map(str, sys.version_info[:2]))
-    same = version_output.stdout.split()[0] == own_version
+    is_same_version = version_output.stdout.split()[0] == own_version
     versions = f"{python}: Python {version_output.stdout.split()[0]}, pyarrow {version_output.stdout.split()[1]}"
     return Finding(
-        "Spark's Python workers", same, versions, "" if same else f"the driver is Python {own_version}: {do}"
+        "Spark's Python workers",
+        is_same_version,
+        versions,
+        "" if is_same_version else f"the driver is Python {own_version}: {do}",
     )
 
 
-def _memory() -> Finding:
+def _check_memory() -> Finding:
     limit = Path("/sys/fs/cgroup/memory.max")
     limit_text = limit.read_text().strip() if limit.exists() else "max"
     try:
@@ -113,13 +118,13 @@ def _memory() -> Finding:
     sizes = ", ".join([f"{total_bytes / (1 << 30):.1f} GiB", *settings])
     do = (
         ""
-        if total_bytes >= _MEMORY
+        if total_bytes >= _REQUIRED_MEMORY
         else "a JVM and a Python worker need about 2 GiB: set spark.driver.memory, and use local[1]"
     )
-    return Finding("memory", total_bytes >= _MEMORY, sizes, do)
+    return Finding("memory", total_bytes >= _REQUIRED_MEMORY, sizes, do)
 
 
-def _cache() -> Finding:
+def _check_cache() -> Finding:
     """Check whether numba can store compiled loops. The result names the folder in which it stores them. If no folder
     is writable, the check fails.
     """
@@ -127,9 +132,9 @@ def _cache() -> Finding:
     from aggr.compiling.code_folders import private_folder
 
     code_folder = Path(aggr.compiling.jit.__file__).parent
-    named = os.environ.get("NUMBA_CACHE_DIR")
+    named_folder = os.environ.get("NUMBA_CACHE_DIR")
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    for folder in [Path(named)] if named else [code_folder, home]:
+    for folder in [Path(named_folder)] if named_folder else [code_folder, home]:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")
@@ -140,5 +145,5 @@ def _cache() -> Finding:
     return Finding("cache of compiled loops", False, "no cache folder is writable", do)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _version_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -20,11 +20,11 @@ def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Map
     """
     lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
-        inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        inner = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
         of_labels = f"{{{inner}}}" if inner else ""
         lines.append(f"{name}{of_labels} {value:.17g}")
     return lines
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -34,7 +34,7 @@ def partition_by_time(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows, with rows of similar times close together.
 
-    Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap` defines it.
+    Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap_mostly` defines it.
     ``has_small_groups`` is then called with the second batch. If it returns true, the rows of both batches and of all
     later ones are partitioned: up to ``max_buffered_bytes`` bytes are buffered, and then yielded as one batch per range
     of time. If it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None
@@ -45,7 +45,7 @@ def partition_by_time(
     span: Span | None = None
     for batch in batches:
         batch_span = _span_of(batch, time)
-        if span is not None and batch_span is not None and _overlap(span, batch_span):
+        if span is not None and batch_span is not None and _overlap_mostly(span, batch_span):
             all_batches = chain(waiting, [batch], batches)
             yield from (
                 _partition_rows(all_batches, time, batch_span, max_buffered_bytes)
@@ -68,19 +68,19 @@ def _partition_rows(
             yield batch
             continue
         groups = Groups.of(_part_of(event_times(batch.column(time), time), span), PARTS)
-        columns = [_sorted(column, groups) for column in batch.columns]
+        columns = [_sort_by_group(column, groups) for column in batch.columns]
         ordered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
         for rows, start, end in zip(parts, groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
             if start < end:
                 rows.append(ordered.slice(start, end - start))
         buffered_bytes += batch.nbytes
         if buffered_bytes >= max_buffered_bytes:
-            yield from _joined(parts)
+            yield from _join_ranges(parts)
             parts, buffered_bytes = [[] for _ in range(PARTS)], 0
-    yield from _joined(parts)
+    yield from _join_ranges(parts)
 
 
-def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def _join_ranges(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of each range of time as one batch, so that all buffered rows of a group are reduced together."""
     return chain.from_iterable(joined_batches(part).to_batches() for part in parts if part)
 
@@ -102,13 +102,15 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
     return int(times.min()), int(times.max())
 
 
-def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
+def _sort_by_group(column: pa.Array, groups: Groups) -> pa.Array:
     """Return the values of a column in the order of their groups. Numbers and times are sorted by a compiled loop,
     which needs a fifth of the time of Arrow's ``take``; all other types are sorted by ``take``.
     """
     dtype = column.type
     if pa.types.is_dictionary(dtype) and not column.null_count:
-        return pa.DictionaryArray.from_arrays(_sorted(column.indices, groups), column.dictionary, ordered=dtype.ordered)
+        return pa.DictionaryArray.from_arrays(
+            _sort_by_group(column.indices, groups), column.dictionary, ordered=dtype.ordered
+        )
     plain = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_timestamp(dtype)
     integer_type = _INTEGERS.get(dtype.bit_width) if plain and not column.null_count else None
     if integer_type is None:
@@ -116,7 +118,7 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
     return pa.array(sort_by_group(column.view(integer_type).to_numpy(), groups.ids, groups.offsets)).view(dtype)
 
 
-def _overlap(span: Span, other: Span) -> bool:
+def _overlap_mostly(span: Span, other: Span) -> bool:
     """Return whether the intersection of two ranges is longer than half of the range that contains both."""
     return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 

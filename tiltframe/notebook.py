@@ -31,7 +31,7 @@ class Shown:
     table: pa.Table
 
     def _repr_html_(self) -> str:
-        head = _plain(self.table.slice(0, _ROWS))
+        head = _with_plain_columns(self.table.slice(0, _ROWS))
         rows = zip(*(cells_of(column, _with_iso_time) for column in head.columns), strict=True)
         left = self.table.num_rows - head.num_rows
         more = f"<p>and {left:,} more rows</p>" if left else ""
@@ -101,7 +101,7 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
         raise MissingExtra("a pandas DataFrame", "spark", error) from None
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _with_plain_columns(table: pa.Table) -> pa.Table:
     """Return a table with a column for each field of records. A column of states is replaced by a text with the mean
     size of its states in bytes. States are recognized by their field ``version``.
     """

@@ -63,23 +63,25 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
     other_states = other.get("states", {})
     for name, own_state in own["states"].items():
         if name not in other_states:
-            return f"they have no states {name!r} of {_call(own_state)}"
-        if own_state != other_states[name] and (exactly or not _serves(other_states[name], own_state)):
-            return f"{name!r} is {_call(own_state)} in the frame and {_call(other_states[name])} in the states"
+            return f"they have no states {name!r} of {_call_text(own_state)}"
+        if own_state != other_states[name] and (exactly or not _can_serve(other_states[name], own_state)):
+            return (
+                f"{name!r} is {_call_text(own_state)} in the frame and {_call_text(other_states[name])} in the states"
+            )
     more = [name for name in other_states if name not in own["states"]] if exactly else []
-    return f"the frame has no states {more[0]!r} of {_call(other_states[more[0]])}" if more else None
+    return f"the frame has no states {more[0]!r} of {_call_text(other_states[more[0]])}" if more else None
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
     """Return None if the states that ``read_as`` describes can be computed from the states that ``described_as``
     describes. Otherwise return the difference as a clause for a message. ``name`` is the name of the column of states.
     """
-    if read_as == described_as or _serves(described_as, read_as):
+    if read_as == described_as or _can_serve(described_as, read_as):
         return None
-    return f"{name!r} contains states of {_call(described_as)}, from which {_call(read_as)} cannot be read"
+    return f"{name!r} contains states of {_call_text(described_as)}, from which {_call_text(read_as)} cannot be read"
 
 
-def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+def _can_serve(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     """Return whether the states that ``own`` describes can be computed from the states that ``other`` describes."""
     try:
         return can_compute(from_description(dict(other)), from_description(dict(own)))
@@ -87,7 +89,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
         return False
 
 
-def _call(described: Mapping[str, Any]) -> str:
+def _call_text(described: Mapping[str, Any]) -> str:
     """Return the call that creates the described measure, such as ``sum('bytes')``, as text for a message."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}

@@ -81,7 +81,7 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, j
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
     jobs = checked_jobs(jobs)
-    rows = _rows(data, frame, reading)
+    rows = _open_rows(data, frame, reading)
     panes, states = consume(rows, lambda rows: _states_of_panes_and_levels(_frame_batches(rows, frame), frame, jobs))
     excluded = Exclusions(frame)
     if excluded.has_columns:
@@ -104,7 +104,7 @@ def from_rows(
     type that was inferred for its column, ``read`` is called again, with all batches and a wider type.
     ``use_stored_types`` may replace inferred types by those of a store, as `tiltframe.tabular.rows_of` describes.
     """
-    rows = _rows(data, frame, reading, use_stored_types)
+    rows = _open_rows(data, frame, reading, use_stored_types)
     return consume(rows, lambda rows: read(iter(_frame_batches(rows, frame))))
 
 
@@ -112,7 +112,7 @@ def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = Non
     """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value in a file
     does not fit the type that was inferred for its column.
     """
-    return iter(_frame_batches(_rows(data, frame, reading), frame))
+    return iter(_frame_batches(_open_rows(data, frame, reading), frame))
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
@@ -187,7 +187,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     return join_levels(climb(finest, frame), frame)
 
 
-def _rows(
+def _open_rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, use_stored_types: StoredTypes | None = None
 ) -> Batches:
     checked_type(frame, TiltFrame, "frame")

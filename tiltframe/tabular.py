@@ -284,17 +284,17 @@ def table_of(data: Any, what: str) -> pa.Table:
                 f"{what} cannot be read: {str(error).splitlines()[0]}; pass undamaged Parquet files with equal columns"
             ) from None
     schema, batches, _ = _stream(data, what, None)
-    plain = pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
+    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
     return pa.Table.from_batches(batches, schema).cast(plain)
 
 
-def _plain(dtype: pa.DataType) -> pa.DataType:
+def _plain_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type that tiltframe uses in states for values of the type ``dtype``. Other programs may use other
     types for text, bytes and instants, such as ``large_string``; these types are replaced, also inside structs. All
     other types are returned unchanged.
     """
     if pa.types.is_struct(dtype):
-        return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in dtype])
     is_text = pa.types.is_large_string(dtype) or versions.is_string_view(dtype)
     is_bytes = pa.types.is_large_binary(dtype) or versions.is_binary_view(dtype)
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
@@ -326,7 +326,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         else:
             batch = pa.record_batch(data)
             return Batches(batch.schema, [batch])
-        return Batches(reader.schema, _read(reader, what))
+        return Batches(reader.schema, _read_stream(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
             message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars already name the column
@@ -359,7 +359,7 @@ def _not_tabular(data: object, what: str) -> ValueError:
     return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{conversion}")
 
 
-def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
+def _read_stream(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (pa.ArrowException, OSError) as error:

@@ -219,7 +219,7 @@ def append_new(
             check, jobs = initial_store.backend.check_values, initial_store.jobs
             return stack.enter_context(spill_states(batches, initial_store.frame, max_bytes, check=check, jobs=jobs))
 
-        slices, files_read = _read(files, store.frame, bad, spill)
+        slices, files_read = _read_files(files, store.frame, bad, spill)
         for known_file in added_files:
             check_unchanged(known_file)
         if not files_read.window_ranges and store.schema is None:
@@ -261,7 +261,9 @@ def replace_in(
     span = read_time_range(within, store.frame.timezone)
     distinct_files = list({known_file.digest: known_file for known_file in known_files}.values())
     files = replace(source, files=tuple(known_file.file for known_file in distinct_files))
-    states, files_read = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
+    states, files_read = _read_files(
+        files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span
+    )
     for known_file in distinct_files:
         check_unchanged(known_file)
     # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
@@ -296,7 +298,7 @@ def replace_in(
             click.echo(f"{known_file.file} has no rows in the range, and was left out", err=True)
 
 
-def _read(
+def _read_files(
     source: Source,
     frame: TiltFrame,
     bad: BadRows | None,

@@ -140,7 +140,7 @@ class InputLines:
                 yield ArrivedBatch(None)
                 continue
             try:
-                rows = self._read(data)
+                rows = self._parse_lines(data)
                 if self.bad is not None:  # a row that an expression or a measure rejects is a bad row too
                     self.try_reduce(rows)
             except UNREADABLE as error:
@@ -183,12 +183,12 @@ class InputLines:
         return error
 
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
-        """Return the rows in ``lines``, as `_read` does for bytes. After an error, ``schema`` has the same value as
-        before. Raise ``ValueError`` if a line does not contain exactly one row, unless a condition selects rows.
+        """Return the rows in ``lines``, as `_parse_lines` does for bytes. After an error, ``schema`` has the same value
+        as before. Raise ``ValueError`` if a line does not contain exactly one row, unless a condition selects rows.
         """
         before = self.schema
         try:
-            rows = self._read(b"".join(line.text for line in lines))
+            rows = self._parse_lines(b"".join(line.text for line in lines))
             if self.reading.where is None and rows.num_rows != len(lines):
                 raise ValueError(f"there are {rows.num_rows} rows in {len(lines)} lines; write one row per line")
         except UNREADABLE:
@@ -204,7 +204,7 @@ class InputLines:
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
         return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
-    def _read(self, data: bytes) -> pa.Table:
+    def _parse_lines(self, data: bytes) -> pa.Table:
         """Return the rows in complete lines of JSON. Raise ``ValueError`` if a text is invalid, or if a value has
         another type than its column.
         """
@@ -212,10 +212,10 @@ class InputLines:
         try:
             if self.schema is not None:
                 self._check_fields(data, self.schema)
-            rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
+            rows = _parse_json(data, known_schema, "infer" if self.schema is None else "ignore")
             if self.schema is None and any("." in name for name in self.reading.declared):
                 typed = [f.with_type(self.reading.type_of(f.name, f.type)) for f in rows.schema]
-                rows = _parsed(data, pa.schema(typed), "ignore")
+                rows = _parse_json(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             problem = str(error).splitlines()[0]
             advice = "the types of columns are inferred from the first lines; declare a type with --type COL=TYPE"
@@ -279,7 +279,7 @@ class InputLines:
         at = schema.get_field_index(self.frame.time)
         if at >= 0 and pa.types.is_temporal(schema.field(at).type):
             schema = schema.set(at, pa.field(self.frame.time, pa.string()))
-        return rows if schema == rows.schema else _parsed(data, schema, "ignore")
+        return rows if schema == rows.schema else _parse_json(data, schema, "ignore")
 
     def _with_arrival_times(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:
@@ -292,7 +292,7 @@ class InputLines:
         return rows.select(names).append_column(self.frame.time, now)
 
 
-def _parsed(data: bytes, known_schema: pa.Schema, unexpected_fields: str) -> pa.Table:
+def _parse_json(data: bytes, known_schema: pa.Schema, unexpected_fields: str) -> pa.Table:
     options = pajson.ParseOptions(explicit_schema=json_types(known_schema), unexpected_field_behavior=unexpected_fields)
     rows = pajson.read_json(io.BytesIO(data), parse_options=options)
     for at, name in enumerate(rows.schema.names):

@@ -398,9 +398,9 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     head = _header_part(data, delimiter, reading.skip_rows) if delimiter else b""
     records = _records(data[len(head) :], 1, delimiter, last=True)[0]
     records = [line for line in records if line.text.strip()][:_SAMPLE_RECORDS]
-    kinds = [_kinds(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
+    kinds = [_kinds_of_values(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
     names_line = b"".join(head.splitlines(keepends=True)[reading.skip_rows :])
-    names = _kinds(names_line.decode(reading.encoding, "replace"), delimiter) if delimiter else None
+    names = _kinds_of_values(names_line.decode(reading.encoding, "replace"), delimiter) if delimiter else None
     kind_counts: dict[object, Counter[str]] = {}
     for kind in kinds:
         for name, value in (kind or {}).items():
@@ -420,7 +420,7 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     return sample if good else file
 
 
-def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
+def _kinds_of_values(text: str, delimiter: str | None) -> dict[object, str] | None:
     """Return the kind of each value in a record, as column → kind, or None if the text is not a record. A kind is
     ``nothing``, ``text``, ``truth``, ``whole``, ``number`` or ``time``, and in JSON also ``list`` or ``dict``. Without
     a ``delimiter``, the record is JSON.
@@ -432,10 +432,12 @@ def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
             values = json.loads(text)
     except (ValueError, csv.Error, StopIteration, RecursionError):
         return None
-    return {name: _kind(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None
+    return (
+        {name: _kind_of_value(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None
+    )
 
 
-def _kind(value: object, delimiter: str | None) -> str:
+def _kind_of_value(value: object, delimiter: str | None) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, str):

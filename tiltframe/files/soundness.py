@@ -49,11 +49,11 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                     + by_caller("", in_python)
                 ) from None
             if quotes is not None:
-                quotes.see(chunk if plain or text is None else text.encode())
+                quotes.check(chunk if plain or text is None else text.encode())
             lines += chunk.count(b"\n")
             if not chunk:
                 break
-    if quotes is not None and not quotes.closed():
+    if quotes is not None and not quotes.are_closed():
         _find_unclosed(file, encoding, str(delimiter))
 
 
@@ -66,9 +66,9 @@ class _Quotes:
     def __init__(self, delimiter: str) -> None:
         self._may_be_next = np.zeros(256, bool)
         self._may_be_next[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
-        self._last, self._odd, self._is_valid = b"\n", False, True
+        self._last, self._is_open, self._is_valid = b"\n", False, True
 
-    def see(self, chunk: bytes) -> None:
+    def check(self, chunk: bytes) -> None:
         """Check the next bytes of the stream. Pass empty bytes at its end. The last byte is checked by the next call,
         because the check needs the byte after it.
         """
@@ -78,12 +78,12 @@ class _Quotes:
             return
         codes = np.frombuffer(data, np.uint8)
         at = np.flatnonzero(codes[1:-1] == _QUOTE) + 1
-        opens, closes = (at[1::2], at[::2]) if self._odd else (at[::2], at[1::2])
-        self._odd ^= len(at) % 2 == 1
+        opens, closes = (at[1::2], at[::2]) if self._is_open else (at[::2], at[1::2])
+        self._is_open ^= len(at) % 2 == 1
         self._is_valid = bool(self._may_be_next[codes[opens - 1]].all() and self._may_be_next[codes[closes + 1]].all())
 
-    def closed(self) -> bool:
-        return self._is_valid and not self._odd
+    def are_closed(self) -> bool:
+        return self._is_valid and not self._is_open
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:

@@ -70,13 +70,13 @@ class Clock:
             checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
         if now is not None:
             checked_whole(now, "now", 0)
-        return replace(self, watermark=_later(self.watermark, watermark), now=_later(self.now, now))
+        return replace(self, watermark=_latest(self.watermark, watermark), now=_latest(self.now, now))
 
     def with_newest(self, start: int) -> Clock:
         """Return the clock after an event in the window of the finest level that begins at ``start``, in microseconds
         UTC: ``newest`` becomes ``start``, unless ``newest`` is already later.
         """
-        return replace(self, newest=_later(self.newest, start))
+        return replace(self, newest=_latest(self.newest, start))
 
     def after_check(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
         """Return the clock after `OpenWindows.advance`.
@@ -94,7 +94,7 @@ class Clock:
         return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
-def _later(before: int | None, after: int | None) -> int | None:
+def _latest(before: int | None, after: int | None) -> int | None:
     """Return the greater of two times; None is less than any time."""
     times = [int(at) for at in (before, after) if at is not None]
     return max(times) if times else None

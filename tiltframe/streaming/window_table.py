@@ -159,7 +159,7 @@ class WindowTable:
             return self
         if not rows.any():
             return self.empty()
-        return WindowTable(_filtered(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
+        return WindowTable(_filter_rows(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
     def slice_rows(self, begin: int, end: int) -> WindowTable:
         """Return the rows from index ``begin`` to index ``end``, exclusively."""
@@ -232,7 +232,7 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
 
-def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
+def _filter_rows(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
     """Return the rows for which a mask is true. If the rows form few contiguous ranges, for example windows that begin
     at the same time, they are not copied.
     """

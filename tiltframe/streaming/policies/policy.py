@@ -44,7 +44,7 @@ class Policy:
                 )
             object.__setattr__(self, argument.name, duration_text(length) if length else "0s")
 
-    def written(self) -> dict[str, Any]:
+    def changed_arguments(self) -> dict[str, Any]:
         """Return the values of the fields that differ from their defaults, by name. Positional fields come first, then
         the fields that are passed by keyword, as in the text of the policy.
         """
@@ -52,10 +52,10 @@ class Policy:
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
 
     def __str__(self) -> str:
-        return write_call(self.name, self.written())
+        return write_call(self.name, self.changed_arguments())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.written().items())})"
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.changed_arguments().items())})"
 
 
 def micros(duration: str) -> int:

@@ -50,7 +50,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     >>> read_emit("periodic(1m, repeat, having='n > 300')")
     Periodic(every='1m', repeat=True, having='n > 300')
     """
-    return _read(text, EmitPolicy, _EMIT, what="emit policy", example="after_close(delay=10s)")
+    return _read_policy(text, EmitPolicy, _EMIT, what="emit policy", example="after_close(delay=10s)")
 
 
 def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
@@ -107,20 +107,20 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     >>> read_late("drop(5m)")
     Drop(lateness='5m')
     """
-    return _read(text, LatePolicy, _LATE, what="late policy", example="drop(1h)")
+    return _read_policy(text, LatePolicy, _LATE, what="late policy", example="drop(1h)")
 
 
-def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
-    """Return the policy that a text describes. ``base`` is the class that the policy must have, ``ours`` the policies
-    of this package by name; ``what`` and ``example`` are used in error messages.
+def _read_policy(text: object, base: type[P], built_in: Mapping[str, type[P]], what: str, example: str) -> P:
+    """Return the policy that a text describes. ``base`` is the class that the policy must have, ``built_in`` the
+    policies of this package by name; ``what`` and ``example`` are used in error messages.
     """
     if isinstance(text, base):
         return text
-    name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
-    if name not in ours:
+    name, policies_by_name = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(built_in)
+    if name not in built_in:
         # importlib.metadata is imported only here, because it imports email and zipfile, which takes long.
         from importlib.metadata import entry_points
 
         policies = [load(point) for point in entry_points(group=GROUP, name=name)]
-        family |= {kind.name: kind for kind in policies if issubclass(kind, base)}
-    return evaluate_call(family, text, what, f"one of {', '.join(family)}, such as {example}", allows_bare_name=True)
+        policies_by_name |= {kind.name: kind for kind in policies if issubclass(kind, base)}
+    return evaluate_call(policies_by_name, text, what, f"one of {', '.join(policies_by_name)}, such as {example}", allows_bare_name=True)

@@ -87,7 +87,7 @@ def masks(case: EmitCase) -> None:
         for name, mask in chosen.items():
             require(
                 isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (len(windows),),
-                f"{name} must return an array of {len(windows)} bool; got {_described(mask)}",
+                f"{name} must return an array of {len(windows)} bool; got {_array_text(mask)}",
             )
 
 
@@ -237,7 +237,7 @@ def _read_only(array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[
     return own
 
 
-def _described(mask: object) -> str:
+def _array_text(mask: object) -> str:
     """Return the type and shape of an array, or the name of the type of another value, for an error message."""
     if isinstance(mask, np.ndarray):
         return f"an array of {mask.dtype}, shape {mask.shape}"
