@@ -105,13 +105,13 @@ def rollup(
     result = with_descriptions(frame.states_schema(input_schema), frame.states)
     if excluded is None:
         return plan_rollup(
-            source, input_schema, frame, convert_levels=lambda levels: joined(levels, frame), result=result
+            source, input_schema, frame, convert_levels=lambda levels: join_levels(levels, frame), result=result
         ).run()
     check_observation(excluded, df)
     columns = ExclusionColumns(frame)
 
     def with_counts(levels: Levels) -> pa.Table:
-        states = joined(levels, frame)
+        states = join_levels(levels, frame)
         return columns.append(states, states)
 
     planned = plan_rollup(source, input_schema, frame, convert_levels=with_counts, result=columns.schema(result)).run()

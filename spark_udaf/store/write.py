@@ -316,7 +316,7 @@ def _roll_up_into(
     change = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 
     def write_levels(levels: Levels) -> pa.Table:
-        return _receipt_table(change.write_rolled_up(joined(levels, change.frame)))
+        return _receipt_table(change.write_rolled_up(join_levels(levels, change.frame)))
 
     def create_plan() -> TwoPhasePlan:
         # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote

@@ -28,7 +28,7 @@ class KnownFile:
 
     file: Path
     digest: str  # the digest of the bytes of the file
-    record: Mapping[str, Any] | None  # the store's record of these bytes, or None
+    record: Mapping[str, Any] | None  # the store's record of ``digest``, or None
     # the digest that the store has recorded for the path of the file, if it is not ``digest``; otherwise None
     earlier_digest: str | None
     earlier_record: Mapping[str, Any] | None  # the store's record of the earlier bytes, or None

@@ -85,7 +85,7 @@ def write_without_range(
     """Write the states of parts of a level again through ``writer``, without the windows that start in the range
     ``removed_range``. Return the new parts.
     """
-    pieces = [(part, span) for part in parts for span in minus([part.range], [removed_range])]
+    pieces = [(part, span) for part in parts for span in difference([part.range], [removed_range])]
     return write_merged(reader, writer, manifest, level=level, part_ranges=pieces)
 
 

@@ -123,4 +123,6 @@ def _read_policy(text: object, base: type[P], built_in: Mapping[str, type[P]], w
 
         policies = [load(point) for point in entry_points(group=GROUP, name=name)]
         policies_by_name |= {kind.name: kind for kind in policies if issubclass(kind, base)}
-    return evaluate_call(policies_by_name, text, what, f"one of {', '.join(policies_by_name)}, such as {example}", allows_bare_name=True)
+    return evaluate_call(
+        policies_by_name, text, what, f"one of {', '.join(policies_by_name)}, such as {example}", allows_bare_name=True
+    )
