@@ -401,7 +401,8 @@ def test_rows_that_fit_into_one_table_are_fetched_without_a_thread(monkeypatch):
     for rows, threads in ((0, 0), (1, 0), (9, 0), (10, 1), (35, 1)):
         started.clear()
         (states,) = partial_states([pa.RecordBatch.from_pydict({"ts": pa.array([0] * rows, pa.int64())})], frame)
-        assert finish(with_level_column(states, frame, frame.levels[0]), frame).column("n").to_pylist() == [rows] * (rows > 0)
+        results = finish(with_level_column(states, frame, frame.levels[0]), frame)
+        assert results.column("n").to_pylist() == [rows] * (rows > 0)
         assert len(started) == threads, rows
 
 
