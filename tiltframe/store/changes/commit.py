@@ -145,7 +145,9 @@ class Commit:
 
         try:
             with Workers(threads_of(self.backend, jobs)) as workers:
-                for written, digests_of_finest in workers.map(write, self._combine_tables(excluded.count_while_yielding(levels))):
+                for written, digests_of_finest in workers.map(
+                    write, self._combine_tables(excluded.count_while_yielding(levels))
+                ):
                     parts += written
                     digests += digests_of_finest
         except BaseException:

@@ -333,7 +333,7 @@ def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Return an iterator of tables with the rows that ``fill_open_ends`` and ``latest`` of the query select: only closed
+    """Return an iterator of tables with the rows that ``closed`` and ``latest`` of the query select: only closed
     windows, or only the last window of each key.
 
     ``windows`` are tables of states or of results. The caller passes states if each result depends on its own window
