@@ -481,12 +481,19 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
     return low, high
 
 
-@compiled
 def _divide_distances(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
     """Return the distance of each number from ``low``, divided by ``step``, shape (n,).
 
     Also return whether all distances are multiples of ``step``. If not, the quotients are rounded and must not be used.
     """
+    if len(values) < _MIN_COMPILED_ROWS:
+        quotients, remainders = np.divmod(values - low, step)
+        return quotients, not remainders.any()
+    return _divide_many_distances(values, low, step)
+
+
+@compiled
+def _divide_many_distances(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
     quotients, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
