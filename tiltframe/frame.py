@@ -528,8 +528,13 @@ class TiltFrame:
                 raise ValueError(
                     f"the column {name!r} must have the type timestamp with a time zone; got {shown(kind)}"
                 )
-        for column in self.states:
-            checked(column.measure.function, pa.array([], schema.field(column.name).type))
+        self._check_state_types(tuple(schema.field(column.name).type for column in self.states))
+
+    @remembered
+    def _check_state_types(self, types: tuple[pa.DataType, ...]) -> None:
+        """Raise ``ValueError`` if a type of ``types``, one for each of `states`, is not a type of these states."""
+        for column, dtype in zip(self.states, types, strict=True):
+            checked(column.measure.function, pa.array([], dtype))
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the frame as plain data that JSON can represent; `from_dict` reads it.
