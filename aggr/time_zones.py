@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from functools import cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from aggr.arguments import is_name, nearest, shown
@@ -23,11 +23,12 @@ def canonical_zone(name: str) -> str:
     >>> canonical_zone("+0530"), canonical_zone("-3"), canonical_zone("+00:00"), canonical_zone("Europe/Paris")
     ('+05:30', '-03:00', 'UTC', 'Europe/Paris')
     """
-    if not is_name(name):
-        raise ValueError(
-            f"a time zone is an IANA name such as 'Europe/Paris', or an offset such as '+05:30'; got {shown(name)}"
-        )
-    minutes = _offset_minutes(name)
+    return _canonical(name) if isinstance(name, str) else _checked_name(name)
+
+
+@lru_cache(maxsize=1024)
+def _canonical(name: str) -> str:
+    minutes = _offset_minutes(_checked_name(name))
     if minutes is not None:
         sign = "-" if minutes < 0 else "+"
         return f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else "UTC"
@@ -35,6 +36,15 @@ def canonical_zone(name: str) -> str:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValueError(f"there is no time zone {shown(name)}; {_hint(name)}") from None
+    return name
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of a zone. Raise ``ValueError`` for a value that is not a text, and for a blank text."""
+    if not is_name(name):
+        raise ValueError(
+            f"a time zone is an IANA name such as 'Europe/Paris', or an offset such as '+05:30'; got {shown(name)}"
+        )
     return name
 
 
