@@ -532,7 +532,7 @@ class TiltFrame:
 
     @remembered
     def _check_state_types(self, types: tuple[pa.DataType, ...]) -> None:
-        """Raise ``ValueError`` if a type of ``types``, one for each of `states`, is not a type of these states."""
+        """Raise ``ValueError`` if a column of states cannot have its type; ``types`` has one type for each column."""
         for column, dtype in zip(self.states, types, strict=True):
             checked(column.measure.function, pa.array([], dtype))
 

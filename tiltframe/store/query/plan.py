@@ -107,7 +107,9 @@ class QueryPlan:
         """Return the condition on keys that backends may use to skip rows, or None. Backends read the times in a
         condition in UTC, so None is returned if the condition compares times in another zone.
         """
-        read = () if self.where is None else sql.columns_of(self.where)
+        if self.where is None:
+            return None
+        read = sql.columns_of(self.where)
         # backends do not skip rows by fields of structs, so they do not compare times in such fields
         types = [schema.field(name).type for name in read if name in schema.names]
         compares_local_times = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
@@ -160,13 +162,16 @@ def plan_queries(
                 f"{parameter('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are the "
                 "same; name each level once"
             )
-    default_results = [name for name in frame.results if not _keys_read(name, frame).difference(_keys(frame, query))]
+    keys = _keys(frame, query)
+    default_results = list(frame.results)
+    if query.keys is not None:  # Expressions that read other keys are left out.
+        default_results = [name for name in default_results if not _keys_read(name, frame).difference(keys)]
     requested: Mapping[str, Any] = dict(zip(default_results, default_results, strict=True))
     if query.measures is not None:
         requested = query.measures  # type: ignore[assignment]
     for key_names in (frame.keys, tuple(query.derived_keys)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
-    (measures, expressions), keys = _measures(frame, requested), _keys(frame, query)
+    measures, expressions = _measures(frame, requested)
     results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
     derived = query.derived_keys, now
