@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.tables.by_key import key_column, reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 
 FLAT = {
@@ -152,7 +152,7 @@ def results_of_other_ways(spark: Any, df: Any, file: str) -> dict[str, list[str]
 
 def local_results_of_other_ways(table: pa.Table) -> dict[str, list[str]]:
     """Return the results of `results_of_other_ways`, computed without Spark."""
-    states = reduce_by(table, {"host": key_column(table["host"])}, plan(OTHER_MEASURES))
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan_state_columns(OTHER_MEASURES))
     records = OTHER_MEASURES["d"].function.finish(states["d"]).to_pylist()
     all_records, medians = [repr(r) for r in records], [repr(r["quantiles"]["0.5"]) for r in records]
     results_of_ways = {"two steps": all_records, "files": all_records, "files, a task a core": all_records}

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.tables.by_key import key_column, reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests import engines
 from tests.golden import make as golden
 from tiltframe import FrameStore, rollup
@@ -82,7 +82,9 @@ def _value_digests(table: pa.Table, keys: list[str], names: list[str]) -> dict[s
 def _aggregate(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[str]) -> pa.Table:
     """Aggregate rows by keys, and return the results."""
     key_columns = {key: key_column(rows[key]) for key in keys}
-    states = {name: reduce_by(rows, key_columns, plan({name: measure})) for name, measure in measures.items()}
+    states = {
+        name: reduce_by(rows, key_columns, plan_state_columns({name: measure})) for name, measure in measures.items()
+    }
     columns = {name: measures[name].function.finish(table[name].combine_chunks()) for name, table in states.items()}
     (first, *_) = states.values()
     return pa.table({**{key: first[key] for key in keys}, **columns})
@@ -94,7 +96,7 @@ def digests_of_local_code(folder: Path) -> dict[str, dict[str, str]]:
     functions = function_cases()
     measures = {name: measure for name, (measure, _) in functions.items()}
     table = pa.table({"k": golden.IDS.ids, **{name: values for name, (_, values) in functions.items()}})
-    states = reduce_by(table, {"k": key_column(table["k"])}, plan(measures))
+    states = reduce_by(table, {"k": key_column(table["k"])}, plan_state_columns(measures))
     by_host = _aggregate(rows, BY_HOST, ["host"])
     medians = [record["quantiles"]["0.5"] for record in by_host["d"].to_pylist()]
     by_host = by_host.set_column(by_host.schema.get_field_index("d"), "d", pa.array(medians, pa.float64()))

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from aggr import Measure
-from aggr.tables.state_plan import StateColumn, find_holder, plan
+from aggr.tables.state_plan import StateColumn, find_holder, plan_state_columns
 from tiltframe.frame import TiltFrame
 
 
@@ -35,7 +35,7 @@ def states_after_change(
             serves[column.name].append(name)
         else:
             new_measures[name] = measure
-    new = plan(new_measures)
+    new = plan_state_columns(new_measures)
     for column in new:
         if column.name in (*serves, *dropped_names):
             raise ValueError(

@@ -21,7 +21,7 @@ from aggr.tables.by_key import check_rows, columns_of_keys_and_measures, columns
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read, keys_as_text, keys_from_json, keys_to_json
 from aggr.tables.result_expressions import order_expressions, split_results, with_expressions
-from aggr.tables.state_plan import StateColumn, plan
+from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
 from tiltframe.names import END, LEVEL, START, check_names
@@ -126,7 +126,7 @@ class TiltFrame:
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
         """The columns of states from which the measures are computed. Several measures may share one column."""
-        return self.kept or plan(self.measures)
+        return self.kept or plan_state_columns(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
         """Return a frame with the same results, whose states are stored in the columns ``states``, such as the columns
@@ -142,7 +142,7 @@ class TiltFrame:
         TiltFrame
         """
         frame = self.with_results(self.results)
-        if tuple(states) != plan(self.measures):
+        if tuple(states) != plan_state_columns(self.measures):
             object.__setattr__(frame, "kept", tuple(states))
         return frame
 
@@ -184,7 +184,7 @@ class TiltFrame:
             For the same reasons as `TiltFrame`.
         """
         frame = self.with_results({**self.results, **more})
-        return frame if self.kept is None else frame.keeping((*self.kept, *plan(split_results(more)[0])))
+        return frame if self.kept is None else frame.keeping((*self.kept, *plan_state_columns(split_results(more)[0])))
 
     @property
     def keys(self) -> tuple[str, ...]:

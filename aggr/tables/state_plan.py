@@ -33,13 +33,13 @@ class StateColumn:
             raise ValueError(f"{', '.join(self.serves)}: {error}") from None
 
 
-def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
+def plan_state_columns(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
     """Return as few columns of states as possible from which all measures can be computed.
 
     For example, sum, avg, var, stdev and count of one column, with the same condition, need only one column of states.
 
     >>> import aggr
-    >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
+    >>> [c.serves for c in plan_state_columns({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
     [('n', 'mean', 'sd')]
     """
     state_measures = {name: measure.of_states() for name, measure in measures.items()}
@@ -60,7 +60,7 @@ def find_holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn
     """Return the first of ``columns`` from whose states a measure can be computed, or None if there is none.
 
     >>> import aggr
-    >>> columns = plan({"p": aggr.dds("x", [0.5])})
+    >>> columns = plan_state_columns({"p": aggr.dds("x", [0.5])})
     >>> find_holder(columns, aggr.dds("x", [0.999])).name, find_holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """

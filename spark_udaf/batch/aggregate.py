@@ -31,12 +31,12 @@ from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import Keys, checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from spark_udaf.batch.excluded import ExclusionColumns, check_observation
-from spark_udaf.batch.rollup import Levels, plan_rollup
+from spark_udaf.batch.rollup import LevelTables, plan_rollup
 from spark_udaf.plan.columns import Batches, check_distinct_names
 from spark_udaf.plan.engine import Feature, engine_of
-from spark_udaf.plan.fractions import check_states_of_fractions
+from spark_udaf.plan.fractions import check_no_fractions_in_columns
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, check_descriptions, check_has_description, with_descriptions
 from spark_udaf.plan.shard_messages import Content
@@ -116,15 +116,15 @@ def aggregate(
     keys = keys_from(by, measures)
     level = as_window(window)
     frame = TiltFrame([level], time=time, measures=measures, keys=keys, timezone=level.timezone or "UTC")
-    source, rows = source_of(df, frame.columns_in, scan)
-    frame.check(rows)
-    schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
+    source, input_schema = source_of(df, frame.columns_in, scan)
+    frame.check(input_schema)
+    schema = pa.schema([field for field in frame.states_schema(input_schema) if field.name != LEVEL])
     schema = with_descriptions(schema, frame.states)
 
-    def without_level(levels: Levels) -> pa.Table:
+    def without_level(levels: LevelTables) -> pa.Table:
         return join_levels(levels, frame).drop_columns([LEVEL])
 
-    return plan_rollup(source, rows, frame, convert_levels=without_level, result=schema).run()
+    return plan_rollup(source, input_schema, frame, convert_levels=without_level, result=schema).run()
 
 
 def plan_states(
@@ -135,17 +135,17 @@ def plan_states(
 ) -> TwoPhasePlan:
     """Return the plan of `aggregate` without a window. Raise the errors of `aggregate`."""
     keys = keys_from(by, measures)
-    states = plan(measures)
+    states = plan_state_columns(measures)
     source, input_schema = source_of(df, lambda names: columns_of_keys_and_measures(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
-    check_states_of_fractions(states, keys, input_schema, pa.timestamp("us", "UTC"))
+    check_no_fractions_in_columns(states, keys, input_schema, pa.timestamp("us", "UTC"))
     schema = with_descriptions(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
     columns = columns_of_keys_and_measures(keys, states, input_schema.names)
-    reduced_columns = columns_of_measures(keys, states, input_schema.names)
+    measure_columns = columns_of_measures(keys, states, input_schema.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
-        rows, _, groups = keyed(rows, keys, reduced_columns)
+        rows, _, groups = keyed(rows, keys, measure_columns)
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
@@ -193,7 +193,7 @@ def plan_results(states: TwoPhasePlan, measures: Mapping[str, Measure]) -> TwoPh
     ``states`` must be a plan for the states of ``measures``. Neither their types nor the states themselves are
     checked again.
     """
-    state_of_measure = {name: column.name for column in plan(measures) for name in column.serves}
+    state_of_measure = {name: column.name for column in plan_state_columns(measures) for name in column.serves}
     state_columns = states_in(states.result)
     keys = [field for field in states.result if field.name not in state_columns]
     state_types = {name: states.result.field(state_of_measure[name]).type for name in measures}
@@ -314,7 +314,7 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
 
     States of the type `CheckedStates` have been checked before, and are not checked again.
     """
-    columns_of_states = plan(measures)
+    columns_of_states = plan_state_columns(measures)
     state_of_measure = {name: column.name for column in columns_of_states for name in column.serves}
     table: pa.Table = arrow_of(states)
     state_names = states_in(table.schema)
@@ -338,14 +338,14 @@ def results_schema(
     With ``trust``, the metadata that describe the states are not compared with the measures. With
     ``needs_description``, a column without such metadata raises an error.
     """
-    for column in plan(measures):
+    for column in plan_state_columns(measures):
         if column.name not in states_in(schema):
             raise ValueError(
                 f"these are not states of {', '.join(column.serves)}: there is no column {column.name!r} of states, "
                 f"only {', '.join(states_in(schema)) or 'other columns'}; pass the measures of su.aggregate"
             )
     if not trust:
-        check_descriptions(schema, plan(measures), needs_description)
+        check_descriptions(schema, plan_state_columns(measures), needs_description)
     taken_names = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if taken_names:
         raise ValueError(
@@ -467,7 +467,7 @@ def finish(
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct_names(schema.names, source.spark)
 
-    counts = None
+    exclusion_columns = None
     if excluded is not None:
         check_observation(excluded, states)
         if isinstance(measures, OrderedFrame):
@@ -475,21 +475,21 @@ def finish(
                 "excluded counts the groups of time windows and of aggregations, and this frame has ordered windows; "
                 "leave out excluded"
             )
-        counts = ExclusionColumns(measures)
-        schema = counts.schema(schema)
+        exclusion_columns = ExclusionColumns(measures)
+        schema = exclusion_columns.schema(schema)
 
     def finish_table(table: pa.Table) -> pa.Table:
         results_table = compute_table(table)
         results_table = flattened(results_table) if flat else results_table
-        return results_table if counts is None else counts.append(results_table, table)
+        return results_table if exclusion_columns is None else exclusion_columns.append(results_table, table)
 
     if existing_plan is not None:
         results_df = existing_plan.with_results(finish_table, schema).run()
-        return results_df if counts is None else counts.observe(results_df, excluded)
+        return results_df if exclusion_columns is None else exclusion_columns.observe(results_df, excluded)
 
     def finish_partition(batches: Batches, _: int) -> Batches:
         for batch in batches:
             yield from as_schema(finish_table(pa.Table.from_batches([batch])), schema).to_batches()
 
     results_df = source.map(names, [], finish_partition, schema)
-    return results_df if counts is None else counts.observe(results_df, excluded)
+    return results_df if exclusion_columns is None else exclusion_columns.observe(results_df, excluded)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from aggr import Measure
 from aggr.arguments import shown
 from aggr.state import State
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from spark_udaf.plan.engine import Feature, check_supports
 from tiltframe import TiltFrame
 from tiltframe.exclusions import excluded_states, sum_excluded
@@ -59,7 +59,9 @@ class ExclusionColumns:
 
     @cached_property
     def _states(self) -> dict[str, State]:
-        return excluded_states(self.measures.states if isinstance(self.measures, TiltFrame) else plan(self.measures))
+        return excluded_states(
+            self.measures.states if isinstance(self.measures, TiltFrame) else plan_state_columns(self.measures)
+        )
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema with the columns of counts added at its end."""

@@ -24,7 +24,7 @@ from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.exclusive_times import Span
-from spark_udaf.plan.fractions import check_fractions
+from spark_udaf.plan.fractions import check_no_fractions_in_query
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import with_descriptions
 from spark_udaf.plan.shard_messages import Content
@@ -47,7 +47,7 @@ from tiltframe.names import COARSE, LEVEL
 from tiltframe.reducing import adaptive_states, reduce_rows
 from windows import TimeWindow
 
-Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
+LevelTables: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
 NULL_TIMES = "null_times"  # the name of the metric that counts the rows without a time in each batch of a stream
@@ -110,7 +110,7 @@ def rollup(
     check_observation(excluded, df)
     columns = ExclusionColumns(frame)
 
-    def with_counts(levels: Levels) -> pa.Table:
+    def with_counts(levels: LevelTables) -> pa.Table:
         states = join_levels(levels, frame)
         return columns.append(states, states)
 
@@ -129,7 +129,7 @@ def plan_rollup(
     source: Source,
     input_schema: pa.Schema,
     frame: TiltFrame,
-    convert_levels: Callable[[Levels], pa.Table],
+    convert_levels: Callable[[LevelTables], pa.Table],
     result: pa.Schema,
     *,
     can_finish_early: bool = True,
@@ -140,7 +140,7 @@ def plan_rollup(
     with the schema ``result``. If ``can_finish_early`` is true, a task calls it before the shuffle for the windows
     whose rows are all in its partition.
     """
-    check_fractions(frame, input_schema)
+    check_no_fractions_in_query(frame, input_schema)
     state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     coarsest_columns = [COARSE] if frame.disjoint else []
     can_nest = frame.disjoint and frame.panes.contiguous
@@ -198,7 +198,10 @@ def plan_rollup(
 
 
 def _finish_complete_windows(
-    contents: _Contents, frame: TiltFrame, exclusive_times: Span | None, convert_levels: Callable[[Levels], pa.Table]
+    contents: _Contents,
+    frame: TiltFrame,
+    exclusive_times: Span | None,
+    convert_levels: Callable[[LevelTables], pa.Table],
 ) -> _Contents:
     """Yield the results of all windows, of any level, that lie in ``exclusive_times``, a range of times whose rows are
     all in this partition. Then yield the states of the other windows, which must be merged with those of other

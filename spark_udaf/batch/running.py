@@ -20,7 +20,7 @@ from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
 from spark_udaf.plan.columns import Batches, arrow_schema
 from spark_udaf.plan.engine import Feature, check_supports
-from spark_udaf.plan.fractions import check_fractions
+from spark_udaf.plan.fractions import check_no_fractions_in_query
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.worker import tune_worker
@@ -100,7 +100,7 @@ def running(
     use_large_batches(df.sparkSession)
     schema = arrow_schema(df)
     query.check(schema)
-    check_fractions(query, schema)
+    check_no_fractions_in_query(query, schema)
     columns = query.columns_in(schema.names)
     result = RunningAggregation.for_query(query).finish(schema.empty_table()).schema
     task_query = query.ordered_by(with_plain_keys(query.order))
@@ -141,7 +141,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     use_large_batches(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(schema)
-    check_fractions(frame, schema)
+    check_no_fractions_in_query(frame, schema)
     result = OrderedRollup(frame).add(schema.empty_table()).schema
     task_frame = frame.ordered_by(with_plain_keys(frame.order))
     return _aggregate_sorted(

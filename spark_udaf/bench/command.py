@@ -25,7 +25,7 @@ from tiltframe.java import find_java
 from tiltframe.tabular import rows_of
 
 _TEXT_FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".zst", ".bz2", ".xz")
-_CHECKED_ROWS = 10
+_TRIAL_ROWS = 10  # the size of a random table that is generated only to check the measures and the distribution
 _SUBMIT = "submit"
 _DEFAULT_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -63,7 +63,7 @@ def run(
     if data is None and table is None:
         if keys or time is not None:
             raise ValueError("--key and --time are columns of your own rows; pass --data or --table as well")
-        random_table(measures, _CHECKED_ROWS, distribution, seed)
+        random_table(measures, _TRIAL_ROWS, distribution, seed)
     for measure in measures:
         checked_peers(against, measure)
     if is_client_only():

@@ -18,7 +18,7 @@ from aggr.bench.costs import GROUP
 from aggr.bench.peers import Peer
 from spark_udaf.plan.session import PARTITIONS, local_session
 from spark_udaf.versions.arrow_tables import collect_arrow
-from spark_udaf.versions.java_objects import scheduler_of
+from spark_udaf.versions.java_objects import python_context_of
 from tiltframe.java import NoJava, find_java
 
 _ONE_CORE = {"spark.master": "local[1]", PARTITIONS: "1"}
@@ -73,7 +73,7 @@ def _session() -> SparkSession:
     existing = SparkSession.getActiveSession()
     if existing is None:
         return local_session("tiltframe bench", _ONE_CORE)
-    if scheduler_of(existing) is None:
+    if python_context_of(existing) is None:
         return existing
     new_session = existing.newSession()
     new_session.conf.set(PARTITIONS, "1")

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_udaf.versions.java_objects import context_of, process_id, scheduler_of
+from spark_udaf.versions.java_objects import java_context_of, process_id, python_context_of
 
 # The command line of a worker contains this text: it is ``python -m pyspark.daemon``, or it names the module of the
 # setting ``spark.python.daemon.module``, such as ``spark_udaf.daemon``.
@@ -59,7 +59,7 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> JobRe
     -------
     Moved
     """
-    scheduler = scheduler_of(spark)
+    scheduler = python_context_of(spark)
     reset_worker_peaks(spark)
     group = f"tiltframe bench {uuid4()}"
     begin = time.perf_counter()
@@ -68,7 +68,7 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> JobRe
     seconds = time.perf_counter() - begin
     if scheduler is None:
         return JobResources(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
-    stages = list(_stages(scheduler, context_of(spark), group))
+    stages = list(_stages(scheduler, java_context_of(spark), group))
     return JobResources(
         seconds,
         shuffle_bytes=sum(int(stage.shuffleWriteBytes()) for stage in stages),

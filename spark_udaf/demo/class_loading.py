@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
-from spark_udaf.plan.class_archive import archive_file, is_archive_in_environment, write_archive
+from spark_udaf.plan.class_archive import archive_file, has_archive_option, write_archive
 from spark_udaf.plan.session import local_session
 from tiltframe import FrameStore, TiltFrame
 
@@ -42,11 +42,11 @@ def archive_in_background() -> bool:
     Returns
     -------
     bool
-        Whether a process was started. No process is started if the archive exists, or if the environment names an
+        Whether a process was started. No process is started if the archive exists, or if ``SPARK_SUBMIT_OPTS`` names an
         archive.
     """
     file = archive_file()
-    if file is None or file.exists() or is_archive_in_environment():
+    if file is None or file.exists() or has_archive_option():
         return False
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-c", _WRITE_ARCHIVE]

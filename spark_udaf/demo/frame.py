@@ -61,7 +61,7 @@ def compile_merging(rows: pa.Table) -> None:
 
 
 def _few_hours(rows: pa.Table) -> pa.Table:
-    """Return states of hours of the first rows. They are so few that all loops are interpreted."""
+    """Roll up the first rows to hours. All loops are interpreted, because there are few rows."""
     return finest_states(rows.slice(0, _FEW).to_batches(), FRAME)
 
 

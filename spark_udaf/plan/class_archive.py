@@ -45,12 +45,12 @@ def java_options() -> str:
     """Return the options with which a JVM of Spark reads the archive. Return an empty text if there is no archive, or
     if the environment already names one.
     """
-    file = None if is_archive_in_environment() else archive_file()
+    file = None if has_archive_option() else archive_file()
     return "" if file is None or not file.exists() else f"{_ARCHIVE_OPTION}{file} -Xlog:cds*=off"
 
 
-def is_archive_in_environment() -> bool:
-    """Return whether the environment names an archive."""
+def has_archive_option() -> bool:
+    """Return whether the environment variable ``SPARK_SUBMIT_OPTS`` names an archive."""
     return _ARCHIVE_OPTION in os.environ.get("SPARK_SUBMIT_OPTS", "")
 
 

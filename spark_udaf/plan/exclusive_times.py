@@ -25,10 +25,11 @@ from tiltframe.event_time import event_times
 from windows import MAX_INSTANT, MIN_INSTANT
 
 RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the index of a row group in it
-Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
+TimeBounds: TypeAlias = tuple[int, int]  # the earliest and the latest time, both inclusive, in microseconds UTC
+Span: TypeAlias = tuple[int, int]  # a range of times, in microseconds UTC, the end exclusive
 
 
-def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
+def exclusive_times(bounds_by_task: Sequence[TimeBounds]) -> list[Span | None]:
     """For each task, return a range of times that no other task can read, or None if there is no such range.
 
     The range starts after the latest time of all tasks that begin earlier, and stops at the earliest time of the task
@@ -36,7 +37,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
 
     Parameters
     ----------
-    spans : for each task, the pair of its earliest and its latest time, in microseconds UTC
+    bounds_by_task : for each task, the pair of its earliest and its latest time, in microseconds UTC
 
     Returns
     -------
@@ -49,7 +50,7 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     >>> exclusive_times([(0, 10), (10, 19), (30, 40), (31, 32)])[1:]
     [(11, 30), (20, 31), None]
     """
-    first_times, last_times = np.array(spans, np.int64).reshape(-1, 2).T
+    first_times, last_times = np.array(bounds_by_task, np.int64).reshape(-1, 2).T
     order = np.argsort(first_times, kind="stable")
     starts = np.empty(len(first_times), np.int64)
     stops = np.empty(len(first_times), np.int64)
@@ -62,7 +63,9 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     ]
 
 
-def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
+def time_bounds_of(
+    groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC"
+) -> TimeBounds | None:
     """Return the earliest and the latest event time of row groups, in microseconds UTC.
 
     Return None if a row group has no statistics, if there are no rows, or if the type is not a timestamp, a date or an

@@ -42,17 +42,19 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
         )
 
 
-def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
+def check_no_fractions_in_query(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
     """Raise ``TypeError`` if a measure of a frame or of an ordered query counts whole numbers, and the type of its
     column in ``schema`` has fractions. See `check_no_fractions`.
     """
     if isinstance(query, OrderedQuery):
-        check_states_of_fractions(query.columns, query.keyed_by, schema, POSITION)
+        check_no_fractions_in_columns(query.columns, query.keyed_by, schema, POSITION)
     else:
-        check_states_of_fractions(query.states, query.keyed_by, schema, INSTANT)
+        check_no_fractions_in_columns(query.states, query.keyed_by, schema, INSTANT)
 
 
-def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:
+def check_no_fractions_in_columns(
+    states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType
+) -> None:
     """Raise ``TypeError`` if a measure of ``states`` counts whole numbers, and the type of its column in ``schema`` has
     fractions. See `check_no_fractions`. ``keys`` are the keys by which rows are grouped, and ``time`` is the type of
     event times.

@@ -16,7 +16,7 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from aggr.tables.partial_aggregation import REDUCE_ROWS
-from spark_udaf.plan.parquet_times import instants_of_int96
+from spark_udaf.plan.parquet_times import int96_columns
 
 if TYPE_CHECKING:
     from spark_udaf.plan.columns import Batches
@@ -117,7 +117,7 @@ def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schem
     ``timestamp[us, UTC]``, because Spark reads INT96 as instants.
     """
     first_file = next(iter(dataset.get_fragments()), None)
-    for name in [] if first_file is None else instants_of_int96(first_file.metadata):
+    for name in [] if first_file is None else int96_columns(first_file.metadata):
         schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
     return schema
 

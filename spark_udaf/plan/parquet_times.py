@@ -14,7 +14,7 @@ _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
 
 
-def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
+def int96_columns(footer: pq.FileMetaData) -> list[str]:
     """Return the names of the top-level columns that a file stores as INT96."""
     paths = _int96_paths(footer)
     if not paths:
@@ -34,7 +34,7 @@ def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> s
         The value of ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files that Spark has not written.
     """
     footer: pq.FileMetaData = fragment.metadata
-    nested_columns = set(_int96_paths(footer)) - set(instants_of_int96(footer))
+    nested_columns = set(_int96_paths(footer)) - set(int96_columns(footer))
     if nested_columns:
         return f"contains times as INT96 inside the column {min(nested_columns)!r}"
     file_metadata = footer.metadata or {}

@@ -224,8 +224,8 @@ def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:
         raise NotPlain(f"Spark reads {name!r} as {spark_type}, and its files have {file_type}")
 
 
-def _type_text(kind: Any) -> str:
-    return "no such column" if kind is None else str(kind.simpleString())
+def _type_text(spark_type: Any) -> str:
+    return "no such column" if spark_type is None else str(spark_type.simpleString())
 
 
 def _in_microseconds(field: pa.Field) -> pa.Field:
@@ -275,25 +275,25 @@ def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
 
 def _comparison(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
     """Return the Arrow expression that compares a column with a value. As in Spark, NaN is greater than all numbers."""
-    kind, column = schema.field(name).type, pc.field(name)
-    result = compare(column, _scalar(value, kind, name))
+    arrow_type, column = schema.field(name).type, pc.field(name)
+    result = compare(column, _scalar(value, arrow_type, name))
     is_greater = compare in (operator.gt, operator.ge)
-    return result | pc.is_nan(column) if is_greater and pa.types.is_floating(kind) else result
+    return result | pc.is_nan(column) if is_greater and pa.types.is_floating(arrow_type) else result
 
 
-def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Return a value of the JVM as an Arrow scalar of the type ``kind``, the type of the column ``name``. Raise
-    `NotPlain` if the value is null or NaN, or if ``kind`` is not a supported type.
+def _scalar(value: Any, arrow_type: pa.DataType, name: str) -> pa.Scalar:
+    """Return a value of the JVM as an Arrow scalar of the type ``arrow_type``, the type of the column ``name``.
+    Raise `NotPlain` if the value is null or NaN, or if the type is not supported.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")
-    if pa.types.is_timestamp(kind):
-        return pa.scalar(value, pa.timestamp("us", kind.tz))
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(str(value.toString())), kind)
-    if pa.types.is_string(kind):
-        return pa.scalar(str(value.toString()), kind)
+    if pa.types.is_timestamp(arrow_type):
+        return pa.scalar(value, pa.timestamp("us", arrow_type.tz))
+    if pa.types.is_decimal(arrow_type):
+        return pa.scalar(Decimal(str(value.toString())), arrow_type)
+    if pa.types.is_string(arrow_type):
+        return pa.scalar(str(value.toString()), arrow_type)
     plain_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date32)
-    if any(is_type(kind) for is_type in plain_types):
-        return pa.scalar(value, kind)
-    raise NotPlain(f"its condition compares {name!r}, which is of {kind}")
+    if any(is_type(arrow_type) for is_type in plain_types):
+        return pa.scalar(value, arrow_type)
+    raise NotPlain(f"its condition compares {name!r}, which is of {arrow_type}")

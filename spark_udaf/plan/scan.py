@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
 from spark_udaf.plan.columns import Batches
-from spark_udaf.plan.exclusive_times import RowGroup, Span, exclusive_times, span_of
+from spark_udaf.plan.exclusive_times import RowGroup, Span, exclusive_times, time_bounds_of
 from spark_udaf.plan.parquet_files import (
     Filters,
     Partitioning,
@@ -82,9 +82,9 @@ class ParquetScan:
         lacks statistics, or if the range of every task is None.
         """
         dtype = self.schema.field(time).type
-        spans = [span_of(groups, time, dtype, timezone) for groups in self._row_groups_by_task]
-        known_spans = [span for span in spans if span is not None]
-        exclusive = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
+        bounds_by_task = [time_bounds_of(groups, time, dtype, timezone) for groups in self._row_groups_by_task]
+        known_bounds = [bounds for bounds in bounds_by_task if bounds is not None]
+        exclusive = exclusive_times(known_bounds) if len(known_bounds) == len(bounds_by_task) else []
         return exclusive if any(exclusive) else None
 
     def check_times(self) -> None:

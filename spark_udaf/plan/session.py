@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from aggr.compiling.interrupts import defer_interrupts
 from spark_udaf.plan.class_archive import java_options
 from spark_udaf.plan.engine import engine_of
-from spark_udaf.versions.java_objects import scheduler_of
+from spark_udaf.versions.java_objects import python_context_of
 from tiltframe.java import NoJava, find_java
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     previous_handler = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        scheduler = scheduler_of(spark)
+        scheduler = python_context_of(spark)
         if scheduler is not None:  # None on Spark Connect, whose server has its own log
             silence_log = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
             # Call the JVM in another thread, because the main thread may be waiting for its answer.
@@ -157,7 +157,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
     """
     with defer_interrupts():
         spark = builder.getOrCreate()
-    scheduler = scheduler_of(spark)
+    scheduler = python_context_of(spark)
     if scheduler is not None and scheduler.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         scheduler.pythonExec = sys.executable
     return spark

@@ -127,12 +127,12 @@ class DataFrameSource:
 
 def source_of(
     rows: DataFrame | ParquetScan,
-    names_to_read: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    select_names: Callable[[Sequence[str]], Sequence[str]] | None = None,
     scan: Literal["auto"] | None = None,
 ) -> tuple[Source, pa.Schema]:
     """Return a DataFrame or a scan of files as a source, and its schema. Raise ``TypeError`` for other values.
 
-    ``names_to_read`` receives the names of the columns of a DataFrame, and returns the names to be read (all by
+    ``select_names`` receives the names of the columns of a DataFrame, and returns the names to be read (all by
     default). With ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of the
     files.
     """
@@ -147,7 +147,7 @@ def source_of(
             "store. In foreachBatch, use the batch, which is an ordinary DataFrame"
         )
     use_large_batches(rows.sparkSession)
-    schema = arrow_schema(rows, None if names_to_read is None else names_to_read(rows.columns))
+    schema = arrow_schema(rows, None if select_names is None else select_names(rows.columns))
     scan_of_files = scan_or_none(rows, scan)
     return (DataFrameSource(rows), schema) if scan_of_files is None else (scan_of_files, scan_of_files.schema)
 

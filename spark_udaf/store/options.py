@@ -88,7 +88,7 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
                 f"states=true returns the states of the levels of the store; leave out {unsupported_options[0]}"
             )
         store.frame.level(query.sizes[0])
-    should_warn(options)
+    should_warn(options)  # raises an error for an invalid value
     rows = _parse_count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
     return store.plan(query, as_states=states, stored_types=True), rows
 

@@ -46,12 +46,12 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_IN_CONDITIONS = (  # the expressions of sqlglot that are allowed in a condition on keys
+_CONDITION_NODES = (  # the expressions of sqlglot that are allowed in a condition on keys
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
 _SUPPORTED = (  # the expressions of sqlglot that may contain groups and aggregates
-    *(*_IN_CONDITIONS, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
+    *(*_CONDITION_NODES, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
 )
 
@@ -194,7 +194,7 @@ class _RewrittenQuery:
             names = {column.name.lower() for column in condition_part.find_all(exp.Column)}
             if names <= self.keys_of_frame.keys():
                 for node in condition_part.walk():
-                    if not isinstance(node, _IN_CONDITIONS):
+                    if not isinstance(node, _CONDITION_NODES):
                         refuse(condition, f"contains {node.key}, which is not supported")
                     if (
                         isinstance(node, exp.Predicate)
@@ -298,6 +298,7 @@ class _RewrittenQuery:
         """
         measures: Any = self.measures or list(self.store.frame.measures)[:1]
         try:
+            # This only plans the query. Results would be computed while they are read from the answer.
             answer = self.store.ask(
                 Query(self.per, within=self.within, where=self.where, measures=measures, keys=self.keys)
             )
@@ -305,7 +306,7 @@ class _RewrittenQuery:
             raise ValueError(f"the store cannot answer the query: {error}") from None
         if missing := (*answer.expired, *answer.unknown):
             refuse("the range", f"is not completely in the store: {missing[0]}")
-        states = read(
+        store_results = read(
             session,
             self.store.uri,
             per=self.per,
@@ -326,9 +327,9 @@ class _RewrittenQuery:
             f"{projection} AS {quoted(column.name)}"
             for projection, column in zip(self.projections, schema, strict=True)
         ]
-        text = f"SELECT {', '.join(named_projections)} FROM (SELECT {', '.join(columns)} FROM {{states}})"
+        text = f"SELECT {', '.join(named_projections)} FROM (SELECT {', '.join(columns)} FROM {{store_results}})"
         clauses = [re.sub("^HAVING", "WHERE", clause) for clause in self.clauses]
-        result = session.sql(" ".join([text, *clauses]), states=states)
+        result = session.sql(" ".join([text, *clauses]), store_results=store_results)
         for result_column, table_column in zip(result.schema, schema, strict=True):
             types = result_column.dataType.simpleString(), table_column.dataType.simpleString()
             if types[0] != types[1]:

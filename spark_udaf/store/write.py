@@ -2,8 +2,8 @@
 commits them.
 
 A part consists of the states of one level and one bucket of time (an hour, day, month or year) that one task writes. A
-task returns only receipts, which identify its parts. If a task fails and is repeated, it writes new parts. Only the
-parts of successful attempts are committed; `FrameStore.vacuum` removes the other parts.
+task returns only receipts of the store, which are texts that identify its parts. If a task fails and is repeated, it
+writes new parts. Only the parts of successful attempts are committed; `FrameStore.vacuum` removes the other parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
-from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest_start, with_times
+from spark_udaf.batch.rollup import LevelTables, plan_rollup, with_coarsest_start, with_times
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import check_all_shards
 from spark_udaf.plan.errors import raise_task_error
@@ -315,7 +315,7 @@ def _roll_up_into(
     store.frame.check(schema)
     change = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 
-    def write_levels(levels: Levels) -> pa.Table:
+    def write_levels(levels: LevelTables) -> pa.Table:
         return _receipt_table(change.write_rolled_up(join_levels(levels, change.frame)))
 
     def create_plan() -> TwoPhasePlan:
@@ -343,8 +343,8 @@ def _receipt_table(receipt: str) -> pa.Table:
 
 
 def _run_job(create_plan: Callable[[], TwoPhasePlan]) -> list[str]:
-    """Create a plan, run its job, and return the receipts of its tasks. Raise `NotConserved` if the job has returned
-    results, but not the results of each shard exactly once.
+    """Create a plan, run its job, and return the receipts of its tasks. Raise `NotConserved` if the results of some
+    shards are missing or repeated. A job without any results is accepted.
     """
     with raise_task_error():
         job = create_plan()
@@ -424,7 +424,7 @@ def backfill(
         return rollup_into(rows.where(is_in_range), store, writer_name, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")
-    job_plan = Backfill.by(
+    backfill_plan = Backfill.by(
         store.frame,
         writer,
         chunk=chunk,
@@ -433,4 +433,4 @@ def backfill(
         times=time_range_of_rows,
         add=add,
     )
-    return job_plan.follow(store, {}, progress)
+    return backfill_plan.follow(store, {}, progress)

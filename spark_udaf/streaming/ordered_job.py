@@ -94,7 +94,7 @@ class OrderedJob(Job):
                     table = table.append_column(column, normalize(keys[name]))
             shard_columns = keys_as_in_states(keys)
             for messages in shard_messages(
-                as_schema(table, self.row_schema), shard_columns, self.numbers, Content.ROWS
+                as_schema(table, self.row_schema), shard_columns, self.shard_ids, Content.ROWS
             ):
                 message_numbers = pa.array(range(number + 1, number + 1 + messages.num_rows), pa.int64())
                 number += messages.num_rows

@@ -23,11 +23,11 @@ from spark_udaf.versions.same_version import SentWithVersion
 class PandasShardWindows(SentWithVersion, StatefulProcessor):
     """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
 
-    def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Store the job, and the name of the clock that timers follow, as `_timers` of `spark_udaf.streaming.stream`
-        returns it. Spark sends both to the tasks.
+    def __init__(self, job: ShardJob | OrderedJob, timer_clock: str) -> None:
+        """Store the job, and the name of the clock that timers follow, as `_timer_clock` of
+        `spark_udaf.streaming.stream` returns it. Spark sends both to the tasks.
         """
-        self._shards = ShardWindows(job, timers)
+        self._shards = ShardWindows(job, timer_clock)
         self._column_names = (EMITTED_MESSAGE, *metric_names(job.levels))
 
     def init(self, handle: StatefulProcessorHandle) -> None:

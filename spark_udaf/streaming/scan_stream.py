@@ -114,8 +114,8 @@ class ParquetStream:
         """The schema of the rows, including partition columns, whose values are in the names of folders."""
         return self.files.schema
 
-    def input_schema(self, names_to_read: Read) -> pa.Schema:
-        """Return the schema of the rows of the files. ``names_to_read`` is ignored."""
+    def input_schema(self, select_names: Read) -> pa.Schema:
+        """Return the schema of the rows of the files. ``select_names`` is ignored."""
         return self.schema
 
     def delay_of(self, time: str) -> int | None:

@@ -73,7 +73,7 @@ class Job:
     """Base class of the jobs of a stream. A job sends messages to shards, and packs the rows that shards emit."""
 
     shards: int
-    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "numbers")
+    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "shard_ids")
 
     def __post_init__(self) -> None:
         """Compute the attributes that ``computed_on_driver`` names, so that they are pickled with the job, and tasks do
@@ -83,7 +83,7 @@ class Job:
             getattr(self, name)
 
     @cached_property
-    def numbers(self) -> NDArray[np.int32]:
+    def shard_ids(self) -> NDArray[np.int32]:
         """The number of each shard, by which Spark shuffles the messages. `shard_numbers` chooses the numbers such that
         Spark's hash puts each shard into a partition of its own.
         """
@@ -105,7 +105,7 @@ class Job:
         rows to every shard. Spark calls only shards that receive a message, and the time of every shard must be
         advanced.
         """
-        return with_receipts(self._messages(batches, task), self.numbers, task, SHARD_INPUT)
+        return with_receipts(self._messages(batches, task), self.shard_ids, task, SHARD_INPUT)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
         raise NotImplementedError
@@ -120,13 +120,13 @@ class Job:
         )
         return [row for row in rows if row.content != Content.RECEIPT]
 
-    def _wake_messages(self, number: int | None) -> pa.RecordBatch:
-        """Return a batch with one message without rows for each shard, so that Spark calls every shard. ``number`` is
-        the value of the messages in the column `NUMBER`.
+    def _wake_messages(self, value: int | None) -> pa.RecordBatch:
+        """Return a batch with one message without rows for each shard, so that Spark calls every shard. In the column
+        `NUMBER`, which does not contain shards, all messages have ``value``.
         """
-        null_columns = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
-        number_column = pa.array([number] * len(self.numbers), pa.int64())
-        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *null_columns, number_column], schema=SHARD_INPUT)
+        null_columns = [pa.nulls(len(self.shard_ids), field.type) for field in list(MESSAGE)[1:]]
+        value_column = pa.array([value] * len(self.shard_ids), pa.int64())
+        return pa.RecordBatch.from_arrays([pa.array(self.shard_ids), *null_columns, value_column], schema=SHARD_INPUT)
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
         """Yield one row with the metrics of the shard, and then one row per message with emitted states."""
@@ -205,9 +205,9 @@ class ShardJob(Job):
                 table_start = self._newest_start(table, has_states)
                 newest_start = table_start if newest_start is None else max(newest_start, table_start)
             table, columns = self._with_shard_columns(table, has_states)
-            for messages in shard_messages(table, columns, self.numbers, Content(has_states)):
-                no_numbers = pa.nulls(messages.num_rows, pa.int64())
-                yield pa.RecordBatch.from_arrays([*messages.columns, no_numbers], schema=SHARD_INPUT)
+            for messages in shard_messages(table, columns, self.shard_ids, Content(has_states)):
+                null_values = pa.nulls(messages.num_rows, pa.int64())
+                yield pa.RecordBatch.from_arrays([*messages.columns, null_values], schema=SHARD_INPUT)
         if not task or newest_start is not None:
             yield self._wake_messages(newest_start)
 
@@ -244,8 +244,8 @@ class ShardJob(Job):
                 )
 
     def _with_types(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows. If the types of some states are unknown, add an empty table first, which sets the types.
-        In windows from an earlier state, the types of added measures are unknown.
+        """Return the windows, after adding an empty table, which sets the types of states, if some types are unknown.
+        They are unknown for measures that were added to the frame after the windows had been saved.
         """
         if not windows.typed:
             windows.add(self.states_schema.empty_table())

@@ -43,11 +43,11 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     The state of a shard is an `OpenWindows`, or an `OrderedStream` if the job is an `OrderedJob`.
     """
 
-    def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Store the job, and the name of the clock that timers follow, as `_timers` of `spark_udaf.streaming.stream`
-        returns it. Spark sends the processor to the tasks.
+    def __init__(self, job: ShardJob | OrderedJob, timer_clock: str) -> None:
+        """Store the job, and the name of the clock that timers follow, as `_timer_clock` of
+        `spark_udaf.streaming.stream` returns it. Spark sends the processor to the tasks.
         """
-        self._job, self._timers = job, timers
+        self._job, self._timer_clock = job, timer_clock
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a shard in Spark's state store.
@@ -95,8 +95,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         state = Saved(
             state.description, {**state.blocks, **_unpack_small_blocks(state.blocks, memoryview(small_bytes))}
         )
-        # This raises an error if the keys of the frame have changed. The number of shards is checked afterwards,
-        # because it also changes if keys are added to a frame without keys.
+        # This raises an error if the keys of the frame have changed. It comes first, because adding keys to a frame
+        # without keys also changes the number of shards, and the error should then name the keys.
         windows = self._job.load_windows(state)
         if shards != self._job.shards:
             raise ValueError(
@@ -144,7 +144,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
         small_bytes = self._write_blocks(state, saved_blocks)
-        timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
+        timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timer_clock)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)

@@ -22,13 +22,15 @@ def check_has_state() -> None:
         refuse("su.stream", "4.0", "write the stream to a store with su.stream_into, and read the store with su.read")
 
 
-def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:
+def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timer_clock: str) -> DataFrame:
     """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch."""
     from spark_udaf.streaming.shards import ShardWindows, output_schema
 
     messages_by_shard, schema = messages.groupBy(SHARD), output_schema(job.levels)
     if has_row_state():
-        return messages_by_shard.transformWithState(ShardWindows(job, timers), schema, "Append", timers)
+        return messages_by_shard.transformWithState(ShardWindows(job, timer_clock), schema, "Append", timer_clock)
     from spark_udaf.streaming.pandas_shards import PandasShardWindows
 
-    return messages_by_shard.transformWithStateInPandas(PandasShardWindows(job, timers), schema, "Append", timers)
+    return messages_by_shard.transformWithStateInPandas(
+        PandasShardWindows(job, timer_clock), schema, "Append", timer_clock
+    )

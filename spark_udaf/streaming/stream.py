@@ -22,7 +22,7 @@ from aggr.tables.result_names import check_having
 from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
 from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct_names, map_columns, unsliced_batches
 from spark_udaf.plan.engine import Feature, check_supports
-from spark_udaf.plan.fractions import check_fractions
+from spark_udaf.plan.fractions import check_no_fractions_in_query
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.worker import tune_worker
@@ -53,7 +53,7 @@ _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
 _numbers = itertools.count(1)  # a counter; the default name of a stream ends with its next number
-_WATERMARK = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
+_DELAY_KEY = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
 
 
 def stream(
@@ -148,12 +148,16 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_has_state()
-    windows_of_frame = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
-    query = windows_of_frame.query if isinstance(windows_of_frame, OrderedAggregator) else check_frame(windows_of_frame)
+    frame_or_aggregator = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
+    frame_or_query = (
+        frame_or_aggregator.query
+        if isinstance(frame_or_aggregator, OrderedAggregator)
+        else check_frame(frame_or_aggregator)
+    )
     read_ahead(ahead)
     metrics_name = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
-    df = with_times(df, query.time, on_null_time, null_times)
+    df = with_times(df, frame_or_query.time, on_null_time, null_times)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     for name, value in (("dropped", dropped), ("states", states), ("flat", flat)):
         checked_truth(value, name)
@@ -161,24 +165,24 @@ def stream(
     _configure_state_store(spark)
     requested = shuffle_partitions(spark) if shards is None else shards
     # without keys, all windows are in one shard
-    shard_count = checked_whole(requested, "shards", 1, 10_000) if query.keyed_by else 1
-    if isinstance(windows_of_frame, OrderedAggregator):
+    shard_count = checked_whole(requested, "shards", 1, 10_000) if frame_or_query.keyed_by else 1
+    if isinstance(frame_or_aggregator, OrderedAggregator):
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
-        _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
-        input_schema, timers = source.input_schema(query.columns_in), EVENT
-        query.check(input_schema)
-        check_fractions(query, input_schema)
+        _check_ordered(has_policies, has_watermark=source.has_watermark, time=frame_or_query.time)
+        input_schema, timer_clock = source.input_schema(frame_or_query.columns_in), EVENT
+        frame_or_query.check(input_schema)
+        check_no_fractions_in_query(frame_or_query, input_schema)
         job: ShardJob | OrderedJob = OrderedJob(
-            input_schema, type(windows_of_frame), windows_of_frame.query, shard_count
+            input_schema, type(frame_or_aggregator), frame_or_aggregator.query, shard_count
         )
     else:
-        windows = OpenWindows(windows_of_frame, emit, late, max_keys=max_keys, beyond=beyond)
+        windows = OpenWindows(frame_or_aggregator, emit, late, max_keys=max_keys, beyond=beyond)
         input_schema = source.input_schema(windows.partial_frame.columns_in)
-        timers = _timers(source.has_watermark, windows)
-        check_fractions(windows_of_frame, input_schema)
+        timer_clock = _timer_clock(source.has_watermark, windows)
+        check_no_fractions_in_query(frame_or_aggregator, input_schema)
         job = ShardJob(
             input_schema=input_schema,
-            frame=windows_of_frame,
+            frame=frame_or_aggregator,
             emit=windows.emit,
             late=windows.late,
             max_keys=max_keys,
@@ -186,10 +190,10 @@ def stream(
             emits_dropped=dropped,
             shards=shard_count,
         )
-        check_having(windows.emit.having, job.result_schema(states=False, flat=False), query.timezone)
+        check_having(windows.emit.having, job.result_schema(states=False, flat=False), frame_or_query.timezone)
     schema = job.result_schema(states, flat)
     check_distinct_names(schema.names, spark)
-    shard_output = transform_shards(_messages_to_shards(source, job, query, ahead), job, timers)
+    shard_output = transform_shards(_messages_to_shards(source, job, frame_or_query, ahead), job, timer_clock)
     totals = [
         (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in metric_names(job.levels)
     ]
@@ -224,25 +228,27 @@ def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> Non
 
 
 def _messages_to_shards(
-    source: StreamSource, job: ShardJob | OrderedJob, query: TiltFrame | OrderedQuery, ahead: str
+    source: StreamSource, job: ShardJob | OrderedJob, frame_or_query: TiltFrame | OrderedQuery, ahead: str
 ) -> DataFrame:
 
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
-        yield from job.send_messages(_check_not_ahead(batches, query, ahead), task)
+        yield from job.send_messages(_check_not_ahead(batches, frame_or_query, ahead), task)
 
-    keys = plain_keys(query.keyed_by)
-    return source.map(job.columns, keys, time=query.time, timezone=query.timezone, reduce=reduce, schema=SHARD_INPUT)
+    keys = plain_keys(frame_or_query.keyed_by)
+    return source.map(
+        job.columns, keys, time=frame_or_query.time, timezone=frame_or_query.timezone, reduce=reduce, schema=SHARD_INPUT
+    )
 
 
-def _check_not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
+def _check_not_ahead(batches: Batches, frame_or_query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
     """Yield the batches unchanged. Raise ``ValueError`` if the time of a row is later than the present time plus the
     duration ``ahead``.
     """
     for batch in batches:
         if ahead != NONE and batch.num_rows:
-            times = event_times(batch.column(query.time), query.time, query.timezone)
-            check_ahead(times, query.time, ahead)
+            times = event_times(batch.column(frame_or_query.time), frame_or_query.time, frame_or_query.timezone)
+            check_ahead(times, frame_or_query.time, ahead)
         yield batch
 
 
@@ -261,7 +267,7 @@ def _emitted_rows(
     return messages.mapInArrow(TaskFunction(read_messages), spark_schema(schema))
 
 
-def _timers(has_watermark: bool, windows: OpenWindows) -> str:
+def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
     """Return Spark's name of the clock whose timers call the shards in batches without rows: "EventTime" or
     "ProcessingTime", or "None" if batches without rows do not call them. Raise ``ValueError`` if the emit policy needs
     a watermark and the stream does not have one.
@@ -307,20 +313,20 @@ class DataFrameStream:
     @property
     def has_watermark(self) -> bool:
         """Whether a column has a watermark."""
-        return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
+        return any(_DELAY_KEY in (field.metadata or {}) for field in self.df.schema)
 
     def delay_of(self, time: str) -> int | None:
         """Return the delay of the watermark of the column ``time`` behind the newest value of this column, in
         microseconds. Return None without a watermark.
         """
         metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
-        return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None
+        return int(metadata[_DELAY_KEY]) * 1000 if _DELAY_KEY in metadata else None
 
-    def input_schema(self, names_to_read: Read) -> pa.Schema:
-        """Return the schema of the rows. ``names_to_read`` selects the columns to read. Other columns may have any
+    def input_schema(self, select_names: Read) -> pa.Schema:
+        """Return the schema of the rows. ``select_names`` selects the columns to read. Other columns may have any
         type.
         """
-        return arrow_schema(self.df, names_to_read(self.df.columns))
+        return arrow_schema(self.df, select_names(self.df.columns))
 
     def map(
         self,

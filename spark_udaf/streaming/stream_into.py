@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
 from spark_udaf.batch.rollup import with_times
-from spark_udaf.plan.fractions import check_fractions
+from spark_udaf.plan.fractions import check_no_fractions_in_query
 from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_batch_into
@@ -113,7 +113,7 @@ def stream_into(
     use_large_batches(source.spark)
     input_schema = source.input_schema(store.frame.columns_in)
     store.check_states(store.frame.states_schema(input_schema))
-    check_fractions(store.frame, input_schema)
+    check_no_fractions_in_query(store.frame, input_schema)
     former_ids = recorded_ids(store, name)
     files, batches = (df.files, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     commit_batch = _BatchWriter(

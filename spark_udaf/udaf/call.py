@@ -93,18 +93,18 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             arguments = call_signature.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{name}: {error}; write {name}({', '.join(call_signature.parameters)})") from None
-        further_columns = {word: arguments[word] for word in further_keywords if arguments.get(word) is not None}
-        function = measure_of(**{**arguments, **dict.fromkeys(further_columns, "other")}).function
+        columns_by_keyword = {word: arguments[word] for word in further_keywords if arguments.get(word) is not None}
+        function = measure_of(**{**arguments, **dict.fromkeys(columns_by_keyword, "other")}).function
         if function.further_columns:
             raise ValueError(
                 f"{name} cannot use Columns of DataFrames for its measures; write su.group_by(df, "
                 f"…).agg(m=aggr.{name}(…))"
             )
-        if needs_times and "by" not in further_columns:
+        if needs_times and "by" not in columns_by_keyword:
             raise ValueError(f"{name} needs event times; name their column as by='…'")
-        columns_by_word = {word: column_named(value) for word, value in further_columns.items()}
-        weight = columns_by_word.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if first_column is None else (column_named(first_column), *columns_by_word.values())
+        converted_columns = {word: column_named(value) for word, value in columns_by_keyword.items()}
+        weight = converted_columns.pop(WEIGHT, None) if function.takes_weights else None
+        columns = () if first_column is None else (column_named(first_column), *converted_columns.values())
         condition = None if where is None else _condition(where)
         aggregate_call = Call(function, columns=columns, weight=weight, where=condition, label=label)
         return _result_column(aggregate_call, _spec_of(aggregate_call, type, df), groups)
@@ -116,8 +116,8 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 
 def _record_of(name: str, columns: Any) -> Column:
-    """Return a struct of the listed columns, for a function that accepts records. For a single column, return its
-    Column. Raise ``TypeError`` for other arguments.
+    """Return a struct of the listed columns if the function accepts records. Otherwise, the argument is read as one
+    column, which raises ``TypeError`` unless it is a name or a Column.
     """
     function = aggr.get(name)
     takes_records = input_rule(function, function.inputs[0]).takes_records
@@ -233,8 +233,8 @@ def _describe(name: str) -> str:
         Only rows for which the condition is true are aggregated.
     type : Spark type or its name, say 'bigint'
         The type in which the column is read. If the result has the type of its column, the default is double, except
-        for functions of ``A.of(df)``. The job then fails for a column that is not numeric, and for a result that a
-        double cannot represent exactly.
+        for functions of ``A.of(df)``. With the default double, the job fails for a column that is not numeric, and for
+        a result that a double cannot represent exactly.
     groups : "large" or None
         ``"large"`` aggregates groups that do not fit into a list, by one Python call per group. Spark allows one such
         call in an `agg()`, without other aggregates.

@@ -134,13 +134,13 @@ def _functions(
     states to functions of `aggr`. The second maps all functions to their families.
 
     A family consists of the SQL functions that are made from one aggr function. The dicts contain the families of all
-    functions with the default types. They also contain those families in ``registered``, the families that `register`
-    has registered, whose function is an instance of one of ``classes``.
+    functions with the default types. ``registered`` contains further families, which `register` has registered. The
+    dicts contain such a family only if the class of its function is one of ``classes``.
     """
     functions: dict[str, Function] = {}
     families_by_function: dict[str, Family] = {}
-    families_of_types = [family for family in registered if type(family.function) in classes]
-    for family in [*families_of_types, *families()]:
+    current_families = [family for family in registered if type(family.function) in classes]
+    for family in [*current_families, *families()]:
         functions |= dict.fromkeys(family.aggregates, family.function)
         families_by_function |= dict.fromkeys(family.names, family)
     return functions, families_by_function

@@ -24,13 +24,13 @@ def shared_state() -> Any | None:
     return None if java_session is None else java_session.sharedState()
 
 
-def context_of(spark: SparkSession) -> Any | None:
+def java_context_of(spark: SparkSession) -> Any | None:
     """Return the JVM's ``SparkContext``, or None for Spark Connect and Sail."""
-    java_context = getattr(scheduler_of(spark), "_jsc", None)
+    java_context = getattr(python_context_of(spark), "_jsc", None)
     return None if java_context is None else java_context.sc()
 
 
-def scheduler_of(spark: SparkSession) -> Any | None:
+def python_context_of(spark: SparkSession) -> Any | None:
     """Return PySpark's ``SparkContext``, which groups jobs and lists their stages, or None without classic Spark."""
     return spark.sparkContext if hasattr(spark, "_jsparkSession") else None
 

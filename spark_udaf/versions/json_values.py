@@ -153,11 +153,11 @@ def _writer(dtype: pa.DataType) -> Callable[[Any], Any]:
         convert = _nullable(_writer(dtype.item_type))
         return lambda pairs: {str(key): convert(value) for key, value in pairs}
     if pa.types.is_struct(dtype):
-        members = {f.name: _nullable(_writer(f.type)) for f in dtype}
-        return lambda value: {name: write(value[name]) for name, write in members.items()}
+        field_writers = {f.name: _nullable(_writer(f.type)) for f in dtype}
+        return lambda value: {name: write(value[name]) for name, write in field_writers.items()}
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
-        element = _nullable(_writer(dtype.value_type))
-        return lambda values: [element(value) for value in values]
+        convert_element = _nullable(_writer(dtype.value_type))
+        return lambda values: [convert_element(value) for value in values]
     return lambda value: value
 
 

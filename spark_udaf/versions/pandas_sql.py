@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, DoubleType, MapType, StringType
 
 from spark_udaf.versions.arrow_types import from_arrow_type
 from spark_udaf.versions.features import refusal
-from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.single_values import values_of_single_lists
 from spark_udaf.versions.sql_function import SqlFunction
 
 _STATE_PREFIX = b"tiltframe state\x00"
@@ -118,7 +118,7 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
         if isinstance(first, bytes) and first.startswith(_STATE_PREFIX):
             return unpack_states(column.tolist())
         if isinstance(first, np.ndarray):
-            return single_values(_lists(column, zone)) if is_input else pa.array(column.tolist())
+            return values_of_single_lists(_lists(column, zone)) if is_input else pa.array(column.tolist())
         return pa.array(column.tolist(), from_pandas=False)
     if pd.api.types.is_float_dtype(column.dtype) and column.isna().any():
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 
-def single_values(lists: pa.Array) -> pa.Array:
+def values_of_single_lists(lists: pa.Array) -> pa.Array:
     """Return the value of each list, and null for an empty or null list. Raise ``TypeError`` for longer lists."""
     offsets = lists.offsets.to_numpy()
     lengths = np.diff(offsets)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_udaf.versions.arrow_types import from_arrow_type
 from spark_udaf.versions.column_functions import arrow_udf
 from spark_udaf.versions.features import has_arrow_udf
-from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.single_values import values_of_single_lists
 from spark_udaf.versions.sql_function import SqlFunction
 
 
@@ -38,7 +38,7 @@ class ArrowFunction:
     def __call__(self, *positional: pa.Array, **named: pa.Array) -> Any:
         """Return an array with a result per row, or a scalar if the function aggregates the rows of a group."""
         inputs = [
-            single_values(column) if pa.types.is_list(column.type) else column
+            values_of_single_lists(column) if pa.types.is_list(column.type) else column
             for column in positional[: self._sql.input_count]
         ]
         return self._sql.function(*inputs, *positional[self._sql.input_count :], **named)

@@ -13,7 +13,7 @@ import pytest
 import aggr
 from aggr import Groups
 from aggr.arrow.bit_equality import same_bits
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests.conftest import cases_of
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
@@ -175,7 +175,9 @@ def test_in_frames_and_calls():
 
 
 def test_counts_share_the_set_where_it_holds_as_many():
-    shared = plan({"n": aggr.count_distinct("x"), "set": aggr.collect_set("x"), "few": aggr.count_distinct("x", 5)})
+    shared = plan_state_columns(
+        {"n": aggr.count_distinct("x"), "set": aggr.collect_set("x"), "few": aggr.count_distinct("x", 5)}
+    )
     assert [c.serves for c in shared] == [("n", "set"), ("few",)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
 
@@ -44,7 +44,7 @@ def test_special_values_are_one_each():
 
 def test_calls_of_distinct_values_share_a_set_and_travel():
     measures = {name: getattr(aggr, name)("x", distinct=True) for name in ("sum", "avg", "count")}
-    assert [column.serves for column in plan(measures)] == [tuple(measures)]
+    assert [column.serves for column in plan_state_columns(measures)] == [tuple(measures)]
     assert measure_from("sum(x, distinct=True, where='y > 1')") == aggr.sum_distinct("x", where="y > 1")
     assert aggr.from_description(measures["avg"].describe()) == measures["avg"]
     assert aggr.sum("x", distinct=False) == aggr.sum("x")

@@ -18,7 +18,7 @@ from aggr import Groups
 from aggr.arrow.damaged_state import DamagedState
 from aggr.exact import powers_of_two
 from aggr.exact.powers_of_two import power_of_two
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
 
@@ -131,7 +131,7 @@ def test_whole_numbers_decimals_and_units_of_time():
 
 def test_the_three_share_a_state_in_a_frame():
     measures = {name: getattr(aggr, name)("x", half_life="60s") for name in NAMES}
-    assert [column.serves for column in plan(measures)] == [NAMES]
+    assert [column.serves for column in plan_state_columns(measures)] == [NAMES]
     frame = TiltFrame(["1m", "1h"], "ts", measures)
     rows = pa.table({"ts": pa.array([0, 60, 120], pa.timestamp("s", "UTC")), "x": [4.0, 2.0, 1.0]})
     hour = finish(rollup(rows, frame), frame).to_pylist()[-1]

@@ -19,7 +19,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests.golden.prometheus_rates import FUNCTIONS, GOLDEN, series, told_by_promtool
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
@@ -173,7 +173,7 @@ def test_all_readers_share_one_state_in_a_frame():
         "high": aggr.duration_in("x", 3.0),
         "list": aggr.collect("x"),
     }
-    assert [column.serves for column in plan(measures)] == [tuple(measures)]
+    assert [column.serves for column in plan_state_columns(measures)] == [tuple(measures)]
     frame = TiltFrame(["1m", "1h"], "ts", measures)
     rows = pa.table({"ts": pa.array([0, 50, 60, 119], pa.timestamp("s", "UTC")), "x": [0.0, 3.0, 3.0, 6.0]})
     first, second, hour = finish(rollup(rows, frame), frame).to_pylist()

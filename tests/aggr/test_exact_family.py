@@ -101,10 +101,11 @@ def poisoned_type(function) -> pa.DataType:
 
 def test_one_state_serves_all_functions_of_two_columns():
     measures = {name: aggr.caller(name)("price", x="area") for name in ("covar", "corr", "slope", "intercept", "r2")}
-    from aggr.tables.state_plan import plan
+    from aggr.tables.state_plan import plan_state_columns
 
-    assert len(plan(measures)) == 1
-    assert len(plan({"a": aggr.skewness("x"), "b": aggr.kurtosis("x"), "c": aggr.avg("x"), "d": aggr.stdev("x")})) == 1
+    assert len(plan_state_columns(measures)) == 1
+    moments = {"a": aggr.skewness("x"), "b": aggr.kurtosis("x"), "c": aggr.avg("x"), "d": aggr.stdev("x")}
+    assert len(plan_state_columns(moments)) == 1
 
 
 def test_powers_of_wide_decimals_are_summed_in_slices(monkeypatch):

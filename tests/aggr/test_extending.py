@@ -46,7 +46,7 @@ from aggr.tables import accessors
 from aggr.tables.accessors import accessors_of, read_accessor
 from aggr.tables.identify import function_of
 from aggr.tables.partial_aggregation import partial_states
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from aggr.testing.laws import check
 from tiltframe import TiltFrame, finish, rollup
 
@@ -442,7 +442,7 @@ def test_a_state_under_the_name_of_another_is_refused():
 
 def test_a_frame_keeps_the_columns_that_stored_frames_have():
     def served(**measures: aggr.Measure) -> list[tuple[str, ...]]:
-        return [column.serves for column in plan(measures)]
+        return [column.serves for column in plan_state_columns(measures)]
 
     x = "x"
     assert served(n=aggr.count(x), s=aggr.sum(x), v=aggr.var(x), k=aggr.skewness(x)) == [("n", "s", "v"), ("k",)]
@@ -481,7 +481,7 @@ def test_parameters_of_a_function_in_plain_python_shape_its_states():
     try:
         call = aggr.caller("power_sum")
         measures = {"a": call("v"), "half": call("v", divisor=2), "cubes": call("v", exponent=3)}
-        assert [column.serves for column in plan(measures)] == [("a", "half"), ("cubes",)]
+        assert [column.serves for column in plan_state_columns(measures)] == [("a", "half"), ("cubes",)]
         states = PowerSum(3).reduce(pa.array([1, 2, 3]), Groups.single(3))
         assert function_of(states) == PowerSum(3)
         assert PowerSum(3, divisor=2).finish(states).to_pylist() == [18]

@@ -14,7 +14,7 @@ import aggr
 from aggr.functions.hdrhistogram import Layout, _indices
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)
@@ -134,7 +134,7 @@ def test_a_bad_method_is_refused(bad):
 
 def test_the_rank_only_reads():
     measures = {"ours": aggr.hdr("x", [0.9]), "theirs": aggr.hdr("x", [0.9], method="inverted_cdf")}
-    assert [c.serves for c in plan(measures)] == [("ours", "theirs")]
+    assert [c.serves for c in plan_state_columns(measures)] == [("ours", "theirs")]
     assert repr(measures["theirs"]) == "hdr('x', quantiles=[0.9], method='inverted_cdf')"
     assert aggr.from_description(measures["theirs"].describe()) == measures["theirs"]
     ids = np.zeros(4, int)

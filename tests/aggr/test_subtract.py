@@ -14,7 +14,7 @@ from aggr import CannotSubtract, Groups
 from aggr.arrow.bit_equality import same_bits
 from aggr.function import input_rule
 from aggr.tables.by_key import reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 
 TRIALS = int(os.environ.get("TRIALS", "20"))
 GROUPS = {"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms", "skewness", "kurtosis", "weighted_avg"}
@@ -105,7 +105,9 @@ def test_all_of_a_state_can_be_taken_out_whatever_it_holds(function):
 
 def table_of(rows: pa.Table) -> pa.Table:
     measures = {"n": aggr.count(), "ms": aggr.var("ms"), "p": aggr.dds("ms"), "slow": aggr.count(where="ms > 90")}
-    return reduce_by(rows, {"host": rows["host"].combine_chunks(), "day": rows["day"].combine_chunks()}, plan(measures))
+    return reduce_by(
+        rows, {"host": rows["host"].combine_chunks(), "day": rows["day"].combine_chunks()}, plan_state_columns(measures)
+    )
 
 
 @pytest.mark.slow
@@ -148,7 +150,9 @@ def test_tables_name_the_measure_and_the_key():
     more = pa.concat_tables([rows, rows.slice(1)])
     with pytest.raises(CannotSubtract, match="p, dds at host='b', day=2: the rows to subtract contain the least value"):
         aggr.subtract(table_of(more), table_of(rows.slice(1)))
-    fixed = reduce_by(rows, {"host": rows["host"].combine_chunks()}, plan({"low": aggr.min("ms"), "n": aggr.count()}))
+    fixed = reduce_by(
+        rows, {"host": rows["host"].combine_chunks()}, plan_state_columns({"low": aggr.min("ms"), "n": aggr.count()})
+    )
     with pytest.raises(TypeError, match=r"the states of low \(min\), because these states lack the data"):
         aggr.subtract(fixed, fixed)
     with pytest.raises(ValueError, match="two tables with the same columns"):

@@ -15,7 +15,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest, same_bits
 from aggr.tables.by_key import key_column, reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests import engines
 from tiltframe import TiltFrame, rollup
 
@@ -35,7 +35,7 @@ BY = ["host", "shelf"]
 
 def local(rows: pa.Table, by: list[str]) -> pa.Table:
     """Reduce the rows at once, by the local engine."""
-    return reduce_by(rows, {name: key_column(rows[name]) for name in by}, plan(MEASURES))
+    return reduce_by(rows, {name: key_column(rows[name]) for name in by}, plan_state_columns(MEASURES))
 
 
 def same(actual: pa.Table, expected: pa.Table, by: list[str]) -> bool:

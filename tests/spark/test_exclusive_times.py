@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from spark_udaf.plan.exclusive_times import exclusive_times, span_of
+from spark_udaf.plan.exclusive_times import exclusive_times, time_bounds_of
 from spark_udaf.plan.shard_messages import Content, read_message, spread_messages
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe import TiltFrame, finish, rollup
@@ -75,15 +75,19 @@ def test_statistics_tell_the_least_and_the_greatest_time(tmp_path, name):
     file = fragment(tmp_path, table)
     expected = event_times(ds.dataset(file.path).to_table()["ts"], "ts")
     read_as = file.physical_schema.field("ts").type
-    assert span_of([(file, 0)], "ts", read_as) == (expected.min(), expected.max())
-    assert span_of([(file, 0)], "part", pa.int64()) is None
-    assert span_of([(file, 0)], "absent", read_as) is None
+    assert time_bounds_of([(file, 0)], "ts", read_as) == (expected.min(), expected.max())
+    assert time_bounds_of([(file, 0)], "part", pa.int64()) is None
+    assert time_bounds_of([(file, 0)], "absent", read_as) is None
 
 
 def test_whole_numbers_are_milliseconds_and_groups_are_united(tmp_path):
     file = fragment(tmp_path, pa.table({"ts": [5, 7, 9, -1, 4, 3]}), row_group_size=2)
-    assert [span_of([(file, g)], "ts", pa.int64()) for g in range(3)] == [(5000, 7000), (-1000, 9000), (3000, 4000)]
-    assert span_of([(file, 0), (file, 2)], "ts", pa.int64()) == (3000, 7000)
+    assert [time_bounds_of([(file, g)], "ts", pa.int64()) for g in range(3)] == [
+        (5000, 7000),
+        (-1000, 9000),
+        (3000, 4000),
+    ]
+    assert time_bounds_of([(file, 0), (file, 2)], "ts", pa.int64()) == (3000, 7000)
 
 
 def test_one_group_of_which_nothing_is_known_leaves_all_unknown(tmp_path):
@@ -91,8 +95,8 @@ def test_one_group_of_which_nothing_is_known_leaves_all_unknown(tmp_path):
     for number, has_statistics in enumerate((True, False, True)):
         (tmp_path / str(number)).mkdir()
         files.append(fragment(tmp_path / str(number), pa.table({"ts": [number, 9]}), write_statistics=has_statistics))
-    assert span_of([(files[0], 0), (files[2], 0)], "ts", pa.int64()) == (0, 9000)
-    assert span_of([(file, 0) for file in files], "ts", pa.int64()) is None
+    assert time_bounds_of([(files[0], 0), (files[2], 0)], "ts", pa.int64()) == (0, 9000)
+    assert time_bounds_of([(file, 0) for file in files], "ts", pa.int64()) is None
 
 
 UNTOLD = {
@@ -110,7 +114,7 @@ UNTOLD = {
 def test_where_nothing_is_told_nothing_is_known(tmp_path, name):
     times, options = UNTOLD[name]
     file = fragment(tmp_path, pa.table({"ts": times}), **options)
-    assert span_of([(file, 0)], "ts", file.physical_schema.field("ts").type) is None
+    assert time_bounds_of([(file, 0)], "ts", file.physical_schema.field("ts").type) is None
 
 
 NINE = {name: getattr(aggr, name)("x") for name in ("count", "min", "max", "sum", "avg", "var", "stdev")}

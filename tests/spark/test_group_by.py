@@ -9,7 +9,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.tables.by_key import key_column, reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests import engines
 from tiltframe import TiltFrame, finish, rollup
 
@@ -52,7 +52,7 @@ def test_rows_that_travel_give_the_same_bits(df, rows):
     both = pa.concat_tables([rows, rows.slice(3000)])
     for by in (["k"], ["k", "host"]):
         result = ordered(su.aggregate(df, by, SEVEN).toArrow(), *by)
-        expected = reduce_by(both, {name: key_column(both[name]) for name in by}, plan(SEVEN))
+        expected = reduce_by(both, {name: key_column(both[name]) for name in by}, plan_state_columns(SEVEN))
         assert digests(result) == digests(expected)
     frame = TiltFrame(["1m", "1h", "1d"], "ts", SEVEN, ["k", "host"])
     order = ("level", "window_start", "k", "host")

@@ -9,7 +9,7 @@ import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.tables.by_key import reduce_by
 from aggr.tables.keys import keyed
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from tests.aggr.test_expressions import KEYS, MEASURES, table
 from tiltframe import FrameStore, OrderedFrame, TiltFrame, ordered_rollup, rollup, running
 
@@ -37,7 +37,7 @@ def test_the_same_bits_as_locally(spark, partitions, tmp_path):
     scan = su.scan_parquet(spark, tmp_path, rows_per_task=300 // partitions)
     assert bits(su.rollup(scan, frame).toArrow().cast(expected.schema)) == bits(expected)
 
-    states = plan(MEASURES)
+    states = plan_state_columns(MEASURES)
     rows_of_keys, _, keys = keyed(rows, KEYS, rows.column_names)
     grouped = reduce_by(rows_of_keys, keys, states)
     for source in (df, scan):

@@ -29,13 +29,13 @@ from pyspark.sql import types as T
 import aggr
 import spark_udaf as su
 from aggr.tables.by_key import key_column, reduce_by
-from aggr.tables.state_plan import plan
+from aggr.tables.state_plan import plan_state_columns
 from spark_udaf import functions as A
 from spark_udaf.versions import features, same_version
 from spark_udaf.versions.arrow_tables import collect_arrow
 from spark_udaf.versions.arrow_types import UnsupportedType, from_arrow_type, to_arrow_type
 from spark_udaf.versions.json_values import read_values, write_values
-from spark_udaf.versions.single_values import single_values
+from spark_udaf.versions.single_values import values_of_single_lists
 from spark_udaf.versions.type_names import parse_type_name
 from tests import engines, same_bits
 from tests.golden import make as golden
@@ -119,9 +119,9 @@ def test_values_survive_as_text(dtype, values):
 
 
 def test_lists_of_one_are_values():
-    assert single_values(pa.array([[1], [], None, [BIG]])).to_pylist() == [1, None, None, BIG]
+    assert values_of_single_lists(pa.array([[1], [], None, [BIG]])).to_pylist() == [1, None, None, BIG]
     with pytest.raises(TypeError, match=r"^lists cannot be aggregated; explode the list"):
-        single_values(pa.array([[1, 2]]))
+        values_of_single_lists(pa.array([[1, 2]]))
 
 
 def test_a_missing_feature_is_one_sentence(monkeypatch):
@@ -190,7 +190,9 @@ def test_files_aggregate_and_merge(spark, rows):
     scan = su.scan_parquet(spark, file, rows_per_task=700)
     fine = su.aggregate(scan, ["host", "shelf"], engines.OTHER_MEASURES)
     results = collect_arrow(su.finish(su.merge(fine, ["host"]), engines.OTHER_MEASURES)).sort_by("host")
-    states = reduce_by(table, {"host": key_column(table["host"])}, plan(engines.OTHER_MEASURES)).sort_by("host")
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan_state_columns(engines.OTHER_MEASURES)).sort_by(
+        "host"
+    )
     for name, measure in engines.OTHER_MEASURES.items():
         assert list(map(repr, results[name].to_pylist())) == list(
             map(repr, measure.function.finish(states[name].combine_chunks()).to_pylist())
@@ -431,7 +433,7 @@ def test_accessors_and_set_operations(spark, rows):
         su.states.union("c", "c").alias("u"),
     )
     answers = collect_arrow(selected).sort_by("host")
-    local = reduce_by(table, {"host": key_column(table["host"])}, plan(measures)).sort_by("host")
+    local = reduce_by(table, {"host": key_column(table["host"])}, plan_state_columns(measures)).sort_by("host")
     medians = measures["d"].function.finish(local["d"].combine_chunks()).field("quantiles").field("0.5")
     assert list(map(repr, answers["q"].to_pylist())) == list(map(repr, medians.to_pylist()))
     assert answers["j"].to_pylist() == [1.0] * len(answers)

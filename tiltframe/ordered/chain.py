@@ -24,7 +24,7 @@ from aggr.arrow.normalize import with_nulls
 from aggr.groups.groups import Groups
 from aggr.tables.by_key import finish_by
 from aggr.tables.keys import keys_as_text
-from aggr.tables.state_plan import StateColumn, plan
+from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.names import LEVEL
@@ -106,7 +106,7 @@ class OrderedFrame(OrderedQuery):
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
         """The columns of states from which the measures are computed, the same on all levels."""
-        return plan(self.measures)
+        return plan_state_columns(self.measures)
 
     @property
     def reads(self) -> tuple[Input, ...]:

@@ -17,7 +17,7 @@ from aggr.tables.by_key import check_rows, columns_of_keys_and_measures
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read
 from aggr.tables.result_expressions import order_expressions, split_results, with_expressions
-from aggr.tables.state_plan import StateColumn, plan
+from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe.names import LEVEL
 from tiltframe.ordered.sequence import Order, check_inputs
 from tiltframe.parameter_names import by_caller, parameter
@@ -228,7 +228,7 @@ def running_query(
         | ({ROWS: count()} if distinct_window.least_rows else {})
         for distinct_window in distinct
     }
-    parts = tuple(Part(window_of_part, plan(named)) for window_of_part, named in by_window.items())
+    parts = tuple(Part(window_of_part, plan_state_columns(named)) for window_of_part, named in by_window.items())
     return RunningQuery(
         ordered_by,
         results=results,
