@@ -128,6 +128,7 @@ def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int
     pane and key. A list of few rows is reduced at once, and any other input in parts, by ``jobs`` threads.
     """
     if isinstance(batches, list) and sum(batch.num_rows for batch in batches) <= partial_aggregation.REDUCE_ROWS:
+        partial_aggregation.keep_freed_memory()
         rows = partial_aggregation.joined_batches(batches)
         frame.check(rows.schema)
         return reduce_rows(rows, frame)

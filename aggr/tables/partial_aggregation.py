@@ -84,7 +84,7 @@ def adaptive_states(
     ------
     pairs of a boolean, whether the table contains states, and the table of states or rows
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     partials: list[pa.Table] = []
     min_merge_limit = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
     size, merge_limit = 0, min_merge_limit
@@ -132,7 +132,7 @@ def adaptive_states(
         yield True, partials.pop()  # popped, so that the consumer has the only reference to the table, and can free it
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Allocate and free a block of `_KEPT_BYTES`. From then on, glibc keeps freed memory for the next table.
 
     Getting new memory from the system would take as long as the computation that uses it. The block itself does not
