@@ -100,7 +100,9 @@ def run(table, lose=lambda partitions: None, has_task_count=True):
         lose_then = Shuffle.repartition
         source.map = lambda *arguments: AnyPartitions(Tasks.map(source, *arguments), lose_then)
     result = FRAME.states_schema(table.schema)
-    planned = plan_rollup(source, table.schema, FRAME, then=lambda levels: join_levels(levels, FRAME), result=result)
+    planned = plan_rollup(
+        source, table.schema, FRAME, convert_levels=lambda levels: join_levels(levels, FRAME), result=result
+    )
     return planned.run()
 
 
