@@ -19,7 +19,8 @@ from starlette.responses import StreamingResponse
 import aggr
 from tests.serve.servers import make_store, rows, serving
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.answers import Answers, Question, _Answer, _memory_of
+from tiltframe.serve.answer_cache import Answer, AnswerCache
+from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import Limits
 from tiltframe.serve.forms import JSON
 from tiltframe.serve.observed import Metrics
@@ -65,15 +66,17 @@ def test_the_memory_of_kept_answers_is_counted(size):
     """What is counted is what Python allocates for answers like those of a server, within a fifth."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    cached = {}
+    cache, counted = AnswerCache(1 << 30), 0
     for number in range(2000):
         tag = f'"{number:032x}"'
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": "private, no-cache"}
-        cached[tag] = _Answer(headers, "application/json", bytes(bytearray(size)))
+        answer = Answer(headers, "application/json", bytes(bytearray(size)), {"web": 1000})
+        cache.put(tag, answer)
+        counted += answer.memory
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    counted = sum(map(_memory_of, cached.values()))
-    assert used / 1.25 <= counted <= used * 1.5  # a server keeps them in an ordered dict, which takes more
+    assert cache.get(tag) is answer
+    assert used / 1.2 <= counted <= used * 1.2
 
 
 @pytest.mark.long
@@ -105,7 +108,7 @@ def answered(compute, count: int) -> list[bytes | str]:
     async def body() -> bytes | str:
         request = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
         try:
-            response = await answers.respond(request, lambda: Question("store 1 query", JSON, compute))
+            response = await answers.respond(request, lambda: Question("query", {"store": 1}, JSON, compute))
         except ValueError as error:
             return str(error)
         if isinstance(response, StreamingResponse):

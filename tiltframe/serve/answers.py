@@ -8,9 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import sys
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +16,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tiltframe.serve.answer_cache import Answer, AnswerCache
 from tiltframe.serve.cost import Limits
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.forms import JSON, compression_of
@@ -26,7 +24,6 @@ from tiltframe.serve.observed import Metrics
 from tiltframe.serve.workers import WorkerPool
 
 _MAX_CACHED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
-_OVERHEAD_BYTES = 440  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
 # the number of bytes that are sent at once; for a slow client, no more than this waits in memory
 _CHUNK_BYTES = 1 << 16
 # before a cache uses an answer, it must ask the server whether the answer is current
@@ -35,27 +32,16 @@ _CACHE_CONTROL = "private, no-cache"
 
 @dataclass(frozen=True)
 class Question:
-    """A request for data: the key of its answer in the cache, and the function that computes the answer."""
+    """A request for data, and the function that computes the answer. Questions with equal ``words``, ``versions`` and
+    ``form`` have equal answers.
+    """
 
-    # The first part of the key in the cache: the store, its version and the query. ``form`` and the compression follow.
-    cache_key: str
+    words: str  # the request in a form that is equal for equal requests
+    versions: Mapping[str, int]  # the version of each store that is read, by name
     form: str  # the media type of the answer
     # A function of the compression and the deadline of the first piece. It returns the headers and an iterator over the
     # pieces of the body.
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """An answer whose first bytes, ``body``, have been computed. ``remaining`` is an iterator over the remaining bytes,
-    or None if ``body`` is the complete answer.
-    """
-
-    headers: Mapping[str, str]
-    form: str
-    body: bytes
-    remaining: Iterator[bytes] | None = None
-    deadline: Deadline | None = None  # the time by which the next piece must be computed
 
 
 class Answers:
@@ -64,13 +50,10 @@ class Answers:
     def __init__(self, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
         """Create an empty cache."""
         self._pool, self._limits, self._metrics = pool, limits, metrics
-        self._lock = threading.Lock()
-        self._cached_answers: OrderedDict[str, _Answer] = OrderedDict()
+        # the other half of the limit is for the files that stores keep open
+        self._cache = AnswerCache(limits.memory // 2)
         # tag → the task that computes the answer; used only in the event loop
-        self._tasks: dict[str, asyncio.Task[_Answer]] = {}
-        self._bytes = 0
-        # the maximum bytes of cached answers; the other half of the limit is for the files that stores keep open
-        self._max_bytes = limits.memory // 2
+        self._tasks: dict[str, asyncio.Task[Answer]] = {}
 
     async def respond(self, request: Request, make_question: Callable[[], Question]) -> Response:
         """Return the response to a request. ``make_question``, called in a worker thread, returns the `Question` to
@@ -87,7 +70,7 @@ class Answers:
             return Response(body, status, dict(headers), answer.form if answer else None)
         return StreamingResponse(self._chunks(answer), 200, dict(answer.headers), answer.form)
 
-    async def _compute_once(self, question: Question, tag: str, compression: str | None) -> _Answer:
+    async def _compute_once(self, question: Question, tag: str, compression: str | None) -> Answer:
         """Return the answer to ``question``. If another request is already computing the answer with the same ``tag``,
         wait for it; otherwise compute the answer. An answer that is too long for the cache is computed again for each
         request, because the iterator over its remaining bytes can be used only once.
@@ -109,12 +92,12 @@ class Answers:
             return answer
         return await self._compute_in_thread(question, tag, compression)
 
-    async def _compute_in_thread(self, question: Question, tag: str, compression: str | None) -> _Answer:
+    async def _compute_in_thread(self, question: Question, tag: str, compression: str | None) -> Answer:
         deadline = Deadline(self._limits.seconds)
         compute = partial(self._compute_and_cache, question, tag, compression, deadline=deadline)
         return await self._pool.run(compute)
 
-    async def _chunks(self, answer: _Answer) -> AsyncIterator[bytes]:
+    async def _chunks(self, answer: Answer) -> AsyncIterator[bytes]:
         """Yield the bytes of an answer in chunks of at most `_CHUNK_BYTES` bytes. Each remaining piece of the answer is
         computed in a worker thread after the previous piece was sent.
         """
@@ -129,24 +112,23 @@ class Answers:
 
     def _find_answer(
         self, make_question: Callable[[], Question], compression: str | None, etags: str
-    ) -> _Answer | tuple[Question, str] | None:
+    ) -> Answer | tuple[Question, str] | None:
         """Call ``make_question``, and return the cached answer to the question that it returns. If the answer is not
         cached, return a pair: the question and its tag, which is the key in the cache. Return None if the client
         already has the answer: ``etags`` are the tags of the answers that it has.
         """
         question = make_question()
-        question_text = f"{question.cache_key} {question.form} {compression}"
+        versions = json.dumps(question.versions, sort_keys=True)
+        question_text = f"{question.words} {versions} {question.form} {compression}"
         tag = f'"{hashlib.sha256(question_text.encode(errors="surrogatepass")).hexdigest()[:32]}"'
         if tag in etags.replace("W/", "").split(", "):
             self._metrics.add("cache_hits_total")
             return None
-        with self._lock:
-            if cached := self._cached_answers.get(tag):
-                self._cached_answers.move_to_end(tag)
+        cached = self._cache.get(tag)
         self._metrics.add("cache_hits_total" if cached else "cache_misses_total")
         return cached or (question, tag)
 
-    def _compute_and_cache(self, question: Question, tag: str, compression: str | None, deadline: Deadline) -> _Answer:
+    def _compute_and_cache(self, question: Question, tag: str, compression: str | None, deadline: Deadline) -> Answer:
         """Compute an answer, cache it and return it. Raise `OutOfTime`, which becomes status 503, after the deadline.
         The deadline includes the time for which the request waited for a thread.
         """
@@ -159,39 +141,25 @@ class Answers:
         for piece in deadline.check_each(pieces):
             body += piece
             if len(body) > _MAX_CACHED_BYTES:
-                return _Answer(headers, question.form, bytes(body), remaining=pieces, deadline=deadline)
-        answer = _Answer(headers, question.form, bytes(body))
-        with self._lock:
-            replaced_answer = self._cached_answers.pop(tag, None)  # another thread may have computed the same answer
-            self._cached_answers[tag] = answer
-            self._bytes += _memory_of(answer) - (_memory_of(replaced_answer) if replaced_answer else 0)
-            while self._bytes > self._max_bytes:
-                self._bytes -= _memory_of(self._cached_answers.popitem(last=False)[1])
+                return Answer(headers, question.form, bytes(body), remaining=pieces, deadline=deadline)
+        answer = Answer(headers, question.form, bytes(body), question.versions)
+        self._cache.put(tag, answer)
         return answer
 
 
-def _memory_of(answer: _Answer) -> int:
-    """Return the bytes of memory that a cached answer needs, including overhead."""
-    return sys.getsizeof(answer.body) + sum(map(len, answer.headers.values())) + _OVERHEAD_BYTES
+def object_question(words: str, versions: Mapping[str, int], describe: Callable[[], object]) -> Question:
+    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON."""
+    return text_question(words, versions, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
-def object_question(cache_key: str, describe: Callable[[], object]) -> Question:
-    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``cache_key`` becomes
-    `Question.cache_key`, the first part of the key under which the answer is cached.
-    """
-    return text_question(cache_key, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
-
-
-def text_question(cache_key: str, write: Callable[[Deadline], str]) -> Question:
-    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``cache_key`` becomes
-    `Question.cache_key`, the first part of the key under which the answer is cached.
-    """
+def text_question(words: str, versions: Mapping[str, int], write: Callable[[Deadline], str]) -> Question:
+    """Return a `Question` whose answer is the JSON text that ``write`` returns."""
 
     def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()
         return {}, iter([_compress(text, compression) if compression else text])
 
-    return Question(cache_key, JSON, compute)
+    return Question(words, versions, JSON, compute)
 
 
 def _compress(text: bytes, compression: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -129,7 +128,7 @@ class Asking:
                 self.budget.spend(name, answer.cost)
                 return headers_and_body(name, view, answer, form=form, compression=compression, deadline=deadline)
 
-            return Question(_cache_key(name, view, query), form, compute)
+            return Question(_query_words(name, view, query), {name: view.version}, form, compute)
 
         return await self.answers.respond(request, make_question)
 
@@ -138,9 +137,9 @@ class Asking:
 
         def make_question() -> Question:
             views = {name: self.served_stores.now(name) for name in self.served_stores}
-            versions = json.dumps({name: view.version for name, view in views.items()})
+            versions = {name: view.version for name, view in views.items()}
             return object_question(
-                f"stores {versions}", lambda: {"stores": [_outline(name, view) for name, view in views.items()]}
+                "stores", versions, lambda: {"stores": [_outline(name, view) for name, view in views.items()]}
             )
 
         return await self.answers.respond(request, make_question)
@@ -173,7 +172,8 @@ class Asking:
                     "more": len(values) > len(first_values),
                 }
 
-            return object_question(f"key {_cache_key(name, view, query)}", describe)
+            words = f"key {_query_words(name, view, query)}"
+            return object_question(words, {name: view.version}, describe)
 
         return await self.answers.respond(request, make_question)
 
@@ -184,17 +184,15 @@ class Asking:
 
         def make_question() -> Question:
             view = self.served_stores.now(name)
-            return object_question(f"{name} {view.version} {words}", lambda: describe(name, view))
+            return object_question(f"{words} {name}", {name: view.version}, lambda: describe(name, view))
 
         return await self.answers.respond(request, make_question)
 
 
-def _cache_key(name: str, view: StoreView, query: Query) -> str:
-    """Return the first part of the key of an answer in the cache: the name of the store, its version and the query, and
-    the time of the view if the query does not set ``now``.
-    """
+def _query_words(name: str, view: StoreView, query: Query) -> str:
+    """Return the name of a store and a query in words, and the time of the view if the query does not set ``now``."""
     now = view.now if query.now is None else ""
-    return f"{name} {view.version} {now} {query.to_json()}"
+    return f"{name} {now} {query.to_json()}"
 
 
 def _outline(name: str, view: StoreView) -> dict[str, Any]:

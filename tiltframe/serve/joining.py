@@ -65,8 +65,8 @@ class Joining:
                 self.budget.spend(name, joined.cost)
                 return headers_and_body(name, view, joined, form=form, compression=compression, deadline=deadline)
 
-            cache_key = f"join {name} {view.version} {view.now} {hashlib.sha256(body).hexdigest()}"
-            return Question(cache_key, form, compute)
+            words = f"join {name} {view.now} {hashlib.sha256(body).hexdigest()}"
+            return Question(words, {name: view.version}, form, compute)
 
         return await self.answers.respond(request, make_question)
 

@@ -97,8 +97,8 @@ def routes(
                     for metrics_of_name in metrics.values()
                     for metric in metrics_of_name
                 }
-                cache_key = json.dumps([name, form, versions], sort_keys=True)
-                return text_question(cache_key, lambda deadline: text_of(form, metrics, deadline))
+                words = json.dumps([name, form], sort_keys=True)
+                return text_question(words, versions, lambda deadline: text_of(form, metrics, deadline))
 
             return await answers.respond(request, make_question)
 
