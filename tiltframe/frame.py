@@ -477,10 +477,10 @@ class TiltFrame:
         """
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
-        return self.state_columns[measure]
+        return self.column_of_measure[measure]
 
     @cached_property
-    def state_columns(self) -> Mapping[str, str]:
+    def column_of_measure(self) -> Mapping[str, str]:
         """For each measure, by name, the name of the column of states from which it is computed."""
         return {measure: column.name for column in self.states for measure in column.serves}
 

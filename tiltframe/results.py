@@ -84,5 +84,5 @@ def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Tab
 
 
 def _finish_measures(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
-    measures = {name: (frame.state_columns[name], measure) for name, measure in frame.measures.items()}
+    measures = {name: (frame.column_of_measure[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
