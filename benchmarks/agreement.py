@@ -28,7 +28,7 @@ import click
 from aggr.bench import circumstances, one_core
 from aggr.bench.report import OURS
 from benchmarks import kernels, peer_reports
-from benchmarks.costs import REDUCE, create_table, print_table
+from benchmarks.costs import OURS_REDUCE, create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 
 ROOT = Path(__file__).parent.parent
@@ -54,7 +54,8 @@ costs = reducing.quantiles(reducing.sample({PEER_ROWS}), 5)
 quantiles = [dict(what=cost.what, who=cost.who, case=cost.case, ns=cost.ns) for cost in costs]
 out.write_text(json.dumps(json.loads(out.read_text()) | dict(quantiles=quantiles)))
 """
-# The packages and sketches by their names in the old harness, which did not compute results of sketches.
+# The package and the sketch in reports of `aggr.bench` -> their names in the old harness. The old harness did not
+# compute results of sketches, so the costs of reducing rows are compared.
 OLD_NAMES = {
     ("duckdb", "approx_quantile"): ("DuckDB", "approx_quantile"),
     ("clickhouse", "quantilesDD"): ("chdb", "quantilesDD"),
@@ -100,13 +101,13 @@ def run_old_harness(folder: Path) -> dict[str, float]:
 
 def run_bench() -> dict[str, float]:
     """Return the same ratios as measured by `aggr.bench`, by the names of the old harness."""
-    ratios = reduce_ratios({kernel.what: kernel.ns for kernel in kernels.reduce_costs(9)})
+    ratios = reduce_ratios({cost.what: cost.ns for cost in kernels.reduce_costs(9)})
     for report in peer_reports.sketch_reports(PEER_ROWS, 5):
         costs = peer_reports.reduce_and_answers(report, PEER_ROWS)
         duckdb = {cost.case: cost.ns for cost in costs if cost.who == "duckdb"}
         for cost in costs:
             library, operation = cost.who, cost.what
-            if library not in (OURS, REDUCE):
+            if library not in (OURS, OURS_REDUCE):
                 if (library, operation) not in OLD_NAMES:
                     continue
                 library, operation = OLD_NAMES[library, operation]

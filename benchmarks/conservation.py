@@ -119,7 +119,7 @@ def main(quick: bool, out: Path | None) -> None:
         vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), PartitionCheck=check_class)
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
-            write_rows(data_folder / name, rows, groups=36_000, data=TEXTS, in_order=in_order)
+            write_rows(data_folder / name, rows, groups=36_000, shape=TEXTS, in_order=in_order)
             jobs[name] = partial(roll_up, scan_parquet(spark, data_folder / name))
         files = growth.files(data_folder, rows // 2, rows // 20)
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]

@@ -19,7 +19,7 @@ def reduce_label(library: str) -> str:
     return f"{library}, reduce"
 
 
-REDUCE = reduce_label(OURS)
+OURS_REDUCE = reduce_label(OURS)
 
 
 @dataclass(frozen=True)

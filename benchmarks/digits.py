@@ -3,8 +3,8 @@
 python -m benchmarks.digits [--out benchmarks/results/digits.json]
 
 Statistics are computed for each pair of columns of a data set. The number of correct digits is the negative decimal
-logarithm of the relative error, as in NIST's reports. The smallest number of all pairs is reported. It is "all" if
-every result is the double nearest to the exact result.
+logarithm of the relative error, as in NIST's reports. The smallest number of correct digits over all pairs is reported,
+or "all" if every result is the double nearest to the exact result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Results = dict[str, list[float | None]]
 Digits = dict[str, float | str | None]  # correct digits by function; "all" if each result is the nearest double
 
 
-def pairs() -> list[Pair]:
+def column_pairs() -> list[Pair]:
     """Return all pairs of columns of each data set: those of NIST, and one of random numbers near 1e9."""
     rng = np.random.default_rng(5)
     columns_near_1e9 = [[*map(str, (1e9 + rng.normal(size=1000)).tolist())] for _ in range(4)]
@@ -56,23 +56,25 @@ def pairs() -> list[Pair]:
     ]
 
 
-def table_of(rows: Sequence[Pair]) -> pa.Table:
+def table_of(pairs: Sequence[Pair]) -> pa.Table:
     """Return one table with the rows of all pairs of columns. Its columns are the index of the pair, y and x."""
-    numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
-    y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
+    numbers = np.repeat(np.arange(len(pairs)), [len(y) for _, y, _ in pairs])
+    y, x = (np.concatenate([pair[side] for pair in pairs]) for side in (1, 2))
     return pa.table({"pair": numbers, "y": y, "x": x})
 
 
-def exact_results(rows: Sequence[Pair]) -> Results:
+def exact_results(pairs: Sequence[Pair]) -> Results:
     """Return the exact statistics of each pair, rounded once."""
-    statistics_of_pairs: Results = {name: [exact_pair_statistic(name, y, x) for _, y, x in rows] for name in OF_TWO}
-    return statistics_of_pairs | {name: [exact_statistic(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
+    statistics_of_pairs: Results = {name: [exact_pair_statistic(name, y, x) for _, y, x in pairs] for name in OF_TWO}
+    return statistics_of_pairs | {
+        name: [exact_statistic(name, y, sample=False) for _, y, _ in pairs] for name in OF_ONE
+    }
 
 
-def results_of_tiltframe(rows: Sequence[Pair]) -> Results:
+def results_of_tiltframe(pairs: Sequence[Pair]) -> Results:
     """Return the statistics that tiltframe computes for each pair."""
-    table = table_of(rows)
-    groups = Groups.of(table["pair"].to_numpy(), len(rows))
+    table = table_of(pairs)
+    groups = Groups.of(table["pair"].to_numpy(), len(pairs))
     results = {}
     for name in SQL:
         function = aggr.get(name)()
@@ -81,12 +83,12 @@ def results_of_tiltframe(rows: Sequence[Pair]) -> Results:
     return results
 
 
-def results_of_scipy(rows: Sequence[Pair]) -> Results:
+def results_of_scipy(pairs: Sequence[Pair]) -> Results:
     """Return the statistics that SciPy computes for each pair, and the covariance of NumPy."""
     from scipy import stats
 
     results: Results = {name: [] for name in SQL}
-    for _, y, x in rows:
+    for _, y, x in pairs:
         line = stats.linregress(x, y)
         correlation = float(stats.pearsonr(x, y).statistic)
         values = (np.cov(y, x)[0, 1], correlation, line.slope, line.intercept, line.rvalue**2)
@@ -96,19 +98,19 @@ def results_of_scipy(rows: Sequence[Pair]) -> Results:
     return results
 
 
-def results_of_spark(rows: Sequence[Pair]) -> Results:
+def results_of_spark(pairs: Sequence[Pair]) -> Results:
     """Return the statistics that Spark computes for each pair."""
     from benchmarks.jobs import session
 
     with session() as spark_session:
-        spark_session.createDataFrame(table_of(rows).to_pandas()).createOrReplaceTempView("pairs")
+        spark_session.createDataFrame(table_of(pairs).to_pandas()).createOrReplaceTempView("pairs")
         rows_of_spark = spark_session.sql(
             f"SELECT {', '.join(SQL.values())} FROM pairs GROUP BY pair ORDER BY pair"
         ).collect()
     return {name: list(column) for name, column in zip(SQL, zip(*rows_of_spark, strict=True), strict=True)}
 
 
-def results_of_duckdb(rows: Sequence[Pair]) -> Results:
+def results_of_duckdb(pairs: Sequence[Pair]) -> Results:
     """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB computes the
     skewness of a sample, and the other engines compute that of a population.
     """
@@ -116,7 +118,7 @@ def results_of_duckdb(rows: Sequence[Pair]) -> Results:
 
     expressions = {**SQL, "skewness": "NULL", "kurtosis": "kurtosis_pop(y)"}
     with engine.connect() as db:
-        db.register("pairs", table_of(rows))
+        db.register("pairs", table_of(pairs))
         rows_of_duckdb = db.execute(
             f"SELECT {', '.join(expressions.values())} FROM pairs GROUP BY pair ORDER BY pair"
         ).fetchall()
@@ -134,14 +136,14 @@ def digits(value: float | None, exact: float | None) -> float:
     return max(0.0, -math.log10(abs(value - exact) / abs(exact))) if exact else 0.0
 
 
-def fewest_correct_digits(rows: Sequence[Pair], results: Results, exact: Results) -> dict[str, Digits]:
+def fewest_correct_digits(pairs: Sequence[Pair], results: Results, exact: Results) -> dict[str, Digits]:
     """Return, by data set and function, the smallest number of correct digits over all pairs of columns. Instead of a
     number, the value is "all" if every result is the nearest double, and None if the engine does not have the function.
     """
     digits_of_sets: dict[str, Digits] = {}
     for name in SQL:
-        for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in rows):
-            indices = [index for index, (set_of_pair, *_) in enumerate(rows) if set_of_pair == set_name]
+        for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in pairs):
+            indices = [index for index, (set_of_pair, *_) in enumerate(pairs) if set_of_pair == set_name]
             fewest_digits = min(digits(results[name][index], exact[name][index]) for index in indices)
             missing = all(results[name][index] is None for index in indices)
             digits_of_sets.setdefault(set_name, {})[name] = (
@@ -165,15 +167,15 @@ def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
 def main(out: Path | None) -> None:
     """Compare results with exact ones. Exit with status 1 unless all results of tiltframe are the nearest doubles."""
     warnings.simplefilter("ignore")
-    rows = pairs()
-    exact = exact_results(rows)
+    pairs = column_pairs()
+    exact = exact_results(pairs)
     engines = {
         "tiltframe": results_of_tiltframe,
         "Spark": results_of_spark,
         "DuckDB": results_of_duckdb,
         "SciPy": results_of_scipy,
     }
-    digits_of_engines = {name: fewest_correct_digits(rows, compute(rows), exact) for name, compute in engines.items()}
+    digits_of_engines = {name: fewest_correct_digits(pairs, compute(pairs), exact) for name, compute in engines.items()}
     show_digits(digits_of_engines)
     if out is not None:
         out.write_text(

@@ -2,9 +2,9 @@
 
     python -m benchmarks.distinct [--quick]
 
-`aggr.bench` measures the function of tiltframe and that of DuckDB, and the ratio of their median times is compared with
-a limit. DuckDB, and the stage ``answers`` of tiltframe, group rows by an integer key and return counts. The stage
-``reduce`` of tiltframe only reduces rows whose groups are known.
+`aggr.bench` measures both functions. DuckDB groups rows by an integer key and returns counts. The stage ``answers`` of
+tiltframe does the same. The stage ``reduce`` only reduces rows whose groups are known. The ratio of its median time to
+that of DuckDB is compared with a limit.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 @dataclass(frozen=True)
 class Extent:
-    """The sizes of data that are measured. Each number in ``rows`` is measured with `GROUPS` groups, and each number in
-    ``groups`` with ``rows_of_groups`` rows.
+    """The sizes of data that are measured: each number of ``rows`` in `GROUPS` groups, and ``rows_for_groups`` rows in
+    each number of ``groups``.
     """
 
     rows: Sequence[int]
     groups: Sequence[int]
-    rows_of_groups: int
+    rows_for_groups: int
 
 
 FULL = Extent((1_000_000, 10_000_000, 100_000_000), (100, 10_000, 1_000_000), 10_000_000)
@@ -53,7 +53,7 @@ class SizeCost:
 
 def measure_sizes(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
     """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
-    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.rows_of_groups, groups) for groups in extent.groups]
+    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.rows_for_groups, groups) for groups in extent.groups]
     return [measure_size(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
@@ -71,12 +71,12 @@ def measure_size(spark: SparkSession, folder: Path, rows: int, groups: int) -> S
     return SizeCost(rows, groups, min(times), largest_worker(spark) or 0)
 
 
-def show_sizes(grown: Sequence[SizeCost]) -> None:
+def show_sizes(costs: Sequence[SizeCost]) -> None:
     """Print one line per size."""
     table = create_table(
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )
-    for cost in grown:
+    for cost in costs:
         ns_per_row, mebibytes = cost.seconds / cost.rows * 1e9, cost.worker_bytes / 2**20
         cells = [f"{cost.rows:,}", f"{cost.groups:,}", f"{cost.seconds:.2f}", f"{ns_per_row:,.0f}", f"{mebibytes:,.0f}"]
         table.add_row(*cells)
@@ -87,13 +87,13 @@ def files(folder: Path, rows: int, groups: int) -> list[str]:
     """Write a Parquet file of at most ten million rows, and hard links to it. All links together have ``rows`` rows, so
     that the same rows are read several times. Return the paths of the links.
     """
-    largest_file = min(rows, 10_000_000)
-    file = folder / f"{largest_file}-{groups}.parquet"
+    rows_per_file = min(rows, 10_000_000)
+    file = folder / f"{rows_per_file}-{groups}.parquet"
     if not file.exists():
         rng = np.random.default_rng(groups)
-        table = pa.table({"k": rng.integers(0, groups, largest_file), "x": rng.lognormal(3, 1, largest_file)})
+        table = pa.table({"k": rng.integers(0, groups, rows_per_file), "x": rng.lognormal(3, 1, rows_per_file)})
         pq.write_table(table, file, row_group_size=1_000_000)
-    names = [folder / f"{largest_file}-{groups}-{copy}.parquet" for copy in range(rows // largest_file)]
+    names = [folder / f"{rows_per_file}-{groups}-{copy}.parquet" for copy in range(rows // rows_per_file)]
     for name in names:
         if not name.exists():
             os.link(file, name)

@@ -33,26 +33,26 @@ START = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
-def frame(levels: list[str], data: Shape) -> TiltFrame:
-    """Return a frame with these levels, and with the key ``host`` and the nine measures of the shape ``data``."""
-    return TiltFrame(levels, "ts", data.nine, ["host"])
+def frame(levels: list[str], shape: Shape) -> TiltFrame:
+    """Return a frame with these levels, and with the key ``host`` and the nine measures of ``shape``."""
+    return TiltFrame(levels, "ts", shape.nine, ["host"])
 
 
-def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
+def write_rows(folder: Path, rows: int, groups: int, shape: Shape, in_order: bool = True) -> None:
     """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). ``groups`` is the
     number of pairs of a host and a window of the finest level. Rows are in the order of time if ``in_order`` is true.
     Otherwise each file has rows of all times.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
-    rows_per_file, span = rows // FILES, groups * 10_000_000 // len(data.keys)
+    rows_per_file, span = rows // FILES, groups * 10_000_000 // len(shape.keys)
     for number in range(FILES):
         times_in_order = (number * rows_per_file + np.arange(rows_per_file)) * span // rows
         times = START + (times_in_order if in_order else rng.integers(0, span, rows_per_file))
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-                "host": data.keys.take(pa.array(rng.integers(0, len(data.keys), rows_per_file))),
+                "host": shape.keys.take(pa.array(rng.integers(0, len(shape.keys), rows_per_file))),
                 X: rng.lognormal(3, 1, rows_per_file),
             }
         )
@@ -69,13 +69,13 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[], None]]:
-    """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of the shape ``data``."""
+def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[], None]]:
+    """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of ``shape``."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
-    groups = df.groupBy(F.window("ts", "10 seconds"), "host")
-    finest = (F.window("ts", "10 seconds"), "host")
-    one_host = df.where(F.col("host") == data.keys[0].as_py())
-    groups_of_host = one_host.groupBy(*finest)
+    group_columns = (F.window("ts", "10 seconds"), "host")
+    groups = df.groupBy(*group_columns)
+    one_host = df.where(F.col("host") == shape.keys[0].as_py())
+    groups_of_host = one_host.groupBy(*group_columns)
     builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
 
     def count_job(bytes_: str) -> Callable[[], None]:
@@ -90,12 +90,12 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
     def rollup_job(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
         def run() -> None:
             for levels in chains:
-                run_and_discard(su.rollup(source, frame(levels, data)))
+                run_and_discard(su.rollup(source, frame(levels, shape)))
 
         return run
 
     def results_job(source: DataFrame | ParquetScan) -> Callable[[], None]:
-        return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, data)), frame(LEVELS, data)))
+        return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, shape)), frame(LEVELS, shape)))
 
     on_dataframe, on_files = "rollup of a DataFrame", "rollup of files"
     single_levels = [[level] for level in LEVELS]
@@ -108,7 +108,7 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
         "pandas UDAF of a mean, a tenth of the rows": lambda: run_and_discard(groups_of_host.agg(_mean(X))),
         "Arrow UDAF that counts": lambda: run_and_discard(groups.agg(_size(X))),
         "A.dds": lambda: run_and_discard(groups.agg(A.dds(X, QUANTILES))),
-        "su.group_by of dds": lambda: run_and_discard(su.group_by(df, *finest).agg(aggr.dds(X, QUANTILES))),
+        "su.group_by of dds": lambda: run_and_discard(su.group_by(df, *group_columns).agg(aggr.dds(X, QUANTILES))),
         f"{on_dataframe}, to answers": results_job(df),
         f"{on_files}, to answers": results_job(scan),
         on_dataframe: rollup_job(df, LEVELS),

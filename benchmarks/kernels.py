@@ -30,7 +30,7 @@ from benchmarks.quantiles import QUANTILES
 
 ROWS, GROUPS = 1_000_000, 1_800
 PLAIN_SUM = "numpy:sum(x)"
-# the number of states after merging, and the rows in each of the `PARTS` states that are merged into one
+# `PARTS` states, each of ROWS_A_PART rows, are merged into each of MERGED states.
 MERGED, ROWS_A_PART = 2_500, 400
 FINISHED, ROWS_A_STATE = 10_000, 500
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
@@ -44,7 +44,7 @@ SEVEN_LIMIT = 1_000  # the limit for the results of the seven exact functions to
 
 
 @dataclass(frozen=True)
-class Kernel:
+class OperationCost:
     """The time of an operation in nanoseconds, that of NumPy's plain sum per row, and the limit of the operation."""
 
     what: str
@@ -86,7 +86,7 @@ def nanoseconds_of_stages(
     return {timing.stage if timing.by == OURS else timing.by: timing.ns for timing in report.timings}
 
 
-def reduce_costs(rounds: int) -> list[Kernel]:
+def reduce_costs(rounds: int) -> list[OperationCost]:
     """Return the nanoseconds per row to reduce `ROWS` rows to `GROUPS` states, for each function."""
     rows = sample(ROWS)
     cases = {
@@ -98,20 +98,20 @@ def reduce_costs(rounds: int) -> list[Kernel]:
         "first": aggr.first("x", by="t"),
         "last": aggr.last("x", by="t"),
     }
-    kernels = []
+    costs = []
     for name, measure in track(cases.items(), "reduce", console=Console(stderr=True), transient=True):
         ns = nanoseconds_of_stages(measure, rows, GROUPS, rounds)
-        kernels.append(Kernel(name, ns["reduce"], ns[PLAIN_SUM], REDUCE_LIMITS.get(measure.function.name)))
-    return kernels
+        costs.append(OperationCost(name, ns["reduce"], ns[PLAIN_SUM], REDUCE_LIMITS.get(measure.function.name)))
+    return costs
 
 
-def merge_costs(rounds: int) -> list[Kernel]:
+def merge_costs(rounds: int) -> list[OperationCost]:
     """Return the nanoseconds per state to merge dds states of `ROWS_A_PART` rows."""
     ns = nanoseconds_of_stages(aggr.dds("x"), sample(MERGED * PARTS * ROWS_A_PART, sigma=1.2), MERGED, rounds)
-    return [Kernel("dds", ns["merge"], ns[PLAIN_SUM], MERGE_LIMIT)]
+    return [OperationCost("dds", ns["merge"], ns[PLAIN_SUM], MERGE_LIMIT)]
 
 
-def finish_costs(rounds: int) -> list[Kernel]:
+def finish_costs(rounds: int) -> list[OperationCost]:
     """Return the nanoseconds per state to compute results, for each function and for the seven exact functions
     together. States that a job has computed itself are not checked again. For states from outside, the time includes
     the check.
@@ -119,8 +119,8 @@ def finish_costs(rounds: int) -> list[Kernel]:
     rows = sample(FINISHED * ROWS_A_STATE)
     measures = {name: getattr(aggr, name)("x") for name in SEVEN}
     measures |= {"dds": aggr.dds("x", QUANTILES), "hdr": aggr.hdr("x", QUANTILES, digits=3, unit=0.001)}
-    kernels: list[Kernel] = []
-    costs_of_seven: list[Kernel] = []
+    costs: list[OperationCost] = []
+    costs_of_seven: list[OperationCost] = []
     for title, is_checked in (("", True), (", from outside", False)):
         ns = {
             name: nanoseconds_of_stages(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_checked)
@@ -128,22 +128,23 @@ def finish_costs(rounds: int) -> list[Kernel]:
         }
         plain_sum_ns = median(figures[PLAIN_SUM] for figures in ns.values())
         if is_checked:
-            kernels += [
-                Kernel(name, figures["finish"], plain_sum_ns, FINISH_LIMITS.get(name)) for name, figures in ns.items()
+            costs += [
+                OperationCost(name, figures["finish"], plain_sum_ns, FINISH_LIMITS.get(name))
+                for name, figures in ns.items()
             ]
         seven = sum(ns[name]["finish"] for name in SEVEN)
         limit = SEVEN_LIMIT if is_checked else None
-        costs_of_seven.append(Kernel(f"the seven together{title}", seven, plain_sum_ns, limit))
-    return kernels + costs_of_seven
+        costs_of_seven.append(OperationCost(f"the seven together{title}", seven, plain_sum_ns, limit))
+    return costs + costs_of_seven
 
 
-def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
+def show_operation_costs(title: str, unit: str, costs: Sequence[OperationCost]) -> None:
     """Print figures as a table."""
     table = create_table(title, ["", unit, "numpy's sum", "ratio", "may cost"])
-    for kernel in kernels:
-        limit = "" if kernel.may_cost is None else f"{kernel.may_cost:,}"
-        ratio = f"{kernel.ns / kernel.numpy_ns:,.1f} ×"
-        cells = [kernel.what, f"{kernel.ns:,.1f}", f"{kernel.numpy_ns:,.1f}", ratio, limit]
+    for cost in costs:
+        limit = "" if cost.may_cost is None else f"{cost.may_cost:,}"
+        ratio = f"{cost.ns / cost.numpy_ns:,.1f} ×"
+        cells = [cost.what, f"{cost.ns:,.1f}", f"{cost.numpy_ns:,.1f}", ratio, limit]
         table.add_row(*cells)
     print_table(table)
 
@@ -154,16 +155,18 @@ def show_kernels(title: str, unit: str, kernels: Sequence[Kernel]) -> None:
 def command(rounds: int, out: Path | None) -> None:
     """Measure on one core how long each function takes to reduce rows, merge states and compute results."""
     one_core()
-    reduce_kernels = reduce_costs(rounds)
-    show_kernels(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", reduce_kernels)
-    merge_kernels = merge_costs(max(3, rounds // 2))
-    show_kernels(f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", merge_kernels)
-    finish_kernels = finish_costs(max(3, rounds // 2))
+    costs_of_reduce = reduce_costs(rounds)
+    show_operation_costs(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", costs_of_reduce)
+    costs_of_merge = merge_costs(max(3, rounds // 2))
+    show_operation_costs(
+        f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", costs_of_merge
+    )
+    costs_of_finish = finish_costs(max(3, rounds // 2))
     title = f"Finish: {FINISHED:,} states of {ROWS_A_STATE} rows, four quantiles, hdr of 3 digits"
-    show_kernels(title, "ns a state", finish_kernels)
+    show_operation_costs(title, "ns a state", costs_of_finish)
     if out is not None:
-        parts = {"reduce": reduce_kernels, "merge": merge_kernels, "finish": finish_kernels}
-        figures = {name: [asdict(kernel) for kernel in kernels] for name, kernels in parts.items()}
+        parts = {"reduce": costs_of_reduce, "merge": costs_of_merge, "finish": costs_of_finish}
+        figures = {name: [asdict(cost) for cost in costs] for name, costs in parts.items()}
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
 
 

@@ -57,11 +57,12 @@ def cpu_seconds(call: Call) -> float:
     return time.process_time() - begin
 
 
-def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) -> float:
+def overhead(measure: aggr.Measure, groups: int, rounds: int, seconds_per_run: float) -> float:
     """Return the overhead of `aggr.bench` for reducing rows, as a fraction of the time of the direct call.
 
-    ``harness`` is the overhead per run in seconds. The difference of both calls is the median of the differences of
-    calls that follow each other, because the speed of the machine varies.
+    ``seconds_per_run`` is the time that `harness_seconds` returns. In each round, the time of the direct call is
+    subtracted from the time of the call by `aggr.bench`, because the speed of the machine varies from round to round.
+    The overhead is the median difference plus ``seconds_per_run``.
     """
     direct_call, bench_call = direct_and_timed(measure, groups)
     direct_call(), bench_call()  # The first calls compile loops. They are not measured.
@@ -73,7 +74,7 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) ->
             direct_seconds, timed_seconds = cpu_seconds(direct_call), cpu_seconds(bench_call)
         pairs.append((direct_seconds, timed_seconds))
     added_seconds = median(timed_seconds - direct_seconds for direct_seconds, timed_seconds in pairs)
-    return max(0.0, added_seconds + harness) / median(direct_seconds for direct_seconds, _ in pairs)
+    return max(0.0, added_seconds + seconds_per_run) / median(direct_seconds for direct_seconds, _ in pairs)
 
 
 @click.command()
@@ -82,17 +83,17 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, harness: float) ->
 def main(rounds: int, out: Path | None) -> None:
     """Measure the overhead. Exit with status 1 if it exceeds the limit."""
     one_core()
-    harness = harness_seconds(rounds)
-    click.echo(f"the harness takes {harness * 1e6:.1f} µs per run")
+    seconds_per_run = harness_seconds(rounds)
+    click.echo(f"the harness takes {seconds_per_run * 1e6:.1f} µs per run")
     lines = [
-        LimitedFigure(f"{measure}, {groups:,} groups", LIMIT, overhead(measure, groups, rounds, harness))
+        LimitedFigure(f"{measure}, {groups:,} groups", LIMIT, overhead(measure, groups, rounds, seconds_per_run))
         for measure in MEASURES
         for groups in GROUPS
     ]
     show_limits(lines)
     if out is not None:
         limits = [asdict(line) for line in lines]
-        figures = {"rows": ROWS, "rounds": rounds, "harness_seconds": harness, "must_hold": limits}
+        figures = {"rows": ROWS, "rounds": rounds, "harness_seconds": seconds_per_run, "must_hold": limits}
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
     raise SystemExit(any(line.verdict == "FAIL" for line in lines))
 

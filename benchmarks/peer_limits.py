@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggr.bench.report import OURS
 from benchmarks import files
-from benchmarks.costs import REDUCE, Cost, cost_of, reduce_label
+from benchmarks.costs import OURS_REDUCE, Cost, cost_of, reduce_label
 from benchmarks.musthold import Figure, LimitedFigure
 from benchmarks.peer_reports import MANY, SCATTERED, Bytes
 from benchmarks.shapes import INTEGER_KEYS, TEXTS
@@ -18,7 +18,7 @@ def limited_figures(
     """Return the figures of `benchmarks.peers` that have limits: ratios of the costs of reducing rows and of reading
     files, the costs of merging states, and ratios of the bytes of states.
     """
-    dds_cost = cost_of(reduce_costs, "dds", REDUCE, MANY)
+    dds_cost = cost_of(reduce_costs, "dds", OURS_REDUCE, MANY)
     duckdb_quantile_cost = cost_of(reduce_costs, "approx_quantile", "duckdb", MANY)
     ddsketch_cost = cost_of(reduce_costs, "ddsketch", reduce_label("ddsketch"), MANY)
     limits = [

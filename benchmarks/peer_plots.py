@@ -53,8 +53,8 @@ def draw_accuracy(figures: Any) -> Figure:
 
 
 def draw_bytes(figures: Any) -> Figure:
-    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Only numbers of rows
-    for which all sketches were measured are drawn.
+    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. A number of rows
+    is left out if a sketch was not measured with it.
     """
     lognormal_lines = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
     size = {(_label(line), line["rows"]): line["bytes"] for line in lognormal_lines}

@@ -23,7 +23,7 @@ from rich.console import Console
 from aggr.bench import as_text, circumstances, one_core
 from aggr.bench.report import OURS
 from benchmarks import files, musthold, peer_limits, peer_reports
-from benchmarks.costs import REDUCE, Cost, show_costs, show_grid
+from benchmarks.costs import OURS_REDUCE, Cost, show_costs, show_grid
 
 PACKAGES = (
     *("numpy", "pyarrow", "duckdb", "polars", "chdb", "chdb-core"),
@@ -57,14 +57,14 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
     simple_costs = peer_reports.simple_costs(extent.rows, extent.rounds)
     for case in (peer_reports.ONE_GROUP, peer_reports.MANY):
-        title = f"Simple aggregates, {case}; {size}; × of {OURS} from table to answers"
+        title = f"Simple aggregates, {case}; {size}; ×: ratio to {OURS} from table to answers"
         show_grid(title, [cost for cost in simple_costs if cost.case == case], OURS)
     dds, hdr = peer_reports.sketch_reports(extent.rows, extent.rounds)
     reports = [dds, peer_reports.only_ours(hdr)]
     for report in reports:
         click.echo(as_text(report))
     sketch_costs = [cost for report in reports for cost in peer_reports.reduce_and_answers(report, extent.rows)]
-    show_costs(f"Quantiles; {size}", sketch_costs, Cost("dds", REDUCE, "", 0.0))
+    show_costs(f"Quantiles; {size}", sketch_costs, Cost("dds", OURS_REDUCE, "", 0.0))
     merge_costs = peer_reports.merge_costs(extent.merged, extent.rounds)
     show_costs(f"Merge into {extent.merged:,} states", merge_costs, merge_costs[0])
     accuracies, state_sizes = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)

@@ -140,12 +140,13 @@ def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
 def sizes(figures: Any) -> Lines:
     """Return a table of the bytes of sketches."""
     by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
-    cases, ways = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
+    cases, sketches = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
     yield "Bytes of a sketch, by distribution and number of values. Packages that need a Python call per value are not"
     yield "measured with a million."
     yield ""
     rows = (
-        [": ".join(way), *(f"{by[*way, *case]:,}" if (*way, *case) in by else "" for case in cases)] for way in ways
+        [": ".join(sketch), *(f"{by[*sketch, *case]:,}" if (*sketch, *case) in by else "" for case in cases)]
+        for sketch in sketches
     )
     yield from table(["", *(f"{name}, {rows:,}" for name, rows in cases)], rows)
 
@@ -200,7 +201,8 @@ def without_java(figures: Any) -> Lines:
 def conservation(figures: Any) -> Lines:
     """Return a table of the cost of checking that each shuffle delivers all rows."""
     yield "Each task of a shuffle sends receipts with its number of rows, and the receiving tasks compare them with the"
-    yield f"rows that arrive. The table has the share of both in the core time of a job with {figures['rows']:,} rows."
+    yield "rows that arrive. The table has the share of this work in the core time of a job with"
+    yield f"{figures['rows']:,} rows."
     yield ""
     yield from limits_table(figures["must_hold"])
 
@@ -209,9 +211,10 @@ def one_core(figures: Any) -> Lines:
     """Return two tables: the nanoseconds per row for quantiles, and the figures with limits."""
     cases = list(dict.fromkeys(line["case"] for line in figures["quantiles"]))
     ns = {(line["who"], line["what"], line["case"]): line["ns"] for line in figures["quantiles"]}
-    ways = dict.fromkeys((who, what) for who, what, _ in ns)
+    operations = dict.fromkeys((who, what) for who, what, _ in ns)
     rows = (
-        [": ".join(way), *(f"{ns[*way, case]:,.0f}" if (*way, case) in ns else "" for case in cases)] for way in ways
+        [": ".join(operation), *(f"{ns[*operation, case]:,.0f}" if (*operation, case) in ns else "" for case in cases)]
+        for operation in operations
     )
     yield "Nanoseconds per row. Rows with *reduce* only reduce rows to states or sketches; the others also compute the"
     yield "quantiles."
@@ -231,9 +234,9 @@ def built_ins(figures: Any) -> Lines:
 def streams(figures: Any) -> Lines:
     """Return a table of the rows per second of streams."""
     rows = (
-        [f"{run['keys']:,}", way, f"{figures_of_query['rows_per_second']:,.0f}", f"{figures_of_query['ratio']:.2f}"]
+        [f"{run['keys']:,}", query, f"{figures_of_query['rows_per_second']:,.0f}", f"{figures_of_query['ratio']:.2f}"]
         for run in figures["runs"]
-        for way, figures_of_query in run["queries"].items()
+        for query, figures_of_query in run["queries"].items()
     )
     yield from table(["keys", "query", "rows per second", "ratio to Spark's count, min, max, avg"], rows)
 
@@ -248,7 +251,7 @@ def memory(figures: Any) -> Lines:
 
 
 def scale(figures: Any) -> Lines:
-    """Return a table of the time, memory and bytes for growing numbers of days of ten million rows."""
+    """Return a table of the core-seconds, the peak memory and the number of states for growing numbers of days."""
     rows = (
         [days, f"{run['core_seconds']:,.0f}", f"{run['peak_bytes'] / 1e9:.1f}", f"{sum(run['states'].values()):,}"]
         for days, run in figures["days"].items()

@@ -1,4 +1,5 @@
-"""Response times of the server: 32 clients load a dashboard of twelve panels over a year of hours of 1,000 keys.
+"""Response times of the server: 32 clients load a dashboard of twelve panels over a year of hourly states of 1,000
+keys.
 
     python -m benchmarks.serve [--quick] [--minutes M] [--out FILE]
 
@@ -6,7 +7,7 @@ Each client loads the dashboard repeatedly, as Grafana does, by PromQL (``query_
 panels are the same for all clients. Four panels show one host, which changes every ten loads. The time from the request
 to the last byte is measured. The server's memory is read before and after each minute. For comparison, one client
 queries a store in PostgreSQL by its views, and the exported results in DuckDB. The time from the start of a server to
-its first response is measured with a second store, which has a year of minutes.
+its first response is measured with a second store, which has a year of one-minute states.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MEASURES = {
     "latency": aggr.dds("ms", [0.5, 0.99]),
 }
 FRAME = TiltFrame(["1h", "1d"], "ts", MEASURES, ["host"])
-MINUTES = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
+MINUTE_FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 
 
 @dataclass(frozen=True)
@@ -216,10 +217,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
-    """Start a server ``times`` times, for a store with a year of minutes of one host. Return a dict with the seconds
-    from each start to the first byte of the first answer, the CPU seconds of each server, and the load of the machine.
+    """Start a server ``times`` times, for a store with a year of one-minute states of one host. Return a dict with
+    the seconds from each start to the first byte of the first answer, the CPU seconds of each server, and the load of
+    the machine.
     """
-    store = FrameStore(folder / "minutes", MINUTES)
+    store = FrameStore(folder / "minutes", MINUTE_FRAME)
     count = extent.days * 1440
     data = rows(0, extent.days * 24, 60, 0)
     instants = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
@@ -245,7 +247,7 @@ SQL = {  # panels that need no sketch -> their SQL over a table ``days`` with th
 }
 
 
-def median(call: Callable[[], object], times: int = 5) -> float:
+def time_calls(call: Callable[[], object], times: int = 5) -> float:
     """Return the median seconds of several calls."""
     durations = []
     for _ in range(times):
@@ -265,7 +267,7 @@ def by_duckdb(store: FrameStore) -> dict[str, float]:
         connection.register("exported", store.query("1d", measures=["requests", "errors", "bytes"]))
         connection.execute("CREATE TABLE days AS SELECT * FROM exported")
         calls = {name: partial(_fetch, connection, text.format(days="days")) for name, text in SQL.items()}
-        return {name: median(call) for name, call in calls.items()}
+        return {name: time_calls(call) for name, call in calls.items()}
 
 
 def _fetch(connection: Any, text: str) -> list[Any]:
@@ -290,7 +292,7 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
                 cursor.fetch_arrow_table()
 
             calls = {name: partial(run, text.format(days='"web_1d_current"')) for name, text in SQL.items()}
-            return {name: median(call, 3) for name, call in calls.items()}
+            return {name: time_calls(call, 3) for name, call in calls.items()}
     finally:
         server.cleanup()
 
@@ -308,17 +310,17 @@ def cold_answers(port: int, extent: Extent) -> dict[str, float]:
 def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
     minutes, loads = max(1, round(extent.minutes)), [os.getloadavg()[0]]
-    minute = replace(extent, minutes=extent.minutes / minutes)
+    one_minute = replace(extent, minutes=extent.minutes / minutes)
     times: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         store = FrameStore(store_path) if store_path else write_store(folder / "web", extent)
         with serving(store.uri) as (process, port, _):
             cold = cold_answers(port, extent)
-            load_dashboards(port, minute)  # this fills the caches of the server, and is not measured
+            load_dashboards(port, one_minute)  # this fills the caches of the server, and is not measured
             megabytes = [resident_megabytes(process.pid)]
             for _ in range(minutes):
-                for name, seconds in load_dashboards(port, minute).items():
+                for name, seconds in load_dashboards(port, one_minute).items():
                     times[name] += seconds
                 megabytes.append(resident_megabytes(process.pid))
                 loads.append(os.getloadavg()[0])

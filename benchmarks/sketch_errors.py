@@ -66,7 +66,7 @@ def measures(values: pa.Array) -> list[Measure]:
     """
     quantiles = list(QUANTILES)
     sketches = [aggr.dds("x", quantiles), aggr.exponential("x", quantiles)]
-    if _is_positive(values):
+    if _has_no_negatives(values):
         sketches.append(aggr.hdr("x", quantiles, unit=0.001))
     return sketches
 
@@ -77,10 +77,10 @@ def peers(values: pa.Array) -> list[str]:
     fractions = ", ".join(map(str, quantiles))
     texts = [text.format(x="x", q=quantiles, fractions=fractions) for text in COUNTERPARTS["dds"]]
     texts.append(SPARK.format(x="x", q=fractions))
-    return texts if _is_positive(values) else [text for text in texts if not text.startswith("hdrhistogram")]
+    return texts if _has_no_negatives(values) else [text for text in texts if not text.startswith("hdrhistogram")]
 
 
-def _is_positive(values: pa.Array) -> bool:
+def _has_no_negatives(values: pa.Array) -> bool:
     return bool(values.to_numpy().min(initial=0.0) >= 0)
 
 

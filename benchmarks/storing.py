@@ -60,7 +60,8 @@ _AGGREGATES = [
 OURS, ONE_THREAD = "tiltframe rollup --store", "tiltframe rollup --store, --jobs 1"
 CLICKHOUSE, DUCKDB = "ClickHouse, states", "DuckDB, results"
 
-_STATES = {
+# the name of each measure -> the aggregate function of ClickHouse, and its column or ""
+_CLICKHOUSE_CALLS = {
     "n": ("count", ""),
     "sum": ("sum", "ms"),
     "avg": ("avg", "ms"),
@@ -198,18 +199,19 @@ def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequenc
 def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
     """Return the command that writes states of all levels to tables of ClickHouse."""
     types = ", ".join(
-        f"{name} AggregateFunction({call}{', Float64' * bool(column)})" for name, (call, column) in _STATES.items()
+        f"{name} AggregateFunction({call}{', Float64' * bool(column)})"
+        for name, (call, column) in _CLICKHOUSE_CALLS.items()
     )
     columns = f"t DateTime('UTC'), host LowCardinality(String), {types}"
     engine = "AggregatingMergeTree ORDER BY (host, t)"
     queries = ["CREATE DATABASE d"]
     queries += [f"CREATE TABLE d.of_{level} ({columns}) ENGINE = {engine}" for level in LEVELS]
     files = f"file('{rows}/*.parquet', Parquet, 'ts DateTime64(6, \\'UTC\\'), host String, ms Float64')"
-    states = ", ".join(with_suffix(call, "State", column) for call, column in _STATES.values())
+    states = ", ".join(with_suffix(call, "State", column) for call, column in _CLICKHOUSE_CALLS.values())
     queries.append(
         f"INSERT INTO d.of_1m SELECT toStartOfMinute(ts, 'UTC') AS t, host, {states} FROM {files} GROUP BY t, host"
     )
-    merge_calls = ", ".join(with_suffix(call, "MergeState", name) for name, (call, _) in _STATES.items())
+    merge_calls = ", ".join(with_suffix(call, "MergeState", name) for name, (call, _) in _CLICKHOUSE_CALLS.items())
     for finer, (level, unit) in zip(LEVELS, list(LEVELS.items())[1:], strict=False):
         start = f"toStartOfInterval(t, INTERVAL {unit}, 'UTC')"
         queries.append(
@@ -264,7 +266,7 @@ def read_store(target: Path, level: str) -> pa.Table:
 
 def read_clickhouse(target: Path, level: str) -> pa.Table:
     """Return the results of a level of ClickHouse's tables, merged from its states in another process."""
-    merge_calls = {name: with_suffix(call, "Merge", name) for name, (call, _) in _STATES.items()}
+    merge_calls = {name: with_suffix(call, "Merge", name) for name, (call, _) in _CLICKHOUSE_CALLS.items()}
     merge_calls["median"] = f"arrayElement({merge_calls.pop('p')}, 1)"
     results = ", ".join(f"{call} AS r_{name}" for name, call in merge_calls.items())
     file = target / f"{level}.parquet"

@@ -130,7 +130,7 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
     ]
 
 
-def hot_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
+def expiring_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Measure the memory and the time of a stream in which ``keys`` keys have one row each and then expire, and return
     the figures with their limits.
     """
@@ -144,21 +144,21 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
         ts = pa.array(START + ids).cast(pa.timestamp("us", "UTC"))
         windows.add_rows(pa.table({"ts": ts, "k": ids, "x": ids.astype(float)}))
         windows.advance(now=START + number)
-    seconds_to_add, with_keys = time.process_time() - start, resident_bytes()
+    seconds_to_add, bytes_after = time.process_time() - start, resident_bytes()
     start = time.process_time()
     emitted = windows.advance(now=START + 120 * MICROS).num_rows
     figures = {
         "keys": keys,
         "seconds_to_add": seconds_to_add,
         "seconds_to_expire": time.process_time() - start,
-        "bytes_per_key": (with_keys - bytes_before) / keys,
+        "bytes_per_key": (bytes_after - bytes_before) / keys,
         "keys_left": windows.progress.keys,
     }
     assert emitted == keys, f"{emitted:,} of {keys:,} keys expired, and all of them must"
     return figures, [LimitedFigure(f"bytes of memory for each of {keys:,} keys", 1_000, figures["bytes_per_key"])]
 
 
-def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
+def closing_windows(windows_at_once: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     """Measure the milliseconds from a watermark that closes windows until their results are Python objects, and until
     they are committed to a store.
     """
@@ -214,22 +214,22 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[LimitedFig
             keys = np.tile(np.arange(20), 1440)
             rows = pa.table({"ts": pa.array(minutes).cast(pa.timestamp("us", "UTC")), "k": keys})
             store.append_rows(rows, writer="w", commit=number)
-        last = tuple(_text(START + (days - 1 + end) * day) for end in (0, 1))
+        last_day = tuple(_text(START + (days - 1 + end) * day) for end in (0, 1))
         reader = FrameStore(Path(folder) / "store")
 
-        def queries(until: Callable[[], bool]) -> Iterator[float]:
+        def query_seconds(until: Callable[[], bool]) -> Iterator[float]:
             while not until():
                 start = time.perf_counter()
-                results = reader.query("1m", last)
+                results = reader.query("1m", last_day)
                 yield time.perf_counter() - start
                 assert results.num_rows == 1440 * 20
 
-        seconds_alone = list(queries(iter([False] * 10 + [True]).__next__))
+        seconds_alone = list(query_seconds(iter([False] * 10 + [True]).__next__))
         thread = threading.Thread(
             target=lambda: [store.expire(now=_text(START + number * day)) for number in range(2, days)]
         )
         thread.start()
-        seconds_while_expiring = list(queries(lambda: not thread.is_alive())) or seconds_alone
+        seconds_while_expiring = list(query_seconds(lambda: not thread.is_alive())) or seconds_alone
     figures = {
         "alone_ms": median(seconds_alone) * 1000,
         "while_expiring_ms": median(seconds_while_expiring) * 1000,
@@ -241,28 +241,28 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[LimitedFig
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
-    """Compare a rollup of records that are grouped by the names of their fields (`each`) with a rollup of a table that
-    has one row per field. Raise ``AssertionError`` if the states differ.
+    """Compare a rollup of records, in which each field counts in the group with the field's name (`each`), with a
+    rollup of a table that has one row per field. Raise ``AssertionError`` if the states differ.
     """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))
     names = [f"field{number:02}" for number in range(FIELDS)]
     fields = pa.StructArray.from_arrays([pa.array(rng.random(rows)) for _ in names], names=names)
     data = pa.table({"ts": ts, "fields": fields})
-    of_records = TiltFrame(["1s"], "ts", _measures_of("fields[class]"), {"class": each("fields")})
-    of_rows = TiltFrame(["1s"], "ts", _measures_of("value"), ["class"])
+    records_frame = TiltFrame(["1s"], "ts", _measures_of("fields[class]"), {"class": each("fields")})
+    exploded_frame = TiltFrame(["1s"], "ts", _measures_of("value"), ["class"])
 
     def roll_up_exploded() -> pa.Table:
         field_numbers = pa.array(np.tile(np.arange(FIELDS, dtype=np.int32), rows))
         classes = pa.DictionaryArray.from_arrays(field_numbers, names).dictionary_decode()
-        columns = np.column_stack([fields.field(name).to_numpy() for name in names]).ravel()
+        values = np.column_stack([fields.field(name).to_numpy() for name in names]).ravel()
         times = ts.take(pa.array(np.repeat(np.arange(rows), FIELDS)))
-        return rollup(pa.table({"ts": times, "class": classes, "value": columns}), of_rows)
+        return rollup(pa.table({"ts": times, "class": classes, "value": values}), exploded_frame)
 
     seconds: dict[str, list[float]] = {"records": [], "exploded": []}
     results: dict[str, pa.Table] = {}
     for _ in range(ROUNDS):
-        for name, call in (("records", partial(rollup, data, of_records)), ("exploded", roll_up_exploded)):
+        for name, call in (("records", partial(rollup, data, records_frame)), ("exploded", roll_up_exploded)):
             start = time.process_time()
             results[name] = call()
             seconds[name].append(time.process_time() - start)
@@ -294,8 +294,8 @@ def main(quick: bool, out: Path | None) -> list[LimitedFigure]:
     calls: dict[str, Callable[[], tuple[dict[str, Any], list[LimitedFigure]]]] = {
         "chain": partial(chain_and_separate, rows),
         "a million per second": partial(a_million_per_second, 3 if quick else 600, 10_000 if quick else 1_000_000),
-        "hot keys": partial(hot_keys, 100_000 if quick else 1_000_000),
-        "close to sink": partial(close_to_sink, 100 if quick else 1_000),
+        "hot keys": partial(expiring_keys, 100_000 if quick else 1_000_000),
+        "close to sink": partial(closing_windows, 100 if quick else 1_000),
         "hopping": partial(hopping, rows),
         "retention while querying": partial(retention_while_querying, 4 if quick else 12),
         "crashes": partial(crashes, (events(n, 10_000) for n in range(200 if quick else 3_000)), 2 if quick else 20),

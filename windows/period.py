@@ -1,8 +1,8 @@
 """Periods: windows of one size on a clock that never changes its UTC offset.
 
 The windows are numbered; the window with the number 0 begins at or near the start of 1970. `Period.index` returns the
-number of the window that contains a local time, and `Period.local` the local time at which a window begins. A period is
-either a fixed length or a number of months.
+number of the window that contains a local time, and `Period.local_start` the local time at which a window begins. A
+period is either a fixed length or a number of months.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Period(ABC):
         """Return the number of the window that contains each local time. ``local`` is in microseconds."""
 
     @abstractmethod
-    def local(self, index: Instants) -> Instants:
+    def local_start(self, index: Instants) -> Instants:
         """Return the local time at which each window begins, in microseconds. ``index`` has the numbers of the
         windows.
         """
@@ -61,7 +61,7 @@ class Period(ABC):
 
         Times and starts are in microseconds UTC. The local time is ``utc_offset`` microseconds ahead of UTC.
         """
-        return self.local(self.index(times + utc_offset) + after) - utc_offset
+        return self.local_start(self.index(times + utc_offset) + after) - utc_offset
 
     def longest_common(self, other: Period) -> Self | None:
         """Return the longest period whose size divides the sizes of both periods. Each instant at which a window of
@@ -96,7 +96,7 @@ class Fixed(Period):
     def index(self, local: Instants) -> Instants:
         return (local - self.shift) // self.size
 
-    def local(self, index: Instants) -> Instants:
+    def local_start(self, index: Instants) -> Instants:
         return index * self.size + self.shift
 
     def edges(self, times: Instants, utc_offset: int, after: int) -> Instants:
@@ -136,7 +136,7 @@ class Months(Period):
         months = (local - self.offset).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
         return months // self.size
 
-    def local(self, index: Instants) -> Instants:
+    def local_start(self, index: Instants) -> Instants:
         months = (index * self.size).astype("datetime64[M]")
         local: Instants = months.astype("datetime64[us]").astype(np.int64)
         return local + self.offset

@@ -29,8 +29,8 @@ _CYCLE = 400  # the number of years after which the dates of the Gregorian calen
 class Clock:
     """The UTC offsets of a time zone over a range of years.
 
-    ``offsets[i]`` is the local time minus UTC, in microseconds, from the instant ``since[i]`` to the instant ``since[i
-    + 1]``, in microseconds UTC. ``since[0]`` is the beginning of the range.
+    ``offsets[i]`` is the local time minus UTC, in microseconds. It applies from the instant ``since[i]`` to the instant
+    ``since[i + 1]``, in microseconds UTC. ``since[0]`` is the beginning of the range.
     """
 
     since: Instants
@@ -39,10 +39,10 @@ class Clock:
     def without_whole_shifts(self, size: int, window_offset: int = 0) -> Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
-        A change by a whole multiple of ``size`` does not affect the windows: every instant keeps its distance from the
-        start of its window, and if the clock shows an hour twice, the two hours are in different windows. There is one
-        exception: if the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may
-        begin at the jump.
+        A change by a multiple of ``size`` does not affect the windows: in UTC, they begin at the same instants as
+        without the change. If the clock shows an hour twice, the two hours are in different windows.
+
+        One such change is kept: a jump ahead in the middle of a window. A coarser window may begin at the jump.
 
         Parameters
         ----------

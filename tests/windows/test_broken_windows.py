@@ -224,22 +224,22 @@ class ThroughNanoseconds(Hours):
 
 LAW_BY_WINDOW = {
     DaysOfProcess(): "process_zone",
-    CachesByLength(): "contains|overlaps",
+    CachesByLength(): "contains|no_overlaps_or_gaps",
     ThroughNanoseconds(): "nests|contains",
     LengthInSeconds(): "lengths",
     LengthOfDay(): "lengths",
     Until2038(): "nests|contains",
     TruncatesBefore1970(): "contains",
     LosesMicroseconds(): "nests|contains",
-    SortsTimes(): "untouched|overlaps",
+    SortsTimes(): "untouched|no_overlaps_or_gaps",
     ChangesStarts(): "untouched",
     ListsTooFew(): "queries",
     FirstIsLate(): "queries",
-    NameWithoutSize(): "travels",
-    CopyLosesSize(3): "travels",
+    NameWithoutSize(): "copies_and_names",
+    CopyLosesSize(3): "copies_and_names",
     LevelsAbove(5): "nests",
-    SaysOne(): "overlaps|overlap",
-    NumbersTooMany(): "overlap",
+    SaysOne(): "no_overlaps_or_gaps|windows_per_time",
+    NumbersTooMany(): "windows_per_time",
     JulianMonths(): "nests",
 }
 

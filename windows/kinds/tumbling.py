@@ -150,8 +150,8 @@ class Tumbling(TimeWindow):
         index = self.period.index(zone.latest_local_time(times)) + after
         first, last = int(index.min()), int(index.max())
         if last - first > len(index):
-            return zone.first_instant_showing(self.period.local(index))
-        return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
+            return zone.first_instant_showing(self.period.local_start(index))
+        return zone.first_instant_showing(self.period.local_start(np.arange(first, last + 1)))[index - first]
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
         """Return consecutive numbers for the windows around a range of time.
@@ -174,9 +174,10 @@ class Tumbling(TimeWindow):
         """
         zone = self._clock(np.array([low, high]), margin)
         before, after = (self.period.index(zone.latest_local_time(zone.since[1:] - early)) for early in (1, 0))
-        skipped = np.maximum(after - before - 1, 0)
-        gaps = skipped > 0
-        return WindowNumbering(self.period, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
+        skipped_per_change = np.maximum(after - before - 1, 0)
+        has_gap = skipped_per_change > 0
+        gaps = zone.since[1:][has_gap]
+        return WindowNumbering(self.period, zone, gaps, np.append(0, np.cumsum(skipped_per_change[has_gap])))
 
     def _clock(self, times: Instants, margin: int = 0) -> Clock:
         """Return the zone's clock from the first of ``times`` to the last, extended on both sides by ``margin``
@@ -215,7 +216,7 @@ class WindowNumbering:
     def starts(self, numbers: Instants) -> Instants:
         """Return the start of each window in microseconds UTC. ``numbers`` has the numbers of the windows."""
         segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
-        return self.zone.first_instant_showing(self.period.local(numbers + self.skipped[segment]))
+        return self.zone.first_instant_showing(self.period.local_start(numbers + self.skipped[segment]))
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:

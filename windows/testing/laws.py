@@ -102,7 +102,7 @@ def by_time_alone(case: Case) -> None:
 
 def process_zone(case: Case) -> None:
     """The intervals do not depend on the time zone of the process, which the environment variable ``TZ`` sets."""
-    if not hasattr(time, "tzset"):  # Windows has no such function
+    if not hasattr(time, "tzset"):  # the operating system Windows does not have `time.tzset`
         return
     expected = case.intervals()
     with _time_zone_of_process("Pacific/Apia"):
@@ -182,7 +182,7 @@ def panes(case: Case) -> None:
         _check_equal(of_time, of_pane)
 
 
-def overlaps(case: Case) -> None:
+def no_overlaps_or_gaps(case: Case) -> None:
     """Windows with a `max_overlap` of 1 do not overlap, contiguous windows have no gaps, and sessions of a key do not
     touch each other.
     """
@@ -287,7 +287,7 @@ def untouched(case: Case) -> None:
         require(np.array_equal(now, before), "the intervals changed while they were merged")
 
 
-def overlap(case: Case) -> None:
+def windows_per_time(case: Case) -> None:
     """A time lies in at most `max_overlap` windows, and in exactly the windows that `numbered` returns."""
     window = case.window
     assigned = window.assign(case.times)
@@ -312,23 +312,27 @@ def of_nothing(case: Case) -> None:
     require(all(len(column) == 0 for column in merged), "merge returns windows without intervals")
 
 
-def travels(case: Case) -> None:
-    """A pickled copy is equal to the original, windows with different fields have different names, and `read_window`
-    reads an equal window from the name of a registered kind.
+def copies_and_names(case: Case) -> None:
+    """A pickled copy is equal to the original, and windows with different fields have different names. If the kind is
+    registered, `read_window` reads an equal window from the name of the window.
     """
     window = case.window
     require(isinstance(window.name, str) and window.name != "", "windows have no name")
-    for own in (window, *_changed_windows(window)):
-        copies = [copy.deepcopy(own)]
+    for variant in (window, *_changed_windows(window)):
+        copies = [copy.deepcopy(variant)]
         with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook cannot be pickled
-            copies.append(pickle.loads(pickle.dumps(own)))
+            copies.append(pickle.loads(pickle.dumps(variant)))
         require(
-            all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
+            all(other == variant and hash(other) == hash(variant) for other in copies),
+            f"a copy of {variant!r} is {copies[-1]!r}",
         )
-        require(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
+        require(
+            variant is window or variant.name != window.name,
+            f"{variant!r} and {window!r} have the name {window.name!r}",
+        )
         if window_constructors(TimeWindow, window.kind).get(window.kind) is type(window):
-            restored = read_window(own.name, own.timezone or "UTC")
-            require(restored == own, f"the name {own.name!r} of {own!r} is read as {restored!r}")
+            restored = read_window(variant.name, variant.timezone or "UTC")
+            require(restored == variant, f"the name {variant.name!r} of {variant!r} is read as {restored!r}")
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
@@ -364,7 +368,7 @@ def agrees(case: Case) -> None:
 
 LAWS: tuple[Callable[[Case], None], ...] = (
     untouched, contains, by_time_alone, process_zone, known_by_start, in_order, naive, any_tree, isolation, panes,
-    overlaps, queries, nests, lengths, overlap, of_nothing, travels, agrees,
+    no_overlaps_or_gaps, queries, nests, lengths, windows_per_time, of_nothing, copies_and_names, agrees,
 )  # fmt: skip
 
 

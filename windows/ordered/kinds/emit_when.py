@@ -28,10 +28,11 @@ class EmitWhen(OrderedWindow):
         return (Condition(self.condition),)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        row = np.flatnonzero(rows.inputs[Condition(self.condition)])
-        last = positions(rows, carry)[row] + self.include
-        ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
-        return ranges, next_carry(carry, rows, last_by_key(row, last, carry.open_starts, rows))
+        closing_rows = np.flatnonzero(rows.inputs[Condition(self.condition)])
+        exclusive_ends = positions(rows, carry)[closing_rows] + self.include
+        starts = previous(exclusive_ends, closing_rows, carry.open_starts, rows)
+        ranges = non_overlapping(closing_rows, starts, exclusive_ends, rows)
+        return ranges, next_carry(carry, rows, last_by_key(closing_rows, exclusive_ends, carry.open_starts, rows))
 
     def __str__(self) -> str:
         return f"emit_when({self.condition!r}{'' if self.include else ', include=False'})"

@@ -31,25 +31,28 @@ class Interval(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         after_key = rows.heads + rows.lengths
         has_no_window = carry.numbers["open"] == 0
-        begin = np.arange(len(rows.times))
-        next_positions = first_at_least(rows.times, begin, np.repeat(after_key, rows.lengths), rows.times + self.length)
-        next_positions[next_positions == np.repeat(after_key, rows.lengths)] = len(begin)
+        all_rows = np.arange(len(rows.times))
+        next_positions = first_at_least(
+            rows.times, all_rows, np.repeat(after_key, rows.lengths), rows.times + self.length
+        )
+        next_positions[next_positions == np.repeat(after_key, rows.lengths)] = len(all_rows)
         closing = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
-        firsts = np.where(has_no_window, rows.heads, closing)
-        opening = reachable_positions(np.where(firsts < after_key, firsts, len(begin)), next_positions)
+        first_openings = np.where(has_no_window, rows.heads, closing)
+        opening = reachable_positions(
+            np.where(first_openings < after_key, first_openings, len(all_rows)), next_positions
+        )
         position = positions(rows, carry)[opening]
-        heads = np.flatnonzero(has_no_window & (rows.lengths > 0))
+        new_keys = np.flatnonzero(has_no_window & (rows.lengths > 0))
         # a row that begins a window closes the previous window, unless the row is the first of its key
-        closes_window = ~np.isin(opening, rows.heads[heads])
-        first = previous(position, opening, carry.open_starts, rows)
+        closes_window = ~np.isin(opening, rows.heads[new_keys])
+        starts = previous(position, opening, carry.open_starts, rows)
         numbers = {
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
             "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
         }
         new_open_starts = last_by_key(opening, position, carry.open_starts, rows)
-        return non_overlapping(opening[closes_window], first[closes_window], position[closes_window], rows), next_carry(
-            carry, rows, new_open_starts, **numbers
-        )
+        ranges = non_overlapping(opening[closes_window], starts[closes_window], position[closes_window], rows)
+        return ranges, next_carry(carry, rows, new_open_starts, **numbers)
 
     def __str__(self) -> str:
         return f"interval({duration_text(self.length)!r})"

@@ -2,7 +2,7 @@
 reset.
 
 A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. A row that is
-a reset is still in the window that it triggers; the rows after it begin a new window.
+a reset is the last row of its window. The next row begins a new window.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Sliding(OrderedWindow):
         order = np.argsort(key_of_begin, kind="stable")
         begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
         counts = np.bincount(key_of_begin, minlength=len(carry.counts))
-        first_begin = np.cumsum(counts) - counts
+        first_index = np.cumsum(counts) - counts
         resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))  # the number of resets before each row
         reset_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
         n = self.n or 1
-        first = begins[first_begin[key] + np.maximum(reset_counts - n, 0)]
+        first = begins[first_index[key] + np.maximum(reset_counts - n, 0)]
         open_counts = np.minimum(counts, n)
-        is_kept = np.arange(len(begins)) >= np.repeat(first_begin + counts - open_counts, counts)
+        is_kept = np.arange(len(begins)) >= np.repeat(first_index + counts - open_counts, counts)
         carry_after = Carry(carry.position + rows.lengths, open_counts, begins[is_kept], {})
         return Ranges(key, first, position + 1, np.arange(len(key))), carry_after
 
