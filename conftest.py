@@ -101,9 +101,9 @@ def machine_code():
     """Compile loops at their first call in the process of the tests. Processes that tests start compile them as for
     users, once there is enough work.
     """
-    from aggr.compiling.jit import compile_at_once
+    from aggr.compiling.jit import compile_at_first_call
 
-    with compile_at_once():
+    with compile_at_first_call():
         yield
 
 

@@ -436,12 +436,12 @@ class Function(ABC):
             If a result does not fit its type.
         """
         is_checked = isinstance(states, CheckedStates)
-        column, is_named = (
+        column, has_expected_name = (
             (one_array(states.states), True) if is_checked else validated_column(self.own_state, states, self)
         )
         readable = column.drop_null() if column.null_count else column
         if not is_checked:
-            check_states(self.own_state, readable, self, is_named, is_complete=False)
+            check_states(self.own_state, readable, self, has_expected_name, is_complete=False)
         is_beyond_limit = self.own_state.beyond_limit(readable)
         if is_beyond_limit is not None:
             readable = readable.filter(pa.array(~is_beyond_limit))

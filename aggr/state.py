@@ -33,7 +33,7 @@ from aggr.state_checks import (
     FUNCTION,
     VERSION,
     CheckedStates,
-    Reading,
+    StateReader,
     check_states,
     damaged_field,
     mark_as_checked,
@@ -268,15 +268,15 @@ class State(ABC):
         return self.merge(mark_as_checked(pa.concat_arrays(parts)), groups).states
 
     @overload
-    def merge(self, states: CheckedStates, groups: Groups, reading: Reading | None = None) -> CheckedStates: ...
+    def merge(self, states: CheckedStates, groups: Groups, reading: StateReader | None = None) -> CheckedStates: ...
 
     @overload
     def merge(
-        self, states: pa.Array | pa.ChunkedArray, groups: Groups, reading: Reading | None = None
+        self, states: pa.Array | pa.ChunkedArray, groups: Groups, reading: StateReader | None = None
     ) -> pa.StructArray: ...
 
     def merge(
-        self, states: pa.Array | pa.ChunkedArray | CheckedStates, groups: Groups, reading: Reading | None = None
+        self, states: pa.Array | pa.ChunkedArray | CheckedStates, groups: Groups, reading: StateReader | None = None
     ) -> pa.StructArray | CheckedStates:
         """Merge grouped states into one state per group.
 
@@ -304,7 +304,9 @@ class State(ABC):
         """
         reading = reading or self
         is_checked = isinstance(states, CheckedStates)
-        column, is_named = (one_array(states.states), True) if is_checked else validated_column(self, states, reading)
+        column, has_expected_name = (
+            (one_array(states.states), True) if is_checked else validated_column(self, states, reading)
+        )
         check_groups(reading.name, groups)
         if len(column) != len(groups):
             raise ValueError(
@@ -317,7 +319,7 @@ class State(ABC):
         # If each group has exactly one state, no fields need to be merged, and the states are only sorted by group.
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
-            check_states(self, column, reading, is_named, is_complete=is_single)
+            check_states(self, column, reading, has_expected_name, is_complete=is_single)
         if is_single and (is_checked or self.is_current(column)):
             is_ordered = bool((np.diff(groups.ids) > 0).all())
             merged = column if is_ordered else column.take(pa.array(np.argsort(groups.ids)))
@@ -373,7 +375,7 @@ class State(ABC):
         self,
         states: pa.Array | pa.ChunkedArray,
         subtracted: pa.Array | pa.ChunkedArray,
-        reading: Reading | None = None,
+        reading: StateReader | None = None,
     ) -> pa.StructArray:
         """Subtract states from other states, pair by pair. The results are the states of the remaining input rows.
 

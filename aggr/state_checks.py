@@ -83,22 +83,20 @@ class Layout(Protocol):
         """Raise `DamagedState` if fields of a state contradict each other."""
 
 
-class Reading(Protocol):
-    """The part of the interface of a function that the checks use: its name in errors, and the states that it accepts.
-    A state has these attributes as well.
-    """
+class StateReader(Protocol):
+    """A function or a state that reads states: the part of its interface that the checks use."""
 
     @property
     def name(self) -> str:
-        """The name that errors use."""
+        """The name of the function or state, for errors."""
 
     @property
     def reads(self) -> Sequence[Layout]:
         """Other states that are accepted, because they contain the function's own state."""
 
 
-class FunctionOfStates(Reading, Protocol):
-    """The part of the interface of a function that `checked` uses: that of `Reading`, and the function's own state."""
+class FunctionOfStates(StateReader, Protocol):
+    """The part of the interface of a function that `checked` uses: that of `StateReader`, and the own state."""
 
     @property
     def own_state(self) -> Layout:
@@ -133,12 +131,14 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
     parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts other fields.
     """
     state = function.own_state
-    column, is_named = validated_column(state, states, function)
-    check_states(state, column.drop_null() if column.null_count else column, function, is_named, is_complete=True)
+    column, has_expected_name = validated_column(state, states, function)
+    check_states(
+        state, column.drop_null() if column.null_count else column, function, has_expected_name, is_complete=True
+    )
     return CheckedStates(column)
 
 
-def validated_column(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
+def validated_column(state: Layout, states: pa.Array | pa.ChunkedArray, reader: StateReader) -> tuple[pa.Array, bool]:
     """Return a column of states as one array, and whether all rows are known to have the name of ``state``.
 
     Raises ``TypeError`` if ``states`` is not an Arrow column, and `DamagedState` if offsets or indices in it are out of
@@ -146,14 +146,14 @@ def validated_column(state: Layout, states: pa.Array | pa.ChunkedArray, reading:
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(
-            f"{reading.name}: states must be an Arrow column; got {type_name(states)}; pass the column that reduce or "
+            f"{reader.name}: states must be an Arrow column; got {type_name(states)}; pass the column that reduce or "
             "merge returned"
         )
     try:
-        is_named = _validate(state, states)
+        has_expected_name = _validate(state, states)
     except pa.ArrowException:
-        raise damaged_state(reading.name, "the offsets of the column point outside its data") from None
-    return states if isinstance(states, pa.StructArray) else normalize(states), is_named
+        raise damaged_state(reader.name, "the offsets of the column point outside its data") from None
+    return states if isinstance(states, pa.StructArray) else normalize(states), has_expected_name
 
 
 def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
@@ -166,47 +166,49 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
         states.validate(full=True)
         return False
     states.validate()
-    is_named = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
+    has_expected_name = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
         states.field(FUNCTION), name_array(state.name)
     )
     for i, field in enumerate(states.type):
-        if not pa.types.is_primitive(field.type) and not (is_named and field.name == FUNCTION):
+        if not pa.types.is_primitive(field.type) and not (has_expected_name and field.name == FUNCTION):
             states.field(i).validate(full=True)
-    return is_named
+    return has_expected_name
 
 
-def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, is_complete: bool) -> None:
+def check_states(
+    state: Layout, states: pa.StructArray, reader: StateReader, has_expected_name: bool, *, is_complete: bool
+) -> None:
     """Raise an error if states cannot be merged and read. ``states`` must not contain nulls.
 
-    Names are checked unless ``is_named`` is true. If ``is_complete`` is true, each field is checked by `Field.check`.
-    Otherwise, it is only checked by `Field.check_before_merge`; `Field.merge_checked`, or the function that computes
-    results, makes the remaining checks while it reads the field.
+    Names are checked unless ``has_expected_name`` is true. If ``is_complete`` is true, each field is checked completely
+    by `Field.check`. Otherwise, only `Field.check_before_merge` is called here. The remaining checks are made when the
+    caller merges the fields with `Field.merge_checked`, or computes results from them.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
     is_struct = pa.types.is_struct(states.type)
     if state.optional_parameters and is_struct:
-        _check_optional(state, states, parameters, reading.name)
+        _check_optional(state, states, parameters, reader.name)
     for name in (FUNCTION, VERSION, *parameters, *fields):
         if not is_struct or states.type.get_field_index(name) < 0:
             raise ValueError(
-                f"these are not states of {reading.name}: they have no field {name!r}, and their type is "
-                f"{shown(states.type)}; pass states that {reading.name} has reduced or merged"
+                f"these are not states of {reader.name}: they have no field {name!r}, and their type is "
+                f"{shown(states.type)}; pass states that {reader.name} has reduced or merged"
             )
-    if not is_named:
-        _check_names(state, states.field(FUNCTION), reading)
-    _check_versions(state, states.field(VERSION), reading.name)
+    if not has_expected_name:
+        _check_names(state, states.field(FUNCTION), reader)
+    _check_versions(state, states.field(VERSION), reader.name)
     for name, value in parameters.items():
-        _check_parameter(reading.name, name, states.field(name), value)
+        _check_parameter(reader.name, name, states.field(name), value)
     for name, field in fields.items():
         try:
             (field.check if is_complete else field.check_before_merge)(states.field(name))
         except DamagedState as damage:
-            raise damaged_field(reading.name, name, damage) from None
+            raise damaged_field(reader.name, name, damage) from None
     try:
         state.check_consistency(states)
     except DamagedState as damage:
-        raise damaged_state(reading.name, damage) from None
+        raise damaged_state(reader.name, damage) from None
 
 
 def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedState:
@@ -214,43 +216,43 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
     return damaged_state(function, f"its field {field!r} {damage}")
 
 
-def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
-    """Raise ``ValueError`` for a name that is neither the name of ``state`` nor of a state in ``reading.reads``."""
+def _check_names(state: Layout, names: pa.Array, reader: StateReader) -> None:
+    """Raise ``ValueError`` for a name that is neither the name of ``state`` nor of a state in ``reader.reads``."""
     # Usually all names are equal to the name of ``state``. This comparison is faster than listing the distinct names.
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():
-        if name != state.name and name not in [state_in_reads.name for state_in_reads in reading.reads]:
-            raise ValueError(f"these are states of {name}, not of {reading.name}; read them with {name}")
+        if name != state.name and name not in [state_in_reads.name for state_in_reads in reader.reads]:
+            raise ValueError(f"these are states of {name}, not of {reader.name}; read them with {name}")
 
 
-def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
+def _check_versions(state: Layout, versions: pa.Array, reader_name: str) -> None:
     """Raise `DamagedState` for versions that no release has written, and ``ValueError`` for versions that this release
     cannot read.
     """
     if not pa.types.is_integer(versions.type) or versions.null_count:
-        raise damaged_state(reader, "it has no version")
+        raise damaged_state(reader_name, "it has no version")
     numbers = versions.to_numpy()
     if (numbers == state.version).all():
         return
     if numbers.min() < 1:
-        raise damaged_state(reader, f"its version is {numbers.min()}, and versions begin with 1")
+        raise damaged_state(reader_name, f"its version is {numbers.min()}, and versions begin with 1")
     if numbers.max() > state.version:
         raise ValueError(
-            f"a {reader} state has version {numbers.max()}, and this release can read versions up to "
+            f"a {reader_name} state has version {numbers.max()}, and this release can read versions up to "
             f"{state.version}; upgrade tiltframe"
         )
     if unreadable := set(np.unique(numbers).tolist()) - set(state.versions):
         raise ValueError(
-            f"a {reader} state has version {min(unreadable)}, and this release can read only version "
+            f"a {reader_name} state has version {min(unreadable)}, and this release can read only version "
             f"{state.version}; roll up the rows again, or read the states with the release that wrote them"
         )
 
 
-def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Array) -> None:
+def _check_parameter(reader_name: str, name: str, column: pa.Array, expected: pa.Array) -> None:
     """Raise ``ValueError`` for states whose parameter ``name`` differs from ``expected``, an array with one row.
 
-    ``column`` has the parameter of each state, and ``reader`` is the name of the function in the message.
+    ``column`` has the parameter of each state, and ``reader_name`` is the name of the function in the message.
     """
     if is_constant(column, expected):
         return
@@ -258,18 +260,20 @@ def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Arra
         values = distinct_values(name, column, expected.type)
     except ValueError as error:
         raise ValueError(
-            f"these are not states of {reader}: {error}; pass states that {reader} has reduced or merged"
+            f"these are not states of {reader_name}: {error}; pass states that {reader_name} has reduced or merged"
         ) from None
     for value in values:
         if not same_bits(pa.repeat(value, 1), expected):
             raise ValueError(
-                f"states of {reader} with {name}={shortened(str(value))} cannot be merged or read as "
+                f"states of {reader_name} with {name}={shortened(str(value))} cannot be merged or read as "
                 f"{name}={shortened(str(expected[0]))}; "
                 f"use the same {name} everywhere"
             )
 
 
-def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[str, pa.Array], reader: str) -> None:
+def _check_optional(
+    state: Layout, states: pa.StructArray, parameters: Mapping[str, pa.Array], reader_name: str
+) -> None:
     """Raise ``ValueError`` if states lack an optional parameter of ``state``, or store one that ``state`` does not
     have.
     """
@@ -279,7 +283,7 @@ def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[s
             continue
         stored_value = shortened(str(states.field(name)[0])) if is_stored else getattr(type(state), name)
         raise ValueError(
-            f"states of {reader} with {name}={stored_value} cannot be merged or read as "
+            f"states of {reader_name} with {name}={stored_value} cannot be merged or read as "
             f"{name}={state.parameter(name)}; use the same {name} everywhere"
         )
 

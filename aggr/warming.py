@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from aggr.compiling.jit import cache_folders, compile_at_once
+from aggr.compiling.jit import cache_folders, compile_at_first_call
 from aggr.function import EVENT_TIME, Function
 from aggr.groups.groups import Groups
 from aggr.registry import get, names
@@ -29,12 +29,12 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
         for function in instances:
             try:
                 function.check_input(_input(function, values).type)
-                with compile_at_once():
+                with compile_at_first_call():
                     reduced_states.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
                 continue  # The function rejects such values; hdr, for example, rejects negative numbers.
     for function, states in reduced_states:
-        with compile_at_once():
+        with compile_at_first_call():
             function.finish(states)
     return cache_folders()
 

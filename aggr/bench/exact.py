@@ -137,7 +137,7 @@ def errors_of(
         The results of the groups. Parts and ranges are matched by name. If their names differ, they are matched by
         position.
     ranges : sequence of mappings, one per group
-    ordered : sequence of arrays or None, one per group
+    sorted_values : sequence of arrays or None, one per group
         The sorted values of each group, from which errors of rank are computed; None if the parts are not quantiles.
 
     Returns

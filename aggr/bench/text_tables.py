@@ -44,10 +44,10 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
 def _timing_table(report: Report) -> str:
     """Return a table of the times of a report: one line per measure, package and number of groups."""
     lines = [["measure", "by", "groups", "reduce", "merge", "finish", "rows to results", "ratio"]]
-    by_row = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
+    ns_by_cell = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
     for measure, by, groups in dict.fromkeys((t.measure, t.by, t.groups) for t in report.timings):
-        figures = [by_row.get((measure, by, groups, stage)) for stage in STAGES]
-        ours, answers = by_row.get((measure, OURS, groups, "answers")), figures[-1]
+        figures = [ns_by_cell.get((measure, by, groups, stage)) for stage in STAGES]
+        ours, answers = ns_by_cell.get((measure, OURS, groups, "answers")), figures[-1]
         ratio = f"{answers / ours:.2f} ×" if ours and answers and by != OURS else ""
         cells = ["" if ns is None else f"{ns:,.1f}" for ns in figures]
         lines.append([measure if by == OURS else "", by, f"{groups:,}", *cells, ratio])
@@ -84,9 +84,9 @@ def _mebibytes(size: int | None) -> str:
 def _size_table(report: Report) -> str:
     counts = list(dict.fromkeys(size.rows for size in report.sizes))
     lines = [["measure", "by", *(f"{count:,} rows" for count in counts)]]
-    by_row = {(s.measure, s.by, s.rows): s.bytes for s in report.sizes}
+    bytes_by_cell = {(s.measure, s.by, s.rows): s.bytes for s in report.sizes}
     for measure, by in dict.fromkeys((s.measure, s.by) for s in report.sizes):
-        cells = [_bytes(by_row.get((measure, by, count))) for count in counts]
+        cells = [_bytes(bytes_by_cell.get((measure, by, count))) for count in counts]
         lines.append([measure if by == OURS else "", by, *cells])
     return _table("bytes of one state", lines)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aggr.compiling.jit import compile_at_once
+from aggr.compiling.jit import compile_at_first_call
 
 Call = Callable[[], object]
 
@@ -58,7 +58,7 @@ def alternate(
     seconds: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     rng = random.Random(1)
-    with compile_at_once():  # compile each loop in the first run, so that no timed run interprets or compiles it
+    with compile_at_first_call():  # compile each loop in the first run, so that no timed run interprets or compiles it
         for call in calls:
             call()
         for _ in range(rounds):

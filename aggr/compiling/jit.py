@@ -64,14 +64,14 @@ class _Interpreter:
         self.total_seconds = 0.0  # the seconds spent on interpreting all loops
         self.loop_seconds: dict[Any, float] = {}  # the seconds spent on interpreting each loop
         self.loop_elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
-        self.compile_contexts = 0  # the number of open contexts of `compile_at_once` in all threads
+        self.compile_contexts = 0  # the number of open contexts of `compile_at_first_call` in all threads
 
     def should_interpret(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop with these arguments should be interpreted.
 
-        This method needs numba to find out whether the code of the loop is on disk. Numba is not loaded while the time
-        of interpreting loops in this process, including the predicted time of this loop, is below the time of loading
-        numba.
+        Only numba can determine whether the code of the loop is on disk. If numba is not loaded yet, the loop is
+        interpreted as long as the total time of interpreting loops in this process, including the predicted time of
+        this loop, does not exceed the time of loading numba.
         """
         if self.max_elements <= 0 or self.compile_contexts:
             return False
@@ -92,8 +92,9 @@ class _Interpreter:
         """Return the predicted seconds of interpreting a loop over a number of elements. The prediction uses the times
         of earlier calls.
         """
-        total_seconds = self.loop_seconds.get(loop, 0.0) + _ASSUMED_ELEMENTS * _SECONDS_PER_ELEMENT
-        return elements * total_seconds / (self.loop_elements.get(loop, 0) + _ASSUMED_ELEMENTS)
+        measured_and_assumed_seconds = self.loop_seconds.get(loop, 0.0) + _ASSUMED_ELEMENTS * _SECONDS_PER_ELEMENT
+        measured_and_assumed_elements = self.loop_elements.get(loop, 0) + _ASSUMED_ELEMENTS
+        return elements * measured_and_assumed_seconds / measured_and_assumed_elements
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
         """Interpret a loop and return its result. Integers wrap around and floats overflow without a warning, as in
@@ -134,11 +135,11 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def compile_at_once() -> Iterator[None]:
+def compile_at_first_call() -> Iterator[None]:
     """Within the context, compile each loop at its first call, even for few elements. The context applies to all
     threads of the process.
 
-    >>> with compile_at_once():
+    >>> with compile_at_first_call():
     ...     pass
     """
     with _lock:

@@ -159,29 +159,34 @@ def _combine(factors: Whole, number: Limbs, sign: int, left: Limbs, right: Limbs
 def _combine_digits(
     factors: Whole,
     digits: NDArray[np.int32],
-    places: Whole,
-    low: Whole,
+    offsets: Whole,
+    levels: Whole,
     sign: Int,
     left_digits: NDArray[np.int32],
-    left_places: Whole,
-    left_low: Whole,
+    left_offsets: Whole,
+    left_levels: Whole,
     right_digits: NDArray[np.int32],
-    right_places: Whole,
-    right_low: Whole,
+    right_offsets: Whole,
+    right_levels: Whole,
 ) -> tuple[NDArray[np.int32], Whole, Whole]:
     """Return the digits, the offsets of each number's digits, and the lowest levels of
-    ``factors · number + sign · left · right``. Each number is passed as its `Limbs.parts`.
+    ``factors · number + sign · left · right``.
+
+    Each number is passed as its `Limbs.parts`: the digits, the offsets of each number's digits, and the levels of the
+    lowest digits.
     """
     n = len(factors)
     lowest_levels, cell_offsets = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n):
-        size = places[i + 1] - places[i]
-        left_size, right_size = left_places[i + 1] - left_places[i], right_places[i + 1] - right_places[i]
-        lowest, end = low[i], low[i] + size
+        size = offsets[i + 1] - offsets[i]
+        left_size, right_size = left_offsets[i + 1] - left_offsets[i], right_offsets[i + 1] - right_offsets[i]
+        lowest, end = levels[i], levels[i] + size
         if left_size and right_size:
-            product_low = left_low[i] + right_low[i]
-            product_end = product_low + left_size + right_size
-            lowest, end = (min(lowest, product_low), max(end, product_end)) if size else (product_low, product_end)
+            product_lowest = left_levels[i] + right_levels[i]
+            product_end = product_lowest + left_size + right_size
+            lowest, end = (
+                (min(lowest, product_lowest), max(end, product_end)) if size else (product_lowest, product_end)
+            )
         lowest_levels[i] = lowest
         cell_offsets[i + 1] = cell_offsets[i] + end - lowest + 3
     cells = np.zeros(cell_offsets[n], np.int64)
@@ -189,17 +194,17 @@ def _combine_digits(
         # A factor is split into two digits; the lower one is between -2^31 and 2^31.
         high = ((factors[i] >> (BITS - 1)) + 1) >> 1
         factor = factors[i] - (high << BITS)
-        position = cell_offsets[i] + low[i] - lowest_levels[i]
-        for j in range(places[i], places[i + 1]):
+        position = cell_offsets[i] + levels[i] - lowest_levels[i]
+        for j in range(offsets[i], offsets[i + 1]):
             _add_product(cells, position, np.int64(digits[j]) * factor)
             _add_product(cells, position + 1, np.int64(digits[j]) * high)
             position += 1
-        position = cell_offsets[i] + left_low[i] + right_low[i] - lowest_levels[i]
-        for j in range(left_places[i], left_places[i + 1]):
-            for k in range(right_places[i], right_places[i + 1]):
+        position = cell_offsets[i] + left_levels[i] + right_levels[i] - lowest_levels[i]
+        for j in range(left_offsets[i], left_offsets[i + 1]):
+            for k in range(right_offsets[i], right_offsets[i + 1]):
                 product = sign * np.int64(left_digits[j]) * np.int64(right_digits[k])
-                _add_product(cells, position + j + k - left_places[i] - right_places[i], product)
-    balanced, new_places, used_digits = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
+                _add_product(cells, position + j + k - left_offsets[i] - right_offsets[i], product)
+    balanced, new_offsets, used_digits = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
     for i in range(n):
         carry, end = np.int64(0), used_digits
         for j in range(cell_offsets[i], cell_offsets[i + 1]):
@@ -210,8 +215,8 @@ def _combine_digits(
             if balanced[used_digits - 1]:
                 end = used_digits
         used_digits = end  # zeros above the highest digit that is not 0 are dropped
-        new_places[i + 1] = used_digits
-    return balanced[:used_digits].copy(), new_places, lowest_levels
+        new_offsets[i + 1] = used_digits
+    return balanced[:used_digits].copy(), new_offsets, lowest_levels
 
 
 @compiled

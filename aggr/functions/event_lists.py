@@ -166,11 +166,12 @@ class Series:
 
     @property
     def crossing_points(self) -> tuple[Whole, Whole]:
-        """The points from which the line to the next point crosses an edge of the group's window.
+        """For each group, the last point before the start of its window, and the last point before the end.
 
-        Two arrays of indices of points, each of shape (n,). The first contains the last point before the start of each
-        window, or -1 if the group does not have one. The second contains the last point before the end, or -1 if the
-        group does not have a point at or after the end. If one line crosses both edges, the second index is -1.
+        The line from such a point to the next point crosses the start or the end. The result is two arrays of indices
+        of points, each of shape (n,). The first index is -1 if the group does not have a point before the start. The
+        second index is -1 if the group does not have a point at or after the end, or if its first index is the same
+        point.
         """
         before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))
@@ -205,8 +206,8 @@ class SeriesFunction(EventLists):
         series = self._series(states)
         order, first, until = neighbours.spans(series.times, series.lengths)
         lengths = until - first
-        ranges = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-        points = series.points.take(pa.array(order[ranges]))
+        positions = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+        points = series.points.take(pa.array(order[positions]))
         return self.read(Series(points, lengths, (neighbours.starts, neighbours.ends)))
 
     def _series(self, states: pa.StructArray) -> Series:

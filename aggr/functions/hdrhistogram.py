@@ -187,8 +187,8 @@ class HdrState(BucketState):
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         if self.bad_values != SKIP:
             return self._reduce_fields(values)
-        values, refused = without_refused(values, self._find_refused(values))
-        return {**self._reduce_fields(values), REFUSED: refused}
+        values, refused_counts = without_refused(values, self._find_refused(values))
+        return {**self._reduce_fields(values), REFUSED: refused_counts}
 
     def _find_refused(self, values: Values) -> Flags:
         """Return a mask of the values that cannot be counted in units, shape (len(values),). NaN is not in the mask."""
@@ -294,8 +294,8 @@ class HdrState(BucketState):
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
 
-        The result is the exact share of the values up to the end of a bucket. This end equals ``value`` in the first
-        ``digits`` significant digits.
+        The bucket that contains ``value`` is counted completely. The result is therefore the exact share of the values
+        up to the upper edge of this bucket, which equals ``value`` in the first ``digits`` significant digits.
         """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
@@ -431,8 +431,9 @@ class Hdr(Function):
         counts = buckets.totals
         has_values = counts > 0
         order = np.argsort(self.quantiles, kind="stable")
-        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
-        keys, mean, variance = buckets.keys_and_moments(low, self.layout.half_magnitude)
+        sorted_quantiles = [self.quantiles[i] for i in order]
+        lower_ranks, upper_ranks, upper_weights = stacked_ranks(sorted_quantiles, counts, self.method)
+        keys, mean, variance = buckets.keys_and_moments(lower_ranks, self.layout.half_magnitude)
         unit, position = self.unit or 1.0, np.argsort(order)
         variance, mean = variance * unit * unit, mean * unit
 
@@ -442,10 +443,12 @@ class Hdr(Function):
         quantiles = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
         dtype = pa.int64() if self.unit is None else pa.float64()
         if interpolates(self.method):
-            keys, dtype = buckets.keys_at(high), pa.float64()
+            keys, dtype = buckets.keys_at(upper_ranks), pa.float64()
             above = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
             pairs = zip(quantiles, above, position, strict=True)
-            quantiles = [_between(values, upper_values, shares[i], ~has_values) for values, upper_values, i in pairs]
+            quantiles = [
+                _between(values, upper_values, upper_weights[i], ~has_values) for values, upper_values, i in pairs
+            ]
         children = {
             "count": pa.array(counts),
             "min": self.own_state.values_of(*_extreme(states, "min")),
@@ -461,9 +464,9 @@ class Hdr(Function):
         return True
 
 
-def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.Array:
+def _between(low: pa.Array, high: pa.Array, upper_weights: Floats, mask: Flags) -> pa.Array:
     below, above = (pc.fill_null(values, 0).to_numpy().astype(np.float64) for values in (low, high))
-    return pa.array(interpolate(below, above, shares), mask=mask)
+    return pa.array(interpolate(below, above, upper_weights), mask=mask)
 
 
 def _whole_numbers(values: pa.Array) -> Whole:

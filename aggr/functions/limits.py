@@ -5,9 +5,9 @@ without a result.
                        ├─ merge ─▶  null      five values: a null list, which stays null in every later merge
            [2, 5, 9]  ─┘
 
-A group is beyond its limit if all its parts together have more than ``max`` values. A part never has more values than
-its group. Therefore the result is the same whichever merge exceeds the limit first, and states do not depend on the
-order or the tree of merges. The values of such a group are not stored.
+A group is beyond its limit if it has more than ``max`` values in total. The action is taken as soon as a part of its
+values exceeds the limit, because the group then exceeds the limit too. States therefore do not depend on the order or
+the tree of merges. The values of such a group are not stored.
 """
 
 from __future__ import annotations

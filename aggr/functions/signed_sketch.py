@@ -50,7 +50,7 @@ class SketchState(BucketState):
     @property
     @abstractmethod
     def side(self) -> Buckets:
-        """The declaration of the fields ``positive`` and ``negative``, which contain the buckets of both signs."""
+        """The declaration of a field with the buckets of one sign. It applies to both ``positive`` and ``negative``."""
 
     @abstractmethod
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
@@ -109,17 +109,17 @@ class SketchState(BucketState):
         most the relative accuracy of the sketch.
         """
         state_counts = SketchCounts.from_states(states, self.side)
-        low, zero, counts = state_counts.low, state_counts.zero, state_counts.counts
-        below = state_counts.negative.totals
+        zero, counts = state_counts.zero, state_counts.counts
+        below_zero = state_counts.negative_infinity + state_counts.negative.totals
         if value > self.zero_threshold:
             keys = self.keys_of(value, states)
-            counts_up_to = (
-                low + below + zero + state_counts.positive.up_to(keys) + (state_counts.high if value == np.inf else 0)
-            )
+            counts_up_to = below_zero + zero + state_counts.positive.up_to(keys)
+            if value == np.inf:
+                counts_up_to = counts_up_to + state_counts.positive_infinity
         elif value < -self.zero_threshold:
-            counts_up_to = low + below - state_counts.negative.up_to(self.keys_of(-value, states) - 1)
+            counts_up_to = below_zero - state_counts.negative.up_to(self.keys_of(-value, states) - 1)
         else:
-            counts_up_to = low + below + zero
+            counts_up_to = below_zero + zero
         minimum, maximum = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
         counts_up_to = np.where(value < minimum, 0, np.where(value >= maximum, counts, counts_up_to))
         return pa.array(counts_up_to / np.maximum(counts, 1), mask=counts == 0)
@@ -132,9 +132,9 @@ class SketchState(BucketState):
         return BucketRanges.joined([lowest, negative.mirrored(), middle, positive, highest])
 
     def _ranges_of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
-        side = Histograms.from_arrow(states.field(sign))
-        rows = side.rows().astype(np.int64)
-        return BucketRanges(rows, *self.edges(side.keys, rows, states), side.counts)
+        histograms = Histograms.from_arrow(states.field(sign))
+        rows = histograms.rows().astype(np.int64)
+        return BucketRanges(rows, *self.edges(histograms.keys, rows, states), histograms.counts)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class SignedSketch(Function):
         counts = parts.counts
         has_values = counts > 0
         sums = read_scaled(states.field("sum"))
-        special = ((parts.high > 0) * POSITIVE + (parts.low > 0) * NEGATIVE).astype(np.int8)
+        special = ((parts.positive_infinity > 0) * POSITIVE + (parts.negative_infinity > 0) * NEGATIVE).astype(np.int8)
         means = with_special(sums.over_integers(np.maximum(counts, 1)), special)
         children = {
             "count": pa.array(counts),
@@ -182,18 +182,19 @@ class SignedSketch(Function):
         """Return one column per quantile, in the order of ``self.quantiles``. ``method`` selects the ranks to read."""
         counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
-        low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
-        values = self._at_ranks(states, parts, low)
+        sorted_quantiles = [self.quantiles[i] for i in order]
+        lower_ranks, upper_ranks, upper_weights = stacked_ranks(sorted_quantiles, counts, self.method)
+        values = self._at_ranks(states, parts, lower_ranks)
         if interpolates(self.method):
-            values = interpolate(values, self._at_ranks(states, parts, high), shares)
+            values = interpolate(values, self._at_ranks(states, parts, upper_ranks), upper_weights)
         position, is_empty = np.argsort(order), counts == 0
         return [pa.array(values[position[i]], mask=is_empty) for i in range(len(order))]
 
     def _at_ranks(self, states: pa.StructArray, parts: SketchCounts, ranks: Whole) -> Floats:
         """Return the values at ``ranks``, shape (ranks, states). The ranks of a state must ascend."""
-        low, zero, counts = parts.low, parts.zero, parts.counts
+        negative_infinity, zero, counts = parts.negative_infinity, parts.zero, parts.counts
         below = parts.negative.totals
-        middle = low + below  # the number of values below 0, which is the rank of the first zero
+        middle = negative_infinity + below  # the number of values below 0, which is the rank of the first zero
         keys = parts.positive.keys_at(ranks - (middle + zero))
         is_negative = np.zeros(0, np.bool_)
         if not below.any():
@@ -208,8 +209,9 @@ class SignedSketch(Function):
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
         values += 0.0  # clip may return -0.0; the addition converts it to 0.0
-        if low.any() or parts.high.any():
-            values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
+        if negative_infinity.any() or parts.positive_infinity.any():
+            is_positive_infinity = ranks >= counts - parts.positive_infinity
+            values = np.where(ranks < negative_infinity, -np.inf, np.where(is_positive_infinity, np.inf, values))
         return values
 
 
@@ -217,14 +219,15 @@ class SignedSketch(Function):
 class SketchCounts:
     """The counts of n states: arrays of shape (n,), and the packed buckets of both signs.
 
-    ``low`` counts -inf, ``zero`` counts zeros, ``high`` counts inf, and ``counts`` contains the totals without NaN.
+    ``negative_infinity``, ``zero`` and ``positive_infinity`` are the fields of the states with these names. ``counts``
+    contains the totals without NaN.
     """
 
-    low: Whole
+    negative_infinity: Whole
     negative: PackedHistograms
     zero: Whole
     positive: PackedHistograms
-    high: Whole
+    positive_infinity: Whole
     counts: Whole
 
     @classmethod
@@ -234,15 +237,24 @@ class SketchCounts:
         Raise ``OverflowError`` if a total exceeds int64.
         """
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
-        high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
-        counts = low
-        for part in (negative.totals, zero, positive.totals, high):
+        negative_infinity = whole_numbers(states, "negative_infinity")
+        zero = whole_numbers(states, "zero")
+        positive_infinity = whole_numbers(states, "positive_infinity")
+        counts = negative_infinity
+        for part in (negative.totals, zero, positive.totals, positive_infinity):
             counts = counts + part
             if (counts < 0).any():
                 positive.check()
                 negative.check()
                 raise OverflowError(TOO_MANY_VALUES)
-        return cls(low=low, negative=negative, zero=zero, positive=positive, high=high, counts=counts)
+        return cls(
+            negative_infinity=negative_infinity,
+            negative=negative,
+            zero=zero,
+            positive=positive,
+            positive_infinity=positive_infinity,
+            counts=counts,
+        )
 
 
 def whole_numbers(states: pa.StructArray, name: str) -> Whole:

@@ -1,4 +1,7 @@
-"""BucketState: the base class of states that count values in buckets. Several accessors read such states."""
+"""BucketState: the base class of states that count values in buckets.
+
+Accessors, such as `aggr.tables.accessors.rank`, read such states of every function.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from aggr.exact.powers_of_two import exp2
 
 Keys = NDArray[np.int32]
 
-_CACHED_ROWS = 1 << 16  # the number of rows that are converted together: 512 KiB of doubles fit into the cache
+_BATCH_ROWS = 1 << 16  # the number of rows that are converted together: 512 KiB of doubles fit into the cache
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
 _MAX_EXPONENTS = 64  # the maximum number of exponents in a table, so that a table has at most 512 KiB
@@ -41,7 +41,7 @@ class LogarithmicMapping:
     @property
     def gamma(self) -> float:
         """The ratio of a bucket's upper edge to its lower edge."""
-        return 1.0 + self._step
+        return 1.0 + self._gamma_minus_one
 
     @property
     def zero_threshold(self) -> float:
@@ -58,12 +58,12 @@ class LogarithmicMapping:
         return math.floor(low) - 1, math.ceil(high) + 1
 
     @property
-    def _step(self) -> float:
+    def _gamma_minus_one(self) -> float:
         return 2.0 * self.relative_accuracy / (1.0 - self.relative_accuracy)
 
     @property
     def _multiplier(self) -> float:
-        return 1.0 / math.log1p(self._step) * math.log(2.0)
+        return 1.0 / math.log1p(self._gamma_minus_one) * math.log(2.0)
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
         """Return the key of each value, shape (n,).
@@ -87,8 +87,8 @@ class LogarithmicMapping:
         if table is not None:
             return table.keys(values)
         keys = np.empty(len(values), np.int32)
-        for start in range(0, len(values), _CACHED_ROWS):
-            part = slice(start, start + _CACHED_ROWS)
+        for start in range(0, len(values), _BATCH_ROWS):
+            part = slice(start, start + _BATCH_ROWS)
             keys[part] = self._keys(values[part])
         return keys
 
@@ -99,7 +99,7 @@ class LogarithmicMapping:
         """
         # A bucket is about 2 · relative_accuracy · x wide at a value x, and a step is at most 2^-11 · x wide. If a
         # bucket has fewer than 8 steps, too many steps contain an edge, and need a logarithm.
-        if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
+        if len(values) < _BATCH_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in value_range)
         # The exponents are rounded to multiples of 8, so that batches with similar values share a table.

@@ -81,10 +81,10 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     lengths = np.array([8, 12, 40])[modes]
     headers = to_arrow(header[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
     leading_zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
-    data, places = of_arrow(registers)
-    data = data[places[0] : places[-1]].copy()
-    data[np.repeat(~parts.has_registers, np.diff(places))] = (
+    data, offsets = of_arrow(registers)
+    data = data[offsets[0] : offsets[-1]].copy()
+    data[np.repeat(~parts.has_registers, np.diff(offsets))] = (
         (leading_zeros << 26 | addresses).astype("<u4").view(np.uint8)
     )
-    bodies = to_arrow(data, places - places[0])
+    bodies = to_arrow(data, offsets - offsets[0])
     return with_nulls(pc.binary_join_element_wise(headers, bodies, b""), column.is_valid())

@@ -24,7 +24,7 @@ from aggr.sql.function_table import TABLE, unsupported_part
 Builder = Callable[..., exp.Expr]
 # imported because these modules enter their functions in the table
 _TABLE_MODULES = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
-_NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
+_RULES_BY_NAME = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
@@ -63,7 +63,7 @@ def _builder(name: str) -> Builder:
     follow the time: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
     """
     build = _builder_of_nodes(name)
-    arguments = _NAMES[name].arguments
+    arguments = _RULES_BY_NAME[name].arguments
     if "DOW" in name:
         max_arguments = 1
     else:
@@ -98,12 +98,14 @@ class Conditions(Spark):
         """Spark's parser, which knows only the functions in the table of functions."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {
-            name: _builder(name) for name in _NAMES if name in _OWN_NODES or name not in SparkParser.FUNCTION_PARSERS
+            name: _builder(name)
+            for name in _RULES_BY_NAME
+            if name in _OWN_NODES or name not in SparkParser.FUNCTION_PARSERS
         }
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: read
             for name, read in SparkParser.FUNCTION_PARSERS.items()
-            if name in _NAMES.keys() - _OWN_NODES.keys()
+            if name in _RULES_BY_NAME.keys() - _OWN_NODES.keys()
         }
 
 

@@ -14,7 +14,8 @@ A struct is a key with the values of all its fields. A null struct and a struct 
 in Spark.
 
 Several uses of `each` produce all combinations of their elements. Measures may read a key by its name if no column has
-that name. ``fields[class]`` is the value of the entry for which `each` has repeated the row.
+that name. With the key ``{"class": "each(fields)"}``, each repeated row belongs to one entry of ``fields``. Measures
+read the value of this entry as ``fields[class]``. These values form an entry column (`aggr.sql.entry_columns`).
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ class Elements(NamedTuple):
 
 
 class KeyPath(NamedTuple):
-    """The place of a key in the rows: a column, and the path of the column itself or of a field in it.
+    """The column, or the field of a column, that a key reads.
 
-    ``is_each`` says whether the elements at the path are the keys, and not the values themselves.
+    ``column`` is the name of the column. ``path`` is the same name, or the dotted path of a field in the column. If
+    ``is_each`` is true, the key is ``each(path)``. Otherwise, the key is ``path``.
     """
 
     column: str
@@ -176,7 +178,7 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     read: list[str] = []
     for name, text in keys.items():
         inner = _inside_each(name, text, names)
-        column = inner if inner in names else text if _is_column(name, text, names) else None
+        column = inner if inner in names else text if _is_column_of_same_name(name, text, names) else None
         read += [column] if column is not None else columns_in(inner or text, names)
     return tuple(dict.fromkeys(read))
 
@@ -230,7 +232,7 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
         column = _inside_each(name, text, names)
         if column is not None:
             lists[name] = _elements_of(column, rows, timezone)
-        elif _is_column(name, text, names) or is_column(text, names):
+        elif _is_column_of_same_name(name, text, names) or is_column(text, names):
             plain_columns[name] = key_column(rows.column(text))
         else:
             plain_columns[name] = key_column(values_in(text, rows, timezone))
@@ -290,7 +292,7 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
     return pa.struct([pa.field(field.name, key_type(field.type)) for field in normalized])
 
 
-def _is_column(name: str, text: str, names: Collection[str]) -> bool:
+def _is_column_of_same_name(name: str, text: str, names: Collection[str]) -> bool:
     """Return whether the key ``name`` is the column of this name, and not an expression or a field of another column.
 
     ``text`` is the text of the key, and ``names`` are the columns of the rows.
@@ -406,7 +408,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
         else:
             dtype = dtype.value_type
     else:
-        dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
+        dtype = schema.field(text).type if _is_column_of_same_name(name, text, schema.names) else type_in(text, schema)
         _check_not_constant(name, text, schema.names)
     _check_key_type(name, text, dtype, schema.names)
     return key_type(dtype)
@@ -450,7 +452,7 @@ def _check_struct(path: str, text: str, dtype: pa.DataType) -> None:
 
 def _check_not_constant(name: str, text: str, names: Collection[str]) -> None:
     """Raise ``ValueError`` if the expression of a key does not read a column, because the key would be constant."""
-    if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
+    if text in names or _is_column_of_same_name(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
     hint = f"quotes enclose text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
@@ -506,8 +508,8 @@ def _combine_elements(
     """Return all combinations of the elements of each row. A combination has one element of each list of the row.
 
     ``lists`` has the elements of each list column, by the name of its key, and ``rows`` is the number of rows. The
-    results are the row of each combination, and two mappings by the name of the key: to the element in each
-    combination, and to the index of this element in the column's `Elements`.
+    function returns the row of each combination and two dicts by the name of the key. The first dict has the element of
+    each combination. The second has the index of this element in the `Elements` of the key.
     """
     places, element_indices = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
     for list_index, (name, elements) in enumerate(lists.items()):

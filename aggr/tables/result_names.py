@@ -49,9 +49,8 @@ def flat_names(schema: pa.Schema) -> list[str]:
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a condition or an expression reads.
 
-    Raise ``ValueError`` for a name that is not in ``names``. The word for the text in the message is ``what``, and
-    ``candidates`` are the names that the message may suggest. The text is read as a condition if its word is "having",
-    otherwise as an expression.
+    The text is parsed as a condition if ``what`` equals "having", otherwise as an expression. Raise ``ValueError`` for
+    a name that is not in ``names``. The message begins with ``what``, and suggests one of ``candidates``.
     """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
@@ -77,10 +76,10 @@ def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flag
 def result_values(
     text: str, results: pa.Table, timezone: str = "UTC", purpose: str = "order by"
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the values of the result that a text names, or of an expression over results, one per row.
+    """Return one value per row: the result called ``text``, or the value of ``text`` as an expression over results.
 
-    Raise ``ValueError`` if the text is neither. The message contains ``purpose``, the purpose of the values, such as
-    "order by".
+    Raise ``ValueError`` if ``text`` is neither a name nor an expression. The message contains ``purpose``, the purpose
+    of the values, such as "order by".
     """
     paths = paths_of_results(results.schema)
     if text in paths:
@@ -102,11 +101,11 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
         return
     field_of_measure = {name: _field_of_measure(name, measure) for name, measure in measures.items()}
     fields = [field for field in field_of_measure.values() if field is not None]
-    unknown_prefixes = tuple(name for name, field in field_of_measure.items() if field is None)
+    measures_with_unknown_fields = tuple(name for name, field in field_of_measure.items() if field is None)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
     result_names = {
         *paths_of_results(schema),
-        *(name for name in sql.columns_of(having) if name.startswith(unknown_prefixes)),
+        *(name for name in sql.columns_of(having) if name.startswith(measures_with_unknown_fields)),
     }
     names_read(having, "having", result_names, flat_names(schema))
 

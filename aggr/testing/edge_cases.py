@@ -22,7 +22,7 @@ _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64
 # Accents as one and as two code points, letters of both cases, and characters whose order in UTF-16 differs from the
 # order of code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
-_LONG_TEXT_LENGTHS = (300, 70_000)  # the lengths of long texts, beyond the ranges of one and two bytes
+_LONG_TEXT_LENGTHS = (300, 70_000)  # lengths that do not fit into one byte, and into two bytes
 
 
 def edge_cases(
@@ -120,7 +120,9 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
 def ordinary_values(
     dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
 ) -> pa.Array:
-    """Draw values without nulls, and without the limits of the type, so that a lost row changes the result.
+    """Draw ordinary values: without nulls, without the limits of the type, and distinct if possible.
+
+    With such values, the result changes if a row is lost.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
-from aggr.compiling.jit import compile_at_once
+from aggr.compiling.jit import compile_at_first_call
 from spark_udaf.demo.class_loading import archive_in_background
 from spark_udaf.demo.frame import FRAME, YEARS, run_locally
 from spark_udaf.plan.engine import SPARK, Engine, engines
@@ -156,7 +156,7 @@ def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if rows is not None:
-            with compile_at_once():
+            with compile_at_first_call():
                 run_locally(rows)
         yield from batches
 

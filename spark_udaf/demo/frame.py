@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import aggr
-from aggr.compiling.jit import compile_at_once
+from aggr.compiling.jit import compile_at_first_call
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.level_chain import climb, join_levels
 from tiltframe.rolling_up import finest_states
@@ -48,7 +48,7 @@ def compile_reducing(rows: pa.Table) -> None:
     """
     finest_states(rows.to_batches(), FRAME)
     states = join_levels(climb(_few_hours(rows), FRAME), FRAME)
-    with compile_at_once():
+    with compile_at_first_call():
         _write(states)
     finest_states(rows.to_batches(), YEARS)
 
@@ -56,7 +56,7 @@ def compile_reducing(rows: pa.Table) -> None:
 def compile_merging(rows: pa.Table) -> None:
     """Compile, or load, the loops that merge the states of the demo, and then those that write and query states."""
     hours = _few_hours(rows)
-    with compile_at_once():
+    with compile_at_first_call():
         _write(join_levels(climb(hours, FRAME), FRAME))
 
 

@@ -174,7 +174,7 @@ print(seen.hexdigest())
 def test_few_rows_wait_for_no_compiler():
     script = """
 import math, sys, numpy as np, pyarrow as pa, aggr
-from aggr.compiling.jit import _interpreter, compile_at_once
+from aggr.compiling.jit import _interpreter, compile_at_first_call
 x = np.random.default_rng(1).normal(0, 1e9, 1000)
 states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
@@ -185,7 +185,7 @@ print(should_interpret(loop, [x]), should_interpret(loop, [np.zeros(10**6)]), sh
 _interpreter.loop_seconds |= {loop: 0.1, other: 0.1}
 _interpreter.loop_elements |= {loop: 10**5, other: 10**5}
 print(should_interpret(loop, [x]), "numba" in sys.modules)
-with compile_at_once():
+with compile_at_first_call():
     print(should_interpret(loop, [x]))
     aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(should_interpret(loop, [x]), should_interpret(other, [x]))

@@ -284,7 +284,7 @@ def test_an_error_does_not_wait_for_the_source():
 def test_loops_compile_at_once_for_two_threads_whose_contexts_overlap(monkeypatch):
     interpreter = jit._Interpreter()
     monkeypatch.setattr(jit, "_interpreter", interpreter)
-    first, second = jit.compile_at_once(), jit.compile_at_once()
+    first, second = jit.compile_at_first_call(), jit.compile_at_first_call()
     for context in (first, second):
         context.__enter__()
     first.__exit__(None, None, None)
