@@ -44,18 +44,18 @@ def merge_level(
     frame: TiltFrame,
     level: TimeWindow,
     *,
-    unknown: bool = False,
+    nulls_are_unknown: bool = False,
 ) -> pa.Table:
     """Merge states of finer windows into the windows of ``level`` that contain them, and return one row per window and
     key.
 
-    ``unknown`` decides the meaning of null states. If it is true, as for the states of a store, a null state is
-    unknown, and a merge with it is null. Otherwise a null state stands for no rows. States that were already checked
+    ``nulls_are_unknown`` decides the meaning of null states. If it is true, as for the states of a store, a null state
+    is unknown, and a merge with it is null. Otherwise a null state stands for no rows. States that were already checked
     are not checked again. Raise ``ValueError`` if a finer window lies only partly in a window of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
-    numbered = level.numbered(starts) if len(starts) and not unknown else None
+    numbered = level.numbered(starts) if len(starts) and not nulls_are_unknown else None
     if numbered is not None:
         return merge_overlapping(states, frame, numbered)
     assigned = level.assign(starts)
@@ -64,7 +64,9 @@ def merge_level(
     table = take_rows(table, assigned.rows)
     keys = frame_keys(table, frame)
     checked = checked_like(states, table)
-    return merge_states(checked, keys, frame, starts=assigned.starts, ends=assigned.ends, unknown=unknown)
+    return merge_states(
+        checked, keys, frame, starts=assigned.starts, ends=assigned.ends, nulls_are_unknown=nulls_are_unknown
+    )
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
@@ -105,15 +107,15 @@ def merge_states(
     starts: Instants,
     ends: Instants,
     max_ratio: float = 1.0,
-    unknown: bool = False,
+    nulls_are_unknown: bool = False,
 ) -> pa.Table:
     """Merge the states that have equal keys and equal starts of windows, and return a table with one row per key and
     start. States with the same key and start must have the same end. ``starts`` and ``ends`` are in microseconds UTC,
-    one per state. `merge_panes` describes ``max_ratio``, and `merge_level` describes ``unknown``.
+    one per state. `merge_panes` describes ``max_ratio``, and `merge_level` describes ``nulls_are_unknown``.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)
+    merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=nulls_are_unknown)
     return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 

@@ -20,12 +20,12 @@ class _Spelling:
 _spelling = _Spelling()  # shared by all threads, so that messages from a command's threads also name its options
 
 
-def name_options(options: Mapping[str, str]) -> None:
+def use_option_names(options: Mapping[str, str]) -> None:
     """Use the options of a command instead of the names of parameters in messages, until the surrounding block of
     `options_in_messages` ends. ``options`` maps names of parameters to options.
 
     >>> with options_in_messages():
-    ...     name_options({"order_by": "--order-by"})
+    ...     use_option_names({"order_by": "--order-by"})
     ...     parameter("order_by"), argument("limit", 5)
     ('--order-by', 'limit=5')
     """
@@ -34,11 +34,11 @@ def name_options(options: Mapping[str, str]) -> None:
 
 @contextmanager
 def options_in_messages() -> Iterator[None]:
-    """At the end of the block, undo the calls of `name_options` that were made in the block. Messages then name
+    """At the end of the block, undo the calls of `use_option_names` that were made in the block. Messages then name
     parameters as before the block.
 
     >>> with options_in_messages():
-    ...     name_options({"per": "--per"})
+    ...     use_option_names({"per": "--per"})
     >>> argument("per", "1h")
     "per='1h'"
     """

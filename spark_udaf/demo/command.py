@@ -29,7 +29,7 @@ from spark_udaf.plan.engine import SPARK, Engine, engines
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import FrameStore, rollup
-from tiltframe.cli.interrupts import STEPS, set_interrupt_message
+from tiltframe.cli.interrupts import STEPS_REMAIN, set_interrupt_message
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
 
@@ -113,7 +113,7 @@ def demo(out: Path) -> None:
                 has_compiled = all(compiler.poll() is not None for compiler in compiler_processes)
                 pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if has_compiled else None)
             click.echo(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
-            set_interrupt_message(STEPS)
+            set_interrupt_message(STEPS_REMAIN)
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 import tiltframe.cli as cli
-from tiltframe.cli.interrupts import NOTHING, UNSURE, WRITTEN
+from tiltframe.cli.interrupts import COMMIT_UNSURE, NOTHING_WRITTEN, ROWS_WRITTEN
 from tiltframe.store import FrameStore
 
 FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m,1h", "--store", "st"]
 
-LAST_LINES = {NOTHING: [1], WRITTEN: [80_001], UNSURE: [1, 80_001]}
+LAST_LINES = {NOTHING_WRITTEN: [1], ROWS_WRITTEN: [80_001], COMMIT_UNSURE: [1, 80_001]}
 
 
 def start(cwd, *args):
@@ -96,7 +96,7 @@ cli.app.functions.callback = slow
 cli.main(["functions"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING}")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING_WRITTEN}")
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_compact_does_not_say_that_nothing_was_written(after, tmp_path):
     assert counted(tmp_path) == 3
 
 
-@pytest.mark.parametrize(("moment", "sentence", "rows"), [("before", NOTHING, 1), ("after", WRITTEN, 2)])
+@pytest.mark.parametrize(("moment", "sentence", "rows"), [("before", NOTHING_WRITTEN, 1), ("after", ROWS_WRITTEN, 2)])
 def test_what_was_written_is_said(moment, sentence, rows, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in "ab":
@@ -155,4 +155,4 @@ sys.argv = ["tiltframe", "functions"]
 main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING}")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING_WRITTEN}")

@@ -176,9 +176,9 @@ def test_our_names_are_no_keys_and_no_measures(name):
         TiltFrame(["1h"], "ts", {name: aggr.count()})
     frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["k"])
     with pytest.raises(ValueError, match=sentence):
-        plan_queries(frame, Query(measures={name: aggr.count()}), within=EVER, sizes=["1h"], now=0)
+        plan_queries(frame, Query(measures={name: aggr.count()}), within=EVER, requested_windows=["1h"], now=0)
     with pytest.raises(ValueError, match=r"^the name 'k' is used twice among keys and measures; rename one"):
-        plan_queries(frame, Query(measures={"k": aggr.count()}), within=EVER, sizes=["1h"], now=0)
+        plan_queries(frame, Query(measures={"k": aggr.count()}), within=EVER, requested_windows=["1h"], now=0)
 
 
 def test_our_names_are_no_measures_on_the_command_line(tmp_path):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tiltframe.cli.interrupts import STEPS
+from tiltframe.cli.interrupts import STEPS_REMAIN
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RATE = ["stream", "--spark", "--format", "rate", "--time", "timestamp", "--levels", "10s", "--measure", "n=count()"]
 COMMANDS = {
-    "demo": (["demo"], STEPS),
+    "demo": (["demo"], STEPS_REMAIN),
     "stream": (RATE, "stopped; open windows were not emitted; use --state FOLDER to keep them"),
 }
 

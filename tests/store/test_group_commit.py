@@ -153,7 +153,7 @@ def test_digests_of_tables_are_the_sums_of_the_hashes_of_their_rows(tmp_path):
         hashes = row_hashes(columns).tolist() if table.num_rows else [[], []]
         expected.append([tuple(sum(words) % 2**64 for words in hashes)])
     store.append_rows(rows[0], "first", 1)
-    digests = digests_of_each(tables, store.manifest, of_earlier=True)
+    digests = digests_of_each(tables, store.manifest, include_earlier_frames=True)
     assert digests == expected
     assert [len(table) for table in tables] == [0, 3, 0, 1, 5]
     assert len({digest for (digest,) in digests}) == 4

@@ -180,7 +180,7 @@ def tokens_of(rows: pa.Table) -> list[Token]:
     return list(zip(rows.column("who").to_pylist(), rows.column("at").to_pylist(), strict=True))
 
 
-def merge_level(rows: pa.Table, frame: Any, level: Fixed, unknown: bool = True) -> pa.Table:
+def merge_level(rows: pa.Table, frame: Any, level: Fixed, nulls_are_unknown: bool = True) -> pa.Table:
     starts = level.starts(rows.column("window_start").to_numpy())
     return rows.set_column(0, "window_start", pa.array(starts, pa.int64()))
 

@@ -25,7 +25,7 @@ from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.functions import functions
 from tiltframe.cli.interrupts import (
-    NOTHING,
+    NOTHING_WRITTEN,
     ignore_interrupts_at_exit,
     interrupt_message,
     resend_swallowed_interrupts,
@@ -36,7 +36,7 @@ from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.stream import stream
-from tiltframe.parameter_names import name_options, options_in_messages
+from tiltframe.parameter_names import options_in_messages, use_option_names
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,7 +81,7 @@ class _Commands(click.Group):
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
             ctx.with_resource(options_in_messages())
-            name_options({option.name: option.opts[0] for option in command.params if _is_named(option)})
+            use_option_names({option.name: option.opts[0] for option in command.params if _is_option(option)})
             of_command = click.Context(command, parent=ctx, **command.context_settings)
             _, _, options = command.make_parser(of_command).parse_args(list(arguments))
             for option, count in Counter(options).items():
@@ -92,7 +92,7 @@ class _Commands(click.Group):
         return name, command, arguments
 
 
-def _is_named(option: click.Parameter) -> TypeGuard[click.Option]:
+def _is_option(option: click.Parameter) -> TypeGuard[click.Option]:
     return isinstance(option, click.Option)
 
 
@@ -126,8 +126,11 @@ def cli() -> None:
     """Store mergeable aggregates of event data at several time resolutions, and query any resolution."""
 
 
-_OWN = (rollup, backfill, stream, query, watch, inspect, check, compact, expire, end_stream, evolve, copy, warm)
-for _command in (*_OWN, functions, new_function, doctor, bench_command):
+_COMMANDS = (
+    rollup, backfill, stream, query, watch, inspect, check, compact, expire, end_stream, evolve, copy, functions,
+    new_function, bench_command, doctor, warm,
+)  # fmt: skip
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 
@@ -138,7 +141,7 @@ def main(args: list[str] | None = None) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         announce_compiling(lambda: click.echo("tiltframe: compiling, once for this machine …", err=True))
     ignore_interrupts_at_exit()
-    set_interrupt_message(NOTHING)
+    set_interrupt_message(NOTHING_WRITTEN)
     try:
         with resend_swallowed_interrupts():
             cli.main(args, standalone_mode=False)

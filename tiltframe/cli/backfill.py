@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tiltframe.cli.ingested_files import look_up_files, records_to_write
-from tiltframe.cli.interrupts import STEPS, set_interrupt_message
+from tiltframe.cli.interrupts import STEPS_REMAIN, set_interrupt_message
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import progress_bar
 from tiltframe.files.inputs import open_source
@@ -75,7 +75,7 @@ def backfill(
     recorded, _ = records_to_write(
         known_files, [known_file for known_file in known_files if not known_file.is_stored], ranges
     )
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)
     click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, no range remains", err=True)

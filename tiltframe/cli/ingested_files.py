@@ -116,12 +116,12 @@ def records_to_write(
     replaced, except versions with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
-    replacing: dict[str, Any] = {}
+    replaced_records: dict[str, Any] = {}
 
     def record(name: str, value: Any, current: Any) -> None:
         recorded[name] = value
         if current is not None:
-            replacing[name] = current
+            replaced_records[name] = current
 
     for known_file in known_files:
         if not known_file.is_path_recorded:
@@ -140,16 +140,16 @@ def records_to_write(
         if earlier not in source_digests:
             replaced_record = {**(known_file.earlier_record or {}), "held": False}
             record(_content_record_name(earlier), replaced_record, known_file.earlier_record)
-    return recorded, replacing
+    return recorded, replaced_records
 
 
-def commit_records(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Commit records to a store, without states. ``replacing`` maps the names of records to the values that the store
-    must still have. A conflict is ignored, because it means that another writer has written the same records.
+def commit_records(store: FrameStore, recorded: Mapping[str, Any], replaced_records: Mapping[str, Any]) -> None:
+    """Commit records to a store, without states. ``replaced_records`` maps the names of records to the values that the
+    store must still have. A conflict is ignored, because it means that another writer has written the same records.
     """
     if recorded:
         try:
-            store.record(recorded, replacing)
+            store.record(recorded, replaced_records)
         except CommitConflict:
             return
 

@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-NOTHING = "interrupted; nothing was written"
-WRITTEN = "interrupted; the rows were written"
-UNSURE = (
+NOTHING_WRITTEN = "interrupted; nothing was written"
+ROWS_WRITTEN = "interrupted; the rows were written"
+COMMIT_UNSURE = (
     "interrupted during a commit, which was written completely or not at all; run the command again: no row is "
     "counted twice"
 )
-STEPS = "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
+STEPS_REMAIN = (
+    "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
+)
 
 # the number of seconds after which `resend_swallowed_interrupts` sends the signal of a Ctrl-C to this process again
 _RESEND_SECONDS = 0.01
 
 # the current message, as the only element of a list, so that functions can replace it
-_current_message = [NOTHING]
+_current_message = [NOTHING_WRITTEN]
 
 
 def interrupt_message() -> str:
@@ -71,13 +73,13 @@ def report_commit_on_interrupt(is_written: Callable[[], bool]) -> Iterator[None]
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
     the store contains the new data. ``is_written`` is a function that returns whether the store contains it.
     """
-    set_interrupt_message(UNSURE)
+    set_interrupt_message(COMMIT_UNSURE)
     try:
         yield
     except KeyboardInterrupt:
-        set_interrupt_message(WRITTEN if is_written() else NOTHING)
+        set_interrupt_message(ROWS_WRITTEN if is_written() else NOTHING_WRITTEN)
         raise
     except BaseException:
-        set_interrupt_message(NOTHING)
+        set_interrupt_message(NOTHING_WRITTEN)
         raise
-    set_interrupt_message(WRITTEN)
+    set_interrupt_message(ROWS_WRITTEN)

@@ -8,7 +8,7 @@ import click
 import pyarrow as pa
 
 from aggr.arguments import nearest, shown
-from tiltframe.cli.interrupts import STEPS, set_interrupt_message
+from tiltframe.cli.interrupts import STEPS_REMAIN, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import CommandReadOptions, read_types
 from tiltframe.cli.output import print_report, progress_bar, time_or_dot
@@ -59,7 +59,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str, jobs: in
     read_age(clean)
     store = FrameStore(uri, name=name, jobs=jobs)
     until = store.at(before).now
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     with progress_bar("merging parts", 0) as progress:
         done = store.compact(as_text(until), progress)
     removed = store.vacuum(clean)
@@ -92,7 +92,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
             f"the store {store.display_uri} keeps every level for ever, so nothing expires; pass --retention, such as "
             "--retention 10s=1d,1m=7d"
         )
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     store = FrameStore(uri, name=name, retention=retained)  # opening the store writes the new retention
     if not store.retention:
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
@@ -116,7 +116,7 @@ def end_stream(uri: str, stream: str, name: str | None) -> None:
     The states of the stream stay. tiltframe inspect lists the streams.
     """
     store = FrameStore(uri, name=name)
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     store.end_stream(stream)
     click.echo(f"{store.display_uri}: the stream {stream!r} keeps no windows open from now on", err=True)
 
@@ -176,7 +176,7 @@ def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool
     The copy becomes visible when it is complete. An interrupted copy continues when the same command is run again.
     """
     store = FrameStore(uri, name=name)
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     with progress_bar("copying states", 0) as progress:
         written = store.copy_to(to, name=to_name, durable=durable, progress=progress)
     copied = FrameStore(to, name=to_name or store.name)
@@ -235,6 +235,6 @@ def evolve(
     typed = CommandReadOptions(read_types(types))
     typed.check(new_frame.time, new_frame.may_read())
     declared = typed.declared
-    set_interrupt_message(STEPS)
+    set_interrupt_message(STEPS_REMAIN)
     store.evolve(new_frame, row_schema=pa.schema(list(declared.items())) if declared else None)
     click.echo(f"{store.display_uri}: {store.frame!r}", err=True)

@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 
 from aggr.arguments import because, shown
-from tiltframe.cli.interrupts import NOTHING, set_interrupt_message
+from tiltframe.cli.interrupts import NOTHING_WRITTEN, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.output import FormatChoice, format_of, print_table, write_results
 from tiltframe.cli.query_keys import query_keys_from
@@ -226,7 +226,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     if since is None or seen is None:
         seen = store.at().seen
         _save_version(since, seen)
-    set_interrupt_message(NOTHING)
+    set_interrupt_message(NOTHING_WRITTEN)
     while True:
         changes = store.changes(seen)
         if changes.seen != seen:

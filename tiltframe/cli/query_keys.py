@@ -1,5 +1,5 @@
-"""The option ``--key`` of queries. A key of the results is a key of the frame, or is looked up in a file: a table that
-contains a value for each value of a key of the frame.
+"""The option ``--key`` of queries. A key of the results is a key of the frame, or its values are looked up in a file,
+by the values of a key of the frame.
 """
 
 from __future__ import annotations

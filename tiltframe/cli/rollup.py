@@ -22,7 +22,7 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
 from tiltframe.cli.ingested_files import KnownFile, check_unchanged, commit_records, look_up_files, records_to_write
-from tiltframe.cli.interrupts import STEPS, report_commit_on_interrupt, set_interrupt_message
+from tiltframe.cli.interrupts import STEPS_REMAIN, report_commit_on_interrupt, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import bad_rows_from, memory_bytes, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import progress_bar
@@ -174,8 +174,8 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _FilesRead:
-    """For each file that was read, the range of the windows of its rows (``window_ranges``), and the number of its rows
-    in the range to replace (``row_counts``).
+    """The files that were read. For each of them, ``window_ranges`` has the range from the first to the last window of
+    its rows, and ``row_counts`` has the number of its rows in the range to replace.
     """
 
     window_ranges: dict[Path, Range] = field(default_factory=dict)
@@ -207,7 +207,7 @@ def append_new(
             )
     if not added_files:
         click.echo(f"nothing new: {store.display_uri} already contains all {len(known_files)} files", err=True)
-        set_interrupt_message(STEPS)
+        set_interrupt_message(STEPS_REMAIN)
         store = open_writable()
         commit_records(store, *records_to_write(known_files, (), {}))
         return
@@ -229,12 +229,12 @@ def append_new(
                 err=True,
             )
             return
-        recorded, replacing = records_to_write(known_files, added_files, files_read.window_ranges)
+        recorded, replaced_records = records_to_write(known_files, added_files, files_read.window_ranges)
         store = open_writable() if store.schema is None else store
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
         with report_commit_on_interrupt(lambda: store.has_commit(writer, 0)):
             added = store.append_spilled(
-                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True)
+                slices, writer, 0, recorded=recorded, replacing=replaced_records, note=partial(click.echo, err=True)
             )
     if added is None:
         click.echo(
@@ -278,7 +278,7 @@ def replace_in(
     unstored_files = [known_file for known_file in added_files if not known_file.is_stored]
     _check_outside(unstored_files, finest, span, window_ranges=files_read.window_ranges, store=store)
     digests = {known_file.digest for known_file in added_files}
-    recorded, replacing = records_to_write(
+    recorded, replaced_records = records_to_write(
         [known_file for known_file in known_files if known_file.digest in digests],
         added_files,
         files_read.window_ranges,
@@ -287,7 +287,11 @@ def replace_in(
     store = open_writable() if store.schema is None else store
     with report_commit_on_interrupt(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
         store.replace(
-            new_states, (as_text(span[0]), as_text(span[1])), recorded, replacing, note=partial(click.echo, err=True)
+            new_states,
+            (as_text(span[0]), as_text(span[1])),
+            recorded,
+            replaced_records,
+            note=partial(click.echo, err=True),
         )
     open_writable()
     message = f"{store.display_uri}: replaced {within}, {new_states.num_rows:,} states from {len(added_files)} files"
@@ -312,15 +316,20 @@ def _read_files(
     """
 
     def read_batches(
-        coded: Source, files_read: _FilesRead, check: _Check | None, progress: Callable[[int, int], None]
+        source_with_dictionaries: Source,
+        files_read: _FilesRead,
+        check: _Check | None,
+        progress: Callable[[int, int], None],
     ) -> Iterator[pa.RecordBatch]:
         """Yield an empty batch, which has the schema, and then the batches of the files. Update ``files_read`` with the
         range of the windows of each file, and the number of its rows in ``span``.
         """
-        columns = frame.columns_in(coded.schema.names)
-        yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
-        for file in coded.files:
-            for batch in file_batches(coded, file, columns, bad=bad, check=check):
+        columns = frame.columns_in(source_with_dictionaries.schema.names)
+        yield pa.RecordBatch.from_pylist(
+            [], pa.schema([source_with_dictionaries.schema.field(name) for name in columns])
+        )
+        for file in source_with_dictionaries.files:
+            for batch in file_batches(source_with_dictionaries, file, columns, bad=bad, check=check):
                 if batch.num_rows:
                     times = event_times(batch.column(frame.time), frame.time, frame.timezone)
                     low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
@@ -334,11 +343,11 @@ def _read_files(
 
     def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _FilesRead]:
         files_read = _FilesRead()
-        coded = source.with_dictionaries(plain_keys(frame.keyed_by))
+        source_with_dictionaries = source.with_dictionaries(plain_keys(frame.keyed_by))
         if bad is not None:
             bad.restart()
         with progress_bar("rolling up", source.bytes) as progress:
-            return reduce(read_batches(coded, files_read, check, progress)), files_read
+            return reduce(read_batches(source_with_dictionaries, files_read, check, progress)), files_read
 
     def read(check: _Check | None = None) -> tuple[_Reduced, _FilesRead]:
         return read_widening(source, lambda source: read_with(source, check), Source.with_wider_type)
@@ -375,9 +384,10 @@ def _check_outside(
     window_ranges: Mapping[Path, Range],
     store: FrameStore,
 ) -> None:
-    """Raise ``ValueError`` if the store has other states than the inputs outside ``span``, the range to replace. Only
-    the ranges of the new files, ``unstored_files``, and of their earlier versions are compared. ``finest`` has the
-    states of the inputs on the finest level, and ``window_ranges`` the range of the windows of each file.
+    """Raise ``ValueError`` if, outside ``span`` (the range to replace), the states of the store differ from those of
+    the inputs. Only the ranges of the new files, ``unstored_files``, and of their earlier versions are compared.
+    ``finest`` has the states of the inputs on the finest level, and ``window_ranges`` the range of the windows of each
+    file.
     """
     ranges = [
         *(window_ranges[known_file.file] for known_file in unstored_files),

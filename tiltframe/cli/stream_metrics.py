@@ -34,8 +34,8 @@ class StreamMetrics:
     watermarks_of_inputs: SourceWatermarks
     row_counts: Counter[str] = field(default_factory=Counter)
     progress: Progress = field(default_factory=Progress)
-    _earlier_progress: Progress = field(default_factory=Progress)
-    _earlier_commit: int = 0
+    _initial_progress: Progress = field(default_factory=Progress)
+    _initial_commits: int = 0
     _started: float = field(default_factory=clock.monotonic)
     _refreshed: float = 0.0
     _last_pass: float = field(default_factory=clock.monotonic)
@@ -44,8 +44,8 @@ class StreamMetrics:
         """Store the counts of earlier processes, which the saved state contains, so that they can be subtracted from
         later counts.
         """
-        self._earlier_progress = self.progress = self.sink.windows.progress
-        self._earlier_commit = self._commits()
+        self._initial_progress = self.progress = self.sink.windows.progress
+        self._initial_commits = self._commits()
         self.row_counts.update(dict.fromkeys(self.watermarks_of_inputs.watermarks, 0))
 
     def count_arrived(self, source: str, rows: int) -> None:
@@ -109,12 +109,12 @@ class StreamMetrics:
             *_counter(
                 "committed_again_rows",
                 "Rows that were ignored because their windows are already committed.",
-                [({}, progress.committed_rows - self._earlier_progress.committed_rows)],
+                [({}, progress.committed_rows - self._initial_progress.committed_rows)],
             ),
             *_counter(
-                "emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._earlier_progress.emitted_rows)]
+                "emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._initial_progress.emitted_rows)]
             ),
-            *_counter("commits", "Commits to the store.", [({}, self._commits() - self._earlier_commit)]),
+            *_counter("commits", "Commits to the store.", [({}, self._commits() - self._initial_commits)]),
             *_gauge("open_windows", "Open windows, one per key.", _by_level(progress.open_windows)),
             *_gauge("kept_windows", "Closed windows that are kept for late rows.", _by_level(progress.kept_windows)),
             *_gauge("keys", "Distinct keys of the windows in memory.", [({}, progress.keys)]),

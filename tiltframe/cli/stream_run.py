@@ -98,14 +98,14 @@ def _open_inputs(
     for name, path in inputs.items():
         own_notes = notes if name == SINGLE_INPUT else notes.get("inputs", {}).get(name, {})
         if path == STANDARD_INPUT or path.is_fifo():
-            lines: dict[str, Any] = {"arrival": settings.arrival, **common}
+            line_options: dict[str, Any] = {"arrival": settings.arrival, **common}
             if path != STANDARD_INPUT:
-                lines |= {"pipe": open_pipe(path), "source_name": f"{name} ({path})"}
-            row_sources[name] = InputLines(sink.row_frame, sink.try_reduce, reading, **lines)
+                line_options |= {"pipe": open_pipe(path), "source_name": f"{name} ({path})"}
+            row_sources[name] = InputLines(sink.row_frame, sink.try_reduce, reading, **line_options)
         else:
             once = settings.once or path.is_file()
-            files = {"store": store, "once": once, "files_read": own_notes.get("files", {}), **common}
-            row_sources[name] = ArrivingFiles(path, sink.row_frame, sink.try_reduce, reading, **files)
+            file_options = {"store": store, "once": once, "files_read": own_notes.get("files", {}), **common}
+            row_sources[name] = ArrivingFiles(path, sink.row_frame, sink.try_reduce, reading, **file_options)
     return row_sources
 
 

@@ -17,7 +17,7 @@ from aggr.groups.groups import Groups
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
-from tiltframe.ordered.query import NEXT, ROWS, TICK, Part, RunningQuery, running_query
+from tiltframe.ordered.query import NEXT, ROWS, TICK, MeasuredWindow, RunningQuery, running_query
 from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, shown_time, sort_rows, with_ticks
 from tiltframe.ordered.window_state import BatchResult, Flags, Reduce, WindowState, advance
 from tiltframe.parameter_names import parameter
@@ -144,16 +144,20 @@ class RunningAggregation(OrderedAggregator):
         tables = super().carried()
         if tables and self._final is not None:
             keys, times, states = self._final
-            of_parts = {f"{at}.{n}": s for at, states_of_part in enumerate(states) for n, s in states_of_part.items()}
-            tables[_FINAL] = pa.table({"key": keys, "time": times, **of_parts})
+            of_windows = {
+                f"{at}.{n}": s for at, states_of_window in enumerate(states) for n, s in states_of_window.items()
+            }
+            tables[_FINAL] = pa.table({"key": keys, "time": times, **of_windows})
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
         super().restore(tables, schema)
         if _FINAL in tables:
             final = {name: one_array(tables[_FINAL].column(name)) for name in tables[_FINAL].column_names}
-            parts = enumerate(self.query.parts)
-            states: list[States] = [{n: final[f"{at}.{n}"] for n in part.functions} for at, part in parts]
+            measured_windows = enumerate(self.query.measured_windows)
+            states: list[States] = [
+                {n: final[f"{at}.{n}"] for n in measured_window.functions} for at, measured_window in measured_windows
+            ]
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
     def _process_batch(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
@@ -175,17 +179,17 @@ class RunningAggregation(OrderedAggregator):
             is_filled=query.fill is not None,
         )
         states_of_keys = [
-            state.with_keys(ordered.new_key_ids, ordered.keys.n, part.window, part.functions)
-            for part, state in zip(query.parts, self._window_states, strict=True)
+            state.with_keys(ordered.new_key_ids, ordered.keys.n, measured_window.window, measured_window.functions)
+            for measured_window, state in zip(query.measured_windows, self._window_states, strict=True)
         ]
         choose = partial(self._mask_needed_ranges, entries)
         drops_state = last and (query.per_row or query.emit != "final")
         batch_results = []
-        for part, state in zip(query.parts, states_of_keys, strict=True):
-            reduce = row_reducer(part, ordered, entries, state)
+        for measured_window, state in zip(query.measured_windows, states_of_keys, strict=True):
+            reduce = row_reducer(measured_window, ordered, entries, state)
             advanced = advance(
-                part.window,
-                part.functions,
+                measured_window.window,
+                measured_window.functions,
                 entries.rows,
                 state=state,
                 reduce=reduce,
@@ -277,7 +281,7 @@ class RunningAggregation(OrderedAggregator):
             ]
         if not last:
             keys, times = keys[:0], times[:0]
-            states = [{n: s.slice(0, 0) for n, s in states_of_part.items()} for states_of_part in states]
+            states = [{n: s.slice(0, 0) for n, s in states_of_window.items()} for states_of_window in states]
         columns = _key_columns(query, self._keys, keys) | _time_column(query, times)
         return query.with_expressions(pa.table(columns | _compute_results(query, states)))
 
@@ -368,15 +372,17 @@ def running(
     rows = one_table_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregation.finish(rows)
-    parts = [aggregation.add(batch) for batch in iterate_batches(rows)]
-    return pa.concat_tables([*parts, aggregation.finish()])
+    tables = [aggregation.add(batch) for batch in iterate_batches(rows)]
+    return pa.concat_tables([*tables, aggregation.finish()])
 
 
-def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: WindowState) -> Reduce:
+def row_reducer(
+    measured_window: MeasuredWindow, ordered: SortedRows, entries: RowsAndTicks, state: WindowState
+) -> Reduce:
     """Return the argument ``reduce`` of `advance` for a window over rows: a function that reduces the rows of a batch
-    to states of ``part``. The function leaves out ticks.
+    to states of ``measured_window``. The function leaves out ticks.
     """
-    measures = {column.name: column.measure for column in part.states}
+    measures = {column.name: column.measure for column in measured_window.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
 
@@ -448,11 +454,11 @@ def _compute_results(query: RunningQuery, states: list[States]) -> dict[str, pa.
     query. A result is null if its window has fewer rows than `OrderedWindow.least_rows`.
     """
     results: dict[str, pa.Array] = {}
-    for part, part_states in zip(query.parts, states, strict=True):
-        all_states = {name: part_states[column.name] for column in part.states for name in column.serves}
-        if part.window.least_rows:
+    for measured_window, window_states in zip(query.measured_windows, states, strict=True):
+        all_states = {name: window_states[column.name] for column in measured_window.states for name in column.serves}
+        if measured_window.window.least_rows:
             rows = count().function.finish(all_states.pop(ROWS))
-            enough = pc.greater_equal(rows, part.window.least_rows)
+            enough = pc.greater_equal(rows, measured_window.window.least_rows)
             all_states = {name: with_nulls(state.filter(enough), enough) for name, state in all_states.items()}
         results |= {name: query.measures[name].function.finish(state) for name, state in all_states.items()}
     return {name: results[name] for name in query.measures}

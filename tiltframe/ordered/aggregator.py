@@ -96,12 +96,12 @@ class OrderedAggregator:
         if len(latest):
             bounds = (last_time[0].as_py(), first_time[0].as_py())
         self._keys = Keys(tuple(columns), _numbers(latest), *bounds)
-        for at, part in enumerate(self.query.parts):
+        for at, measured_window in enumerate(self.query.measured_windows):
             of_keys, states = tables[f"{at}.{_CARRY}"], tables[f"{at}.{_STATES}"]
             position, counts, *numbers = (_numbers(column) for column in of_keys.columns)
             names = [name.removeprefix("number ") for name in of_keys.column_names[2:]]
             carry = Carry(position, counts, _numbers(states.column("start")), dict(zip(names, numbers, strict=True)))
-            restored = {name: one_array(states.column(f"of {name}")) for name in part.functions}
+            restored = {name: one_array(states.column(f"of {name}")) for name in measured_window.functions}
             self._window_states[at] = WindowState(carry, restored)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -110,10 +110,13 @@ class OrderedAggregator:
         self._schema, self._keys = schema, empty_keys(schema, self.query.order)
         self._window_states = [
             WindowState(
-                part.window.start(0),
-                {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in part.states},
+                measured_window.window.start(0),
+                {
+                    c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION))
+                    for c in measured_window.states
+                },
             )
-            for part in self.query.parts
+            for measured_window in self.query.measured_windows
         ]
 
     def _checked_batch(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:

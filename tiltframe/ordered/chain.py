@@ -30,7 +30,7 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.names import LEVEL
 from tiltframe.ordered.aggregation import row_reducer
 from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
-from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
+from tiltframe.ordered.query import MeasuredWindow, OrderedQuery, check_measures, make_order
 from tiltframe.ordered.sequence import Order, sort_rows, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
 from tiltframe.tabular import one_table_or_batches, table_of
@@ -100,7 +100,9 @@ class OrderedFrame(OrderedQuery):
         set_field(self, "results", tuple(measures))
         set_field(self, "measures", stateful)
         set_field(self, "expressions", expressions)
-        set_field(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
+        set_field(
+            self, "measured_windows", tuple(MeasuredWindow(window, self.states) for window in self.levels.values())
+        )
         self._check()
 
     @cached_property
@@ -111,7 +113,7 @@ class OrderedFrame(OrderedQuery):
     @property
     def reads(self) -> tuple[Input, ...]:
         """The conditions and weights that the first level needs for each row. Other levels do not need any."""
-        return self.parts[0].window.reads
+        return self.measured_windows[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
         results: dict[str, Measure | str] = {**self.measures, **self.expressions}
@@ -200,22 +202,30 @@ class OrderedRollup(OrderedAggregator):
         names = [column.name for column in frame.states]
         ordered = sort_rows(table, frame.order, self._keys)
         entries = with_ticks(ordered, frame.reads, ())
-        rows, key, tables, new_states = entries.rows, entries.key, [], []
+        rows, tables, new_states = entries.rows, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
-            part = frame.parts[number]
-            state = self._window_states[number].with_keys(ordered.new_key_ids, ordered.keys.n, window, part.functions)
-            reduce = state_merger(part, states) if number else row_reducer(part, ordered, entries, state)
-            batch_result = advance(window, part.functions, rows, state=state, reduce=reduce, choose=lambda ranges: None)
-            key, times, states = batch_result.ranges.key, rows.times[batch_result.ranges.row], batch_result.states
+            measured_window = frame.measured_windows[number]
+            window_state = self._window_states[number].with_keys(
+                ordered.new_key_ids, ordered.keys.n, window, measured_window.functions
+            )
+            reduce = (
+                state_merger(measured_window, states)
+                if number
+                else row_reducer(measured_window, ordered, entries, window_state)
+            )
+            batch_result = advance(
+                window, measured_window.functions, rows, state=window_state, reduce=reduce, choose=lambda ranges: None
+            )
+            key_ids, times, states = batch_result.ranges.key, rows.times[batch_result.ranges.row], batch_result.states
             if window.least_rows:
                 enough = pa.array(batch_result.ranges.last - batch_result.ranges.first >= window.least_rows)
                 states = {n: with_nulls(state.filter(enough), enough) for n, state in states.items()}
             assert batch_result.state is not None
             new_states.append(batch_result.state)
-            rows = _windows_as_rows(key, times, ordered.keys.n)
-            keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, ordered.keys.columns, strict=True)}
-            level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
+            rows = _windows_as_rows(key_ids, times, ordered.keys.n)
+            keys = {n: c.take(pa.array(key_ids)) for n, c in zip(frame.order.keys, ordered.keys.columns, strict=True)}
+            level = {LEVEL: pa.repeat(pa.scalar(name), len(key_ids)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
         self._keys, self._window_states = ordered.keys, new_states
         return pa.concat_tables(tables)
@@ -306,22 +316,22 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     return frame.with_expressions(finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures))
 
 
-def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
+def state_merger(measured_window: MeasuredWindow, states: Mapping[str, pa.StructArray]) -> Reduce:
     """Return the argument ``reduce`` of `advance` for a level other than the first: a function that merges the states
     of windows of the previous level. ``states`` maps the name of each column of states to the states of the previous
     level.
     """
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
-        return part.functions[name].merge(states[name].filter(pa.array(used)), groups)
+        return measured_window.functions[name].merge(states[name].filter(pa.array(used)), groups)
 
     return reduce
 
 
-def _windows_as_rows(key: Ints, times: Ints, keys: int) -> Rows:
-    """Return the windows of a level in the form of rows, because the next level treats windows like rows. ``key`` has
-    the id of each window's key, ``times`` has the time of each window in microseconds UTC, and ``keys`` is the number
-    of keys.
+def _windows_as_rows(key_ids: Ints, times: Ints, key_count: int) -> Rows:
+    """Return the windows of a level in the form of rows, because the next level treats windows like rows. ``key_ids``
+    has the id of each window's key, ``times`` has the time of each window in microseconds UTC, and ``key_count`` is the
+    number of keys.
     """
-    lengths = np.bincount(key, minlength=keys)
-    return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
+    lengths = np.bincount(key_ids, minlength=key_count)
+    return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key_ids), np.bool_)})

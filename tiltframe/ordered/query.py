@@ -35,7 +35,7 @@ POSITION = pa.int64()
 
 
 @dataclass(frozen=True)
-class Part:
+class MeasuredWindow:
     """A window of a query, and the columns of states from which the measures over this window are computed."""
 
     window: OrderedWindow
@@ -54,7 +54,7 @@ class OrderedQuery:
     results: tuple[str, ...]  # the names of measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
     expressions: Mapping[str, str]  # sorted so that each uses only measures and earlier expressions
-    parts: tuple[Part, ...]  # one part for each different window, or for each level of a chain
+    measured_windows: tuple[MeasuredWindow, ...]  # one for each different window, or for each level of a chain
     timezone = "UTC"
 
     @property
@@ -65,7 +65,9 @@ class OrderedQuery:
     @property
     def columns(self) -> tuple[StateColumn, ...]:
         """The columns of states from which the measures are computed."""
-        return tuple(dict.fromkeys(column for part in self.parts for column in part.states))
+        return tuple(
+            dict.fromkeys(column for measured_window in self.measured_windows for column in measured_window.states)
+        )
 
     @property
     def time(self) -> str:
@@ -116,8 +118,15 @@ class OrderedQuery:
         from the same saved state. Therefore parameters that affect only results, such as quantiles, are left out.
         """
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.tie_columns)}
-        states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
-        return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
+        states = [
+            {column.name: describe_states(column) for column in measured_window.states}
+            for measured_window in self.measured_windows
+        ]
+        return {
+            **order,
+            "windows": [str(measured_window.window) for measured_window in self.measured_windows],
+            "states": states,
+        }
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ class RunningQuery(OrderedQuery):
     results: tuple[str, ...]
     measures: Mapping[str, Measure]
     expressions: Mapping[str, str]
-    parts: tuple[Part, ...]
+    measured_windows: tuple[MeasuredWindow, ...]
     ticks: tuple[Tick, ...]
     emit: str
     until: int | str | None = None  # the time up to which there are ticks, in microseconds UTC, or `NEXT`
@@ -139,13 +148,13 @@ class RunningQuery(OrderedQuery):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        window_inputs = [read for part in self.parts for read in part.window.reads]
+        window_inputs = [read for measured_window in self.measured_windows for read in measured_window.window.reads]
         return tuple(dict.fromkeys([*window_inputs, *self.ticks]))
 
     @property
     def per_row(self) -> bool:
         """Whether there is one result per row. Otherwise, there is one result per window."""
-        return self.parts[0].window.per_row
+        return self.measured_windows[0].window.per_row
 
     @property
     def keeps_rows(self) -> bool:
@@ -228,13 +237,13 @@ def running_query(
         | ({ROWS: count()} if distinct_window.least_rows else {})
         for distinct_window in distinct
     }
-    parts = tuple(Part(window_of_part, plan_state_columns(named)) for window_of_part, named in by_window.items())
+    measured_windows = tuple(MeasuredWindow(window, plan_state_columns(named)) for window, named in by_window.items())
     return RunningQuery(
         ordered_by,
         results=results,
         measures=measures,
         expressions=expressions,
-        parts=parts,
+        measured_windows=measured_windows,
         ticks=all_ticks,
         emit=emit,
         until=last_tick,

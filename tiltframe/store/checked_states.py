@@ -35,7 +35,9 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)
     if not states.num_rows:
-        return with_level_column(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
+        return with_level_column(
+            merge_level(states, frame, frame.levels[0], nulls_are_unknown=True), frame, frame.levels[0]
+        )
     finest = frame.levels[0]
     if finest.name not in states_by_level:
         raise ValueError(
@@ -45,7 +47,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     merged: list[pa.Table] = []
     for level in frame.levels:
         finer = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
-        merged.append(with_level_column(merge_level(finer, frame, level, unknown=True), frame, level))
+        merged.append(with_level_column(merge_level(finer, frame, level, nulls_are_unknown=True), frame, level))
         if level.name in states_by_level and level != finest:
             _check_derived(states_by_level[level.name], merged[-1], frame, level)
     return pa.concat_tables(merged)
@@ -129,7 +131,7 @@ def _check_derived(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
     columns = [START, *frame.keys, *(column.name for column in frame.states)]
     if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return
-    states = merge_level(states, frame, level, unknown=True)
+    states = merge_level(states, frame, level, nulls_are_unknown=True)
     derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
     # The hashes can be compared row by row, because both tables are sorted by window and keys.
     if np.array_equal(derived_hashes, state_hashes):

@@ -268,7 +268,7 @@ class ClosedWindows:
             return False
         finer, levels = self.uncommitted_windows, []
         for level in self.store.frame.levels:
-            finer = merge_level(mark_as_checked(finer), self.store.frame, level, unknown=True)
+            finer = merge_level(mark_as_checked(finer), self.store.frame, level, nulls_are_unknown=True)
             levels.append((level, finer))
         states = join_levels(levels, self.store.frame)
         before = self.store.recorded([_closed_record_name(self.stream), _owner_record_name(self.stream)])

@@ -93,7 +93,7 @@ class _SavedStream:
         if last > self._number or not self._pending_windows.num_rows:
             return None
         finest = _merged_into_levels([self._pending_windows], manifest)[0][1]
-        digests = digests_of(finest, manifest, of_earlier=True)
+        digests = digests_of(finest, manifest, include_earlier_frames=True)
         expected = [fingerprint(self._number, digest) for digest in digests]
         return False if fingerprints.get(str(self._number)) in expected else None
 
@@ -124,7 +124,7 @@ def _merged_into_levels(tables: Sequence[pa.Table], manifest: Manifest) -> list[
     no_states = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
     finer, levels = pa.concat_tables([no_states, *tables], promote_options="default").select(no_states.column_names), []
     for level in manifest.frame.levels:
-        finer = merge_level(finer, manifest.frame, level, unknown=True)
+        finer = merge_level(finer, manifest.frame, level, nulls_are_unknown=True)
         levels.append((level.name, finer))
     return levels
 

@@ -85,8 +85,8 @@ def plot(
     incomplete = _incomplete(store.at(), results)
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     groups, first_rows = group_by([key_column(results.column(key)) for key in query["keys"]], results.num_rows)
-    names_of_keys = [python_objects(results.column(key).take(pa.array(first_rows))) for key in query["keys"]]
-    key_texts = [" ".join(map(str, words)) for words in zip(*names_of_keys, strict=True)] or [""] * groups.n
+    key_values = [python_objects(results.column(key).take(pa.array(first_rows))) for key in query["keys"]]
+    key_texts = [" ".join(map(str, words)) for words in zip(*key_values, strict=True)] or [""] * groups.n
     lines_to_draw = _choose_lines(results, measure, ids=groups.ids, key_texts=key_texts, keys=query["keys"])
     if ax is None:
         axes = plt.subplots(figsize=(9, 4.5), layout="constrained")[1]
@@ -182,12 +182,12 @@ def _are_cut_off(
     """Return a mask, of shape (windows,), of the windows in which the data of the store begin or end. ``per`` is the
     name of the windows, which may be coarser than all levels.
 
-    The windows are compared with those of the next finer level that has rows. The data begin inside a window if the
-    first finer window starts inside it, and if the time from the start of the window to the start of this finer window
-    is longer than the longest gap between the finer windows that follow. This is not checked if finer windows have
-    expired, because the first remaining window is then not the beginning of the data. The data end inside a window if
-    the last finer window ends inside it, and if the time between the two ends is longer than the longest gap between
-    the preceding finer windows. Windows of the finest level are never in the mask.
+    The windows are compared with those of the next finer level that has rows. If the first finer window starts inside a
+    window, there is a time without data at the start of the window. The data begin inside the window if this time is
+    longer than the longest gap between the finer windows that follow. This is not checked if finer windows have
+    expired, because the first remaining window is then not the beginning of the data. Correspondingly, if the last
+    finer window ends inside a window, the data end inside the window if the time without data at its end is longer than
+    the longest gap between the preceding finer windows. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -246,27 +246,27 @@ def _choose_lines(
     shown_percentiles = [percentiles[place] for place in places]
     omitted = [_percentile(name) for name in percentiles if name not in shown_percentiles]
     notes = [f"without {', '.join(omitted)}"] if omitted else []
-    entries = [measure] if percentiles else numbers
+    colored_names = [measure] if percentiles else numbers
     cycle = list(dict.fromkeys(rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])))
     line_limit = min(len(cycle), _MAX_COLORS, _MAX_LINES // max(len(shown_percentiles), 1))
     totals = {}
-    for entry in entries:
-        values = _as_doubles(results.column(shown_percentiles[0] if percentiles else entry))
-        sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
-        for group, total in enumerate(np.bincount(ids, sizes, minlength=len(key_texts))):
-            totals[group, entry] = total
-    series = [(group, entry) for group, entry in product(range(len(key_texts)), entries)]
+    for colored_name in colored_names:
+        values = _as_doubles(results.column(shown_percentiles[0] if percentiles else colored_name))
+        magnitudes = np.where(np.isfinite(values), np.abs(values), 0.0)
+        for group, total in enumerate(np.bincount(ids, magnitudes, minlength=len(key_texts))):
+            totals[group, colored_name] = total
+    series = [(group, colored_name) for group, colored_name in product(range(len(key_texts)), colored_names)]
     chosen_series = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
-    is_per_key = bool(keys) and len(entries) == 1
+    is_per_key = bool(keys) and len(colored_names) == 1
     if is_per_key:
         notes.append(", ".join(keys))
     if len(chosen_series) < len(series):
         notes.append(f"the {len(chosen_series)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
     colors, lines = {}, []
-    for (group, entry), color in zip(chosen_series, cycle, strict=False):
-        text = " ".join(word for word in (entry if len(entries) > 1 else "", key_texts[group]) if word)
+    for (group, colored_name), color in zip(chosen_series, cycle, strict=False):
+        text = " ".join(word for word in (colored_name if len(colored_names) > 1 else "", key_texts[group]) if word)
         colors[text or measure] = color
-        for name, style in zip(shown_percentiles or [entry], _STYLES, strict=False):
+        for name, style in zip(shown_percentiles or [colored_name], _STYLES, strict=False):
             label = " ".join([name, key_texts[group]]).strip()
             lines.append(_Line(group, name, label=label, color=color, style=style))
     styles = dict(zip(map(_percentile, shown_percentiles), _STYLES, strict=False))

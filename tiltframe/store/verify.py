@@ -202,7 +202,7 @@ def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:
     """Return the states of parts in the range ``span``, merged into windows of the level ``coarse``."""
     rows = backend.read(pieces_of(parts, [span]), manifest.schema.names[1:])
-    return merge_level(rows, manifest.frame, coarse, unknown=True)
+    return merge_level(rows, manifest.frame, coarse, nulls_are_unknown=True)
 
 
 def _difference(

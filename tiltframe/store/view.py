@@ -285,7 +285,7 @@ class StoreView:
                 f"cannot plan more than one kind of window in per; got {1 + len(other_plans)}; plan each of them "
                 "separately"
             )
-        expired, unknown = messages_of_missing_data(reading_of(plan, self.snapshot), self.snapshot)
+        expired_messages, unknown_messages = messages_of_missing_data(reading_of(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
             self.backend,
             self.manifest,
@@ -293,8 +293,8 @@ class StoreView:
             plan,
             as_states=as_states,
             stored_types=stored_types,
-            expired=expired,
-            unknown=unknown,
+            expired=expired_messages,
+            unknown=unknown_messages,
         )
 
     def join(self, rows: pa.Table, join: Join) -> Joined:
@@ -527,10 +527,12 @@ class StoreView:
         now = self._now(query)
         zone = query.timezone or self.frame.timezone
         within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
-        sizes = query.sizes
+        requested_windows = query.sizes
         if query.points is not None:
-            sizes = (finest_windows(self.snapshot, self.frame, within=within, points=query.points, timezone=zone),)
-        return plan_queries(self.frame, query, within=within, sizes=sizes, now=now)
+            requested_windows = (
+                finest_windows(self.snapshot, self.frame, within=within, points=query.points, timezone=zone),
+            )
+        return plan_queries(self.frame, query, within=within, requested_windows=requested_windows, now=now)
 
     def _plan(self, query: Query) -> QueryPlan:
         plan, *other_plans = self._plans(query)
@@ -544,9 +546,11 @@ class StoreView:
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
         """Return an answer with the messages about expired windows and about measures that were added later."""
         missing = [messages_of_missing_data(reading, self.snapshot) for reading in readings]
-        expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
-        unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
-        return Answer(schema, slices, expired=tuple(expired), unknown=tuple(unknown), readings=readings)
+        expired_messages = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
+        unknown_messages = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
+        return Answer(
+            schema, slices, expired=tuple(expired_messages), unknown=tuple(unknown_messages), readings=readings
+        )
 
 
 def _current_view(backend: Backend, manifest: Manifest) -> StoreView:

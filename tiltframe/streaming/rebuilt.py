@@ -18,7 +18,7 @@ from tiltframe.streaming.window_table import new_windows, unknown_marks
 
 
 def rebuild_levels(
-    committed_states: pa.Table, committed: int, frame: TiltFrame, rules: StreamRules
+    committed_states: pa.Table, committed_until: int, frame: TiltFrame, rules: StreamRules
 ) -> tuple[StreamRules, list[OpenLevel]]:
     """Return the rules and the levels of a stream that continues from the states of a store.
 
@@ -26,7 +26,7 @@ def rebuild_levels(
     ----------
     committed_states : table of level, window_start, window_end, keys, states
         States of the finest level, and of coarser levels if they are available.
-    committed : int
+    committed_until : int
         The time in microseconds UTC up to which the store has all windows of the finest level.
     frame : TiltFrame
     rules : StreamRules
@@ -36,11 +36,11 @@ def rebuild_levels(
     StreamRules
         The rules, in which ``added`` also names the columns of states that are missing in some of the windows.
     list of OpenLevel
-        The levels from the finest to the coarsest, with the windows that end after ``committed``.
+        The levels from the finest to the coarsest, with the windows that end after ``committed_until``.
     """
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
-    closed_until, below = committed, committed_states
+    closed_until, finer_states = committed_until, committed_states
     # the columns of states that only the emit policy needs; a store does not have them
     policy_columns = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + policy_columns
@@ -49,18 +49,18 @@ def rebuild_levels(
         is_of_level = pc.equal(committed_states.column(LEVEL), level.name)
         of_level = committed_states.filter(is_of_level).drop_columns([LEVEL])
         if level == finest:
-            of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
-        table = merge_level(below, frame, level, unknown=True)
+            of_level = finer_states = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed_until))
+        table = merge_level(finer_states, frame, level, nulls_are_unknown=True)
         # Mark every window as a window with rows that were not emitted yet.
         new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
-        windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
-        unclosed, none = windows.filter(windows.ends > closed_until), windows.empty()
-        levels.append(OpenLevel(level, unclosed, none, closed_until + rules.emit.delay_micros))
-        # If newer events close windows instead of a watermark, a window of the next coarser level is closed when the
-        # newest closed window of this level begins at or after the end of the coarser window. For the next level,
-        # ``closed_until`` is therefore the start of the newest closed window of this level.
+        windows = windows if level == finest else mark_first_panes(windows, level, finer_states, rules)
+        unclosed, no_windows = windows.filter(windows.ends > closed_until), windows.empty()
+        levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
+        # Without a watermark, newer events close windows. A window of the next coarser level is closed as soon as a
+        # window of this level that begins at or after its end is closed. For the next level, ``closed_until`` is
+        # therefore the start of the newest closed window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
-        below = of_level if of_level.num_rows else table
+        finer_states = of_level if of_level.num_rows else table
     return rules, levels

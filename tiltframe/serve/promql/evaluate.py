@@ -33,7 +33,7 @@ from tiltframe.serve.promql.functions import (
     SUBQUERY_FUNCTIONS,
     aggregate_values,
     can_merge_states,
-    check_over_time,
+    check_range_function,
     fraction_of,
     merged_range_value,
     part_of,
@@ -259,7 +259,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     selector = selector_of(argument.vector_selector, span, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
-    check_over_time(name, selector.metric.kind, selector.text)
+    check_range_function(name, selector.metric.kind, selector.text)
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None

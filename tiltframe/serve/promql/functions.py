@@ -44,7 +44,7 @@ PLAIN_AGGREGATIONS = ("sum", "avg", "min", "max", "count")  # the aggregations o
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
-def check_over_time(name: str, kind: str, text: str) -> None:
+def check_range_function(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` if the range function ``name`` cannot be computed from the merged states of a metric of this
     ``kind``. ``text`` is the selector, for the message.
     """
@@ -70,7 +70,7 @@ def can_merge_states(aggregation: str, function: str, kind: str, grouping: Group
 
 def merged_range_value(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
     """Return the value of the range function ``name``, such as ``rate``. ``states`` have been merged over each range.
-    `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds.
+    `check_range_function` must have accepted the function. ``span`` is the length of the ranges in microseconds.
     ``quantile`` is the argument of ``quantile_over_time``, and None for other functions.
     """
     if quantile is not None:

@@ -138,7 +138,9 @@ class Commit:
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
             finest = tables if level == self.frame.levels[0] else []
-            digests_of_finest = [digests_of(states, self.manifest, of_earlier=self.is_repeated) for states in finest]
+            digests_of_finest = [
+                digests_of(states, self.manifest, include_earlier_frames=self.is_repeated) for states in finest
+            ]
             written = [] if self.is_repeated else self.backend.write(level, pa.concat_tables(tables))
             all_written.extend(written)
             return written, digests_of_finest

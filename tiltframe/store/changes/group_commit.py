@@ -202,7 +202,7 @@ def _digests_of_commits(prepared: Sequence[PreparedRows]) -> dict[str, list[Dige
     digests: dict[str, list[Digest]] = {}
     for group in groups.values():
         tables = [rows.finest.replace_schema_metadata() for rows in group]
-        digests_of_group = digests_of_each(tables, group[0].commit.manifest, of_earlier=True)
+        digests_of_group = digests_of_each(tables, group[0].commit.manifest, include_earlier_frames=True)
         digests.update(zip((rows.writer for rows in group), digests_of_group, strict=True))
     return digests
 

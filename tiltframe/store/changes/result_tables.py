@@ -59,7 +59,7 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)
-    (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=0)
+    (plan,) = plan_queries(manifest.frame, query, within=EVER, requested_windows=query.sizes, now=0)
     try:
         query_schema(manifest, plan, query)
     except ValueError:
@@ -81,7 +81,7 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
     if old_sources is not None and not ranges:
         return 0
     query = Query(manifest.frame.level(level))
-    (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=now)
+    (plan,) = plan_queries(manifest.frame, query, within=EVER, requested_windows=query.sizes, now=now)
     readings = [reading_of(replace(plan, within=span), snapshot) for span in ranges or [(0, 0)]]
     tables = (
         finish(states, plan, reading.retained_from, now)

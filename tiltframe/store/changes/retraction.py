@@ -85,7 +85,7 @@ class Retraction:
 
         def read_rows(level: TimeWindow, span: Range) -> pa.Table:
             rows = backend.read(pieces_of(by_name[level.name], [span]), columns)
-            return merge_level(rows, self.frame, level, unknown=True)
+            return merge_level(rows, self.frame, level, nulls_are_unknown=True)
 
         try:
             return _retract(
@@ -118,7 +118,9 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
         lambda level: np.unique(instants_of(levels[level.name])),
         lambda level, span: levels[level.name].filter(pa.array(inside(instants_of(levels[level.name]), [span]))),
     )
-    digests = digests_of(levels[commit.frame.levels[0].name], commit.manifest, of_earlier=commit.is_repeated)
+    digests = digests_of(
+        levels[commit.frame.levels[0].name], commit.manifest, include_earlier_frames=commit.is_repeated
+    )
     return _retract(commit, subtrahends, [negate_digest(digest) for digest in digests])
 
 
@@ -165,7 +167,7 @@ def _write_remaining(
     is_found = np.zeros(len(starts), np.bool_)
     for pieces in split_by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
-        merged = merge_level(states, frame, level, unknown=True)
+        merged = merge_level(states, frame, level, nulls_are_unknown=True)
         starts_of_pieces = starts[np.isin(starts, instants_of(merged))]
         is_found |= np.isin(starts, starts_of_pieces)
         span = (int(starts_of_pieces[0]), int(starts_of_pieces[-1]) + 1) if len(starts_of_pieces) else (0, 0)

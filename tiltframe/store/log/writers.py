@@ -59,22 +59,27 @@ def check_writer(writer: str, commit: int) -> int:
     return checked_whole(commit, "a commit number, which grows with every commit,")
 
 
-def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
+def digests_of(states: pa.Table, manifest: Manifest, *, include_earlier_frames: bool) -> list[Digest]:
     """Return digests of states of the finest level. The first digest is computed from the columns of the store's
-    current frame. With ``of_earlier``, one digest follows for each earlier frame of the store whose columns the states
-    have. A repeated commit may have such a digest, if the frame has changed since its first attempt.
+    current frame. With ``include_earlier_frames``, one digest follows for each earlier frame of the store whose columns
+    the states have. A repeated commit may have such a digest, if the frame has changed since its first attempt.
     """
-    return digests_of_each([states], manifest, of_earlier=of_earlier)[0]
+    return digests_of_each([states], manifest, include_earlier_frames=include_earlier_frames)[0]
 
 
-def digests_of_each(tables: Sequence[pa.Table], manifest: Manifest, *, of_earlier: bool) -> list[list[Digest]]:
+def digests_of_each(
+    tables: Sequence[pa.Table], manifest: Manifest, *, include_earlier_frames: bool
+) -> list[list[Digest]]:
     """Return `digests_of` for each of several tables of the same schema. For small tables this is faster than a call
     for each table, because all rows are hashed together.
     """
     frame = manifest.frame
     states = pa.concat_tables(tables)
     run_ends = np.cumsum([table.num_rows for table in tables])
-    columns_of_frames = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
+    columns_of_frames = [
+        [column.name for column in frame.states],
+        *(manifest.earlier if include_earlier_frames else ()),
+    ]
     complete_columns = [names for names in columns_of_frames if set(names) <= set(states.column_names)]
     digests = [_digests_of_rows(states, [START, *frame.keys, *names], run_ends) for names in complete_columns]
     return [list(digests_of_table) for digests_of_table in zip(*digests, strict=True)]

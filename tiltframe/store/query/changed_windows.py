@@ -149,7 +149,7 @@ def _merged_rows(
     """
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):
-        return merge_level(rows, manifest.frame, level, unknown=True)
+        return merge_level(rows, manifest.frame, level, nulls_are_unknown=True)
     return rows.add_column(1, END, pa.array(level.ends(instants_of(rows))).cast(INSTANT))
 
 

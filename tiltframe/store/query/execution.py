@@ -69,7 +69,7 @@ class Reading:
     @property
     def windows(self) -> float:
         """The number of windows in the results, estimated from the ranges and the rows of the parts."""
-        if self.plan.whole:
+        if self.plan.has_single_window:
             return 1
         window, span = self.plan.window, self.plan.span()
         # the ranges of window starts that the parts and the plan have in common
@@ -161,7 +161,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     near the range are included. ``is_filled`` says whether windows without rows are added.
     """
     planned = plan.with_edges()
-    level = planned.frame.levels[planned.level()].name
+    level = planned.frame.levels[planned.level_index()].name
     retained_from = available_from(snapshot, level)
     low, high = planned.span()
     part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
@@ -181,14 +181,14 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     ``jobs`` is the number of threads that read and merge; the rows and their order do not depend on it.
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
-    level = plan.frame.levels[plan.level()]
+    level = plan.frame.levels[plan.level_index()]
     span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
     if plan.window.max_overlap > 1:
         pieces = iter([part_ranges])
     else:
-        pieces = split_by_windows(part_ranges, level if plan.whole else plan.window)
+        pieces = split_by_windows(part_ranges, level if plan.has_single_window else plan.window)
 
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
         return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
@@ -199,7 +199,7 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
         if first is None:
             schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
             yield merge_into_windows(schema.empty_table(), plan, (0, 0))
-        elif plan.whole:
+        elif plan.has_single_window:
             yield merge_tables([first, *states], plan)
         else:
             yield first
@@ -262,7 +262,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     """Return the rows of states in ``part_ranges``. If a compaction has removed some of the parts, the parts that
     replaced them are read instead.
     """
-    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
+    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level_index()])
 
     def attempt() -> pa.Table:
         if not planned:
@@ -329,7 +329,7 @@ def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, kno
 
 def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``."""
-    return states if plan.whole else merge_tables([states, empty_windows(states, plan, now)], plan)
+    return states if plan.has_single_window else merge_tables([states, empty_windows(states, plan, now)], plan)
 
 
 def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
@@ -361,7 +361,7 @@ def messages_of_missing_data(reading: Reading, snapshot: Snapshot) -> tuple[tupl
 def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]:
     if plan.within[0] >= retained_from:
         return ()
-    level = plan.frame.levels[plan.level()].name
+    level = plan.frame.levels[plan.level_index()].name
     return (f"{level} has windows only from {as_text(retained_from)} on; query a coarser level for earlier windows",)
 
 

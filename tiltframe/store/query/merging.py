@@ -69,7 +69,7 @@ def write_merged(
     for pieces in split_by_windows(part_ranges, level):
         states = reader.read(pieces, columns)
         if states.num_rows:
-            parts += writer.write(level, merge_level(states, manifest.frame, level, unknown=True))
+            parts += writer.write(level, merge_level(states, manifest.frame, level, nulls_are_unknown=True))
     return parts
 
 

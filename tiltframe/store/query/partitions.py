@@ -76,7 +76,7 @@ class PlannedQuery:
         """Whether the query must be read as one partition, because it has a single window, or because results depend on
         the whole range (``fill``, ``latest`` and ``running``).
         """
-        return bool(self.query.fill) or self.query.latest or self.query.running or self.plan.whole
+        return bool(self.query.fill) or self.query.latest or self.query.running or self.plan.has_single_window
 
     @property
     def schema(self) -> pa.Schema:
@@ -105,7 +105,7 @@ class PlannedQuery:
         part_ranges = self._part_ranges()
         begins = np.array([low for _, (low, _) in part_ranges], np.int64)
         sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
-        buckets = bucket_of(self.plan.frame.levels[self.plan.level()]).starts(begins)
+        buckets = bucket_of(self.plan.frame.levels[self.plan.level_index()]).starts(begins)
         low, high = self.plan.within
         cuts = (at for at in _cuts(self.plan.window.starts(buckets), sizes, rows) if low < at < high)
         return list(pairwise([low, *cuts, high]))

@@ -54,7 +54,7 @@ class QueryPlan:
         return self.window.name
 
     @property
-    def whole(self) -> bool:
+    def has_single_window(self) -> bool:
         """Whether the query has one result for the whole range."""
         return self.window == AllTime()
 
@@ -119,30 +119,30 @@ class QueryPlan:
         """Return the range from the start of the first window to the end of the last window, in microseconds UTC. Open
         ends have the values of `EVER`.
         """
-        first = self.frame.levels[0] if self.whole else self.window
+        first = self.frame.levels[0] if self.has_single_window else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
-        if not self.whole and low < high and high != EVER[1]:
+        if not self.has_single_window and low < high and high != EVER[1]:
             high = int(self.window.ends(self.window.starts(np.array([high - 1])))[0])
         return low, high
 
-    def level(self) -> int:
+    def level_index(self) -> int:
         """Return the index, in ``frame.levels``, of the level to read. It is the coarsest level such that the windows,
         or the whole range, consist of complete windows of the level.
         """
         levels = self.frame.levels
         candidates = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
-        bounds = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
+        bounds = np.array([at for at in self.span() if at not in EVER] if self.has_single_window else [], np.int64)
         return [i for i in candidates if bool((levels[i].starts(bounds) == bounds).all())][-1]
 
 
 def plan_queries(
-    frame: TiltFrame, query: Query, *, within: Range, sizes: Sequence[str | TimeWindow | None], now: int
+    frame: TiltFrame, query: Query, *, within: Range, requested_windows: Sequence[str | TimeWindow | None], now: int
 ) -> list[QueryPlan]:
     """Check a query against a frame, and return a plan for each kind of window.
 
-    ``within`` is the range of the query, and ``sizes`` are the windows that its ``per`` or ``points`` select; None
-    means one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if the query does not
-    fit the frame, or names the same windows twice.
+    ``within`` is the range of the query, and ``requested_windows`` are those that its ``per`` or ``points`` select;
+    None means one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if the query does
+    not fit the frame, or names the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if frame_key(name, frame) is None:
@@ -153,7 +153,7 @@ def plan_queries(
                 f"a condition can use only the keys of the frame ({_list(frame.keys)}); got {shown(name)}; {hint}"
             )
     zone = query.timezone or frame.timezone
-    windows = [_window(frame, size, zone, within) for size in sizes]
+    windows = [_window(frame, requested, zone, within) for requested in requested_windows]
     for i, window in enumerate(windows):
         equal_window = next((other for other in windows[:i] if _are_same_windows(window, other)), None)
         if equal_window is not None:
@@ -182,7 +182,7 @@ def plan_queries(
     for plan in plans:
         if edges is not None:
             _check_edges(plan)
-        if query.running and (plan.whole or plan.window.max_overlap > 1):
+        if query.running and (plan.has_single_window or plan.window.max_overlap > 1):
             raise ValueError(
                 f"{parameter('running')} needs windows that follow each other, such as {argument('per', '1h')}; "
                 f"got {shown(plan.per)}"
@@ -194,7 +194,7 @@ def _check_edges(plan: QueryPlan) -> None:
     """Raise ``ValueError`` if ``edges`` cannot be applied: if windows overlap, if there is one result over the whole
     range, or if no measure uses points of neighbouring windows.
     """
-    if plan.whole or plan.window.max_overlap > 1:
+    if plan.has_single_window or plan.window.max_overlap > 1:
         raise ValueError(
             f"{parameter('edges')} needs windows that follow each other, such as {argument('per', '1h')}; "
             f"got {shown(plan.per)}"

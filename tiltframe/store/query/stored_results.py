@@ -33,7 +33,7 @@ from windows.timezone import Instants
 
 @dataclass(frozen=True)
 class StateResult:
-    """A measure of a column of states, as a function of rows; see `RowFunction`.
+    """A function that computes the result of a measure from each state of a column; see `RowFunction`.
 
     ``stored_function`` is the function to which the column of states belongs, and ``result_function`` is the function
     that computes the results. The two differ if a measure is computed from the states of another measure.
@@ -57,7 +57,7 @@ def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | 
     differ from the stored ones, if results depend on other windows, or if a parameter of a function is not hashable.
     """
     has_all_keys = set(plan.keys) == set(plan.frame.keys) and not plan.derived_keys
-    has_own_windows = not plan.whole and plan.window == plan.frame.levels[plan.level()]
+    has_own_windows = not plan.has_single_window and plan.window == plan.frame.levels[plan.level_index()]
     if not has_all_keys or not has_own_windows or plan.edges is not None or query.fill or query.running:
         return None
     stored = {column.name: column.measure.function for column in plan.frame.states}
@@ -84,12 +84,14 @@ def read_results(
     keys and the measures.
 
     ``functions`` are those of `row_functions`, and ``narrowing`` is the condition on keys that the backend may use to
-    skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called for the
-    range of all windows that have several rows of the same keys. Return None if the backend cannot read results.
+    skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called once,
+    for the range from the first to the last window that has several rows of the same keys. Return None if the backend
+    cannot read results.
     """
-    # If parts overlap, some windows may have several rows, whose results would not be used.
-    functions_at_once = {} if _overlap(part_ranges) else functions
-    rows = backend.read_results(part_ranges, plan.keys_to_read, functions_at_once, narrowing)
+    # If parts overlap, some windows may have several rows, and results of their single rows would not be used.
+    # Therefore the first read returns only the keys.
+    first_read_functions = {} if _overlap(part_ranges) else functions
+    rows = backend.read_results(part_ranges, plan.keys_to_read, first_read_functions, narrowing)
     if rows is None:
         return None
     is_selected = None
@@ -101,11 +103,11 @@ def read_results(
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     if groups.n == rows.num_rows:
         results = rows
-        if functions_at_once != functions:
-            later_rows = backend.read_results(part_ranges, (), functions, narrowing)
-            if later_rows is None:
+        if first_read_functions != functions:
+            rows_with_results = backend.read_results(part_ranges, (), functions, narrowing)
+            if rows_with_results is None:
                 return None
-            results = later_rows if is_selected is None else later_rows.filter(is_selected)
+            results = rows_with_results if is_selected is None else rows_with_results.filter(is_selected)
         order = pa.array(row_of_group)
         columns = group_keys(keys, row_of_group)
         columns |= {name: one_array(results.column(name)).take(order) for name in functions}

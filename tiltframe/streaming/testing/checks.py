@@ -16,14 +16,14 @@ from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read
 from tiltframe.streaming.testing.emit_laws import EMIT_LAWS, EmitCase
 from tiltframe.streaming.testing.late_laws import LATE_LAWS, LateCase
 
-Rows = Callable[[int, int], pa.Table]
+CreateRows = Callable[[int, int], pa.Table]
 _SIZES = (0, 1, 2, 30)
 
 
 def check_policy(
     policy: EmitPolicy | LatePolicy | str,
     frame: TiltFrame | None = None,
-    rows: Rows | None = None,
+    rows: CreateRows | None = None,
     *,
     rounds: int = 10,
     seed: int = 0,
@@ -67,7 +67,7 @@ def check_policy(
         _check_emit(emit, frame, rows, range(seed, seed + max(rounds, len(_SIZES))))
 
 
-def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: CreateRows | None, seeds: range) -> None:
     """Raise `LawBroken` if an emit policy breaks one of its laws. Each seed gives other rows."""
     tested_frame = frame or _frame_for(policy)
     policy.check(tested_frame)
@@ -78,7 +78,7 @@ def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, 
             check_laws(str(policy), EMIT_LAWS, new_case, f" (seed {seed})")
 
 
-def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: CreateRows | None, seeds: range) -> None:
     """Raise `LawBroken` if a late policy breaks one of its laws. Each seed gives other rows."""
     tested_frame = frame or _frame_for(policy)
     policy.check(tested_frame)
@@ -97,7 +97,7 @@ def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int)
     return LateCase(policy, frame, table, np.random.default_rng(seed))
 
 
-def _rows_of_check(rows: Rows | None, number: int, seed: int) -> pa.Table:
+def _rows_of_check(rows: CreateRows | None, number: int, seed: int) -> pa.Table:
     """Return the rows for the check with the number ``number``. The first checks have 0, 1, 2 and 30 rows, because edge
     cases are most frequent in small streams. Later checks have 60 rows.
     """

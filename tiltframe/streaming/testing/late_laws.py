@@ -63,18 +63,29 @@ def is_a_value(case: LateCase) -> None:
 
 
 def arrivals(case: LateCase) -> None:
-    """`arrive` returns a time and a bool for each event, and the start of the newest window, which never decreases."""
+    """For each event, `arrive` returns the time by which it is assigned to windows, and whether it is dropped. It also
+    returns the start of the newest window, which is not less than the start that it received.
+    """
     for newest in case.newest():
         for together in (False, True):
-            times, dropped, now = case.arrive(case.times, newest, together)
+            times, dropped, next_newest = case.arrive(case.times, newest, together)
             size = len(case.times)
             require(
-                times.dtype == np.int64 and times.shape == (size,), f"times must be {size} int64; got {times.shape}"
+                times.dtype == np.int64 and times.shape == (size,),
+                f"times must be an int64 array of shape ({size},); got {times.dtype} of shape {times.shape}",
             )
-            require(dropped.dtype == np.bool_ and dropped.shape == (size,), f"dropped must be {size} bool")
-            require(now is None or isinstance(now, int), f"newest must be a whole number or None; got {now!r}")
-            if newest is not None and now is not None:
-                require(now >= newest, f"the start of the newest window decreases from {newest} to {now}")
+            require(
+                dropped.dtype == np.bool_ and dropped.shape == (size,),
+                f"dropped must be a bool array of shape ({size},); got {dropped.dtype} of shape {dropped.shape}",
+            )
+            require(
+                next_newest is None or isinstance(next_newest, int),
+                f"newest must be a whole number or None; got {next_newest!r}",
+            )
+            if newest is not None and next_newest is not None:
+                require(
+                    next_newest >= newest, f"the start of the newest window decreases from {newest} to {next_newest}"
+                )
 
 
 def order_of_calls(case: LateCase) -> None:
@@ -106,10 +117,10 @@ def together(case: LateCase) -> None:
     """The order of events that arrive at the same time does not change the result."""
     order = case.rng.permutation(len(case.times))
     for newest in case.newest():
-        times, dropped, now = case.arrive(case.times, newest, True)
+        times, dropped, next_newest = case.arrive(case.times, newest, True)
         reordered = case.arrive(case.times[order], newest, True)
         require(
-            _as_lists((times[order], dropped[order], now)) == _as_lists(reordered),
+            _as_lists((times[order], dropped[order], next_newest)) == _as_lists(reordered),
             "the order of events within a batch changes the result",
         )
 

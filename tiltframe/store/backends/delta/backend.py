@@ -39,7 +39,14 @@ from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
-from tiltframe.store.backends.delta.files import copy_file, data_files, read_file, read_files, write_file, write_states
+from tiltframe.store.backends.delta.files import (
+    copy_file,
+    open_file_system,
+    read_file,
+    read_files,
+    write_file,
+    write_states,
+)
 from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
 from tiltframe.store.backends.delta.head import Head, is_last_version, log_problem, remove_unfinished_heads, write_head
 from tiltframe.store.backends.delta.log import (
@@ -201,13 +208,13 @@ class DeltaBackend:
         if self._is_in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current_snapshot(names)
-        self._check_no_other_files()
+        self._check_no_remains()
         return None
 
     def _current_snapshot(self, names: tuple[str, ...] | None) -> Snapshot:
         open_table, contents = self._open_table, self._open_table.contents
-        # The lock is not needed here. Another thread holds it while it commits. If a file of records cannot be read,
-        # for example because a vacuum removed it, the log is read again below.
+        # Read without the lock, so that this thread does not wait while another thread commits. If a file of records
+        # cannot be read, for example because a vacuum removed it, the log is read again below.
         if self._is_current(contents):
             with suppress(OSError):
                 return self._snapshot(open_table, contents, names)
@@ -243,7 +250,7 @@ class DeltaBackend:
         parts: list[Part] = []
         try:
             with as_store_errors(self.uri):
-                folder = data_files(self._path, self.options)
+                folder = open_file_system(self._path, self.options)
                 for bucket, rows in split_by_bucket(states, level):
                     subfolder = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
                     name, size = write_states(rows, level, manifest=manifest, folder=folder, subfolder=subfolder)
@@ -267,7 +274,7 @@ class DeltaBackend:
         """Delete files. The names of parts are unique, so no other process uses the files."""
         for part in parts:
             with suppress(OSError):
-                data_files(self._path, self.options).delete_file(part.name)
+                open_file_system(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
         """Commit the changes as the version after the current one, and return the number of the new version. Raise
@@ -282,12 +289,15 @@ class DeltaBackend:
             ):
                 raise Conflict(reason)
             version = before.version + 1
-            files, outdated = self._record_files(open_table, transaction.recorded, version)
-            actions: list[AddAction | RemoveAction] = [*map(add_action, transaction.added), *map(add_action, files)]
+            record_files, outdated_files = self._write_records(open_table, transaction.recorded, version)
+            actions: list[AddAction | RemoveAction] = [
+                *map(add_action, transaction.added),
+                *map(add_action, record_files),
+            ]
             copies: list[Part] = []
             changes: dict[str, Any] = {"mode": "append", "schema": open_table.table.schema()}
             if transaction.manifest is None:
-                actions += [*map(remove_action, transaction.removed), *map(remove_action, outdated)]
+                actions += [*map(remove_action, transaction.removed), *map(remove_action, outdated_files)]
             else:
                 # The schema contains the manifest, and deltalake changes a schema only if it overwrites partitions.
                 filters, copies = self._partitions_to_overwrite(open_table, transaction.removed)
@@ -298,7 +308,7 @@ class DeltaBackend:
             check_process()
             if self.durable and self._is_in_folder:
                 parts = (*transaction.added, *copies)
-                sync_written(self._path, [*(part.name for part in parts), *(file.name for file in files)])
+                sync_written(self._path, [*(part.name for part in parts), *(file.name for file in record_files)])
             try:
                 open_table.table.create_write_transaction(
                     actions,
@@ -307,18 +317,18 @@ class DeltaBackend:
                     **changes,
                 )
             except CommitFailedError as error:
-                self.discard([*files, *copies])
+                self.discard([*record_files, *copies])
                 raise Conflict(one_line_message(error)) from None
             # After a commit, deltalake cleans up the log. An error in this step does not undo the commit, so the error
             # is raised only if the files of the commit are missing in the table.
             except (DeltaError, OSError):
-                names = {*(part.name for part in transaction.added), *(file.name for file in files)}
+                names = {*(part.name for part in transaction.added), *(file.name for file in record_files)}
                 if not self._has_files(open_table, version, names):
                     raise
             if transaction.manifest is None:
                 # These are the contents of the new version. They are not read from the log, because this takes longer
                 # the more files the table has.
-                open_table.contents = before.after(transaction.added, transaction.removed, files, outdated)
+                open_table.contents = before.after(transaction.added, transaction.removed, record_files, outdated_files)
             self._acknowledge(version)
             return version
 
@@ -349,14 +359,14 @@ class DeltaBackend:
         partitions = [partition_of(part) for part in removed_parts]
         levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
         names = {part.name for part in removed_parts}
-        folder, copies = data_files(self._path, self.options), list[Part]()
+        folder, copies = open_file_system(self._path, self.options), list[Part]()
         for part in open_table.contents.parts:
             partition = partition_of(part)
             if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
                 copies.append(replace(part, name=copy_file(part.name, folder)))
         return [(LEVEL, "in", sorted(levels)), (BUCKET, "in", sorted(buckets))], copies
 
-    def _record_files(
+    def _write_records(
         self, open_table: _OpenTable, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
         """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: the new
@@ -371,7 +381,7 @@ class DeltaBackend:
             outdated = list(record_files)
             records = merge_records([self._load_records(open_table, file) for file in outdated] + [records])
         rows, subfolder = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
-        name, size = write_file(rows, [RECORD], folder=data_files(self._path, self.options), subfolder=subfolder)
+        name, size = write_file(rows, [RECORD], folder=open_file_system(self._path, self.options), subfolder=subfolder)
         open_table.records_by_file[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
@@ -385,7 +395,7 @@ class DeltaBackend:
     def _load_records(self, open_table: _OpenTable, file: RecordFile) -> Records:
         records = open_table.records_by_file.get(file.name)
         if records is None:
-            records = records_in(read_file(file.name, data_files(self._path, self.options)))
+            records = records_in(read_file(file.name, open_file_system(self._path, self.options)))
             open_table.records_by_file[file.name] = records
         return records
 
@@ -425,7 +435,7 @@ class DeltaBackend:
         """Yield the file system of the store, and convert errors of a block that reads ``parts``. Raise `Conflict` if
         another process has removed a part.
         """
-        folder = data_files(self._path, self.options)
+        folder = open_file_system(self._path, self.options)
         try:
             with as_store_errors(self.uri):
                 yield folder
@@ -449,7 +459,7 @@ class DeltaBackend:
             with suppress(CommitFailedError):  # another process has committed; the next vacuum tries again
                 bound_log(open_table.table, older_than)
         # another object than ``open_table.table``, so that commits of other threads do not wait until files are deleted
-        vacuumed = vacuum_table(self._open(), data_files(self._path, self.options), older_than)
+        vacuumed = vacuum_table(self._open(), open_file_system(self._path, self.options), older_than)
         if self._is_in_folder:
             remove_unfinished_heads(self._path, older_than)
         with as_store_errors(self.uri):
@@ -595,7 +605,8 @@ class DeltaBackend:
         with suppress(OSError):
             write_head(self._path, version)
 
-    def _check_no_other_files(self) -> None:
+    def _check_no_remains(self) -> None:
+        """Raise an error if the folder contains a store whose log is missing, or files of other programs."""
         if not self._is_in_folder:
             return
         folder = Path(self.uri)

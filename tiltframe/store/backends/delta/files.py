@@ -83,7 +83,7 @@ class _ObjectStore(DeltaStorageHandler):
         return pa.PythonFile(_BytesWriter(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
-def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
+def open_file_system(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
     """Return a file system whose root is ``path``, a folder or a URI for deltalake."""
     if "://" not in path:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())

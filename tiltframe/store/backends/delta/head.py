@@ -104,8 +104,8 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Return a message that names a file of a log that is not a regular file, such as a pipe, or None if all are
-    regular files. Delta Lake would wait for ever when it reads a pipe.
+    """Return a message if a file of a log is not a regular file but, for example, a pipe. Return None if all files are
+    regular. Delta Lake would wait for ever when it reads a pipe.
 
     ``version`` is the last version that was read. If it is passed, only the entry of the next version is checked.
     """

@@ -18,7 +18,7 @@ from aggr.arrow.normalize import one_array
 from tiltframe.instants import instants_of
 from tiltframe.names import START
 from tiltframe.ranges import Range, inside
-from tiltframe.store.backends.delta.files import data_files
+from tiltframe.store.backends.delta.files import open_file_system
 from tiltframe.store.backends.delta.vacuum import vacuum_table
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.backends.stored_types import stored, stored_schema
@@ -73,7 +73,11 @@ def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> 
     number.
     """
     table = _open(path, options)
-    return Vacuumed(0) if table is None else vacuum_table(table, data_files(path, tuple(options.items())), older_than)
+    return (
+        Vacuumed(0)
+        if table is None
+        else vacuum_table(table, open_file_system(path, tuple(options.items())), older_than)
+    )
 
 
 def _open(path: str, options: Mapping[str, str]) -> DeltaTable | None:

@@ -100,7 +100,7 @@ class _ReusableConnection:
 
     def give_back(self) -> None:
         """Keep the connection open for the thread's next operation."""
-        self.is_given_back, _threads.kept = True, self
+        self.is_given_back, _thread_local.kept = True, self
 
     def close(self) -> None:
         if not self.is_given_back and self.process == os.getpid():
@@ -113,7 +113,7 @@ class _ReusableConnection:
         self.close()
 
 
-_threads = threading.local()
+_thread_local = threading.local()
 # The connections of the parent process. They are stored here so that they are never closed, because closing a
 # connection in this process would also close it in the parent.
 _connections_of_parent: list[_ReusableConnection] = []
@@ -121,7 +121,7 @@ _connections_of_parent: list[_ReusableConnection] = []
 
 def _take_connection(uri: str, postgresql: Any) -> _ReusableConnection:
     """Return the thread's last connection if it has this address and still works, otherwise a new connection."""
-    last_connection: _ReusableConnection | None = _threads.__dict__.pop("kept", None)
+    last_connection: _ReusableConnection | None = _thread_local.__dict__.pop("kept", None)
     if last_connection is not None and last_connection.process != os.getpid():
         _connections_of_parent.append(last_connection)
         last_connection = None

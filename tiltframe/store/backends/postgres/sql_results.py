@@ -20,7 +20,7 @@ import aggr
 from aggr.extend import load_group
 from tiltframe.store.backends.postgres.literals import moment
 from tiltframe.store.backends.postgres.sql_terms import (
-    Merged,
+    SqlAggregates,
     column_of,
     divide_and_round,
     order_terms,
@@ -33,9 +33,9 @@ GROUP = "tiltframe.sql_results"
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# A reader receives a function, the aggregates of the view (`Merged`), the name of the column of the function's state,
-# and the Arrow type of the state. It returns the dict that `register_sql` describes.
-Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
+# A reader receives a function, the aggregates of the view (`SqlAggregates`), the name of the column of the function's
+# state, and the Arrow type of the state. It returns the dict that `register_sql` describes.
+Reader: TypeAlias = Callable[[Any, SqlAggregates, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
 
@@ -52,10 +52,10 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     -------
     callable
         A decorator for a Python function with four parameters: the aggregate function, the aggregates of the view
-        (`Merged`), the name of the state's column, and the Arrow type of the state. The Python function returns a dict
-        with one SQL expression for each column of the view. The expressions read the aggregates. The keys of the dict
-        are the suffixes that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for
-        none. If the dict is empty, the view reads the results from the plain table.
+        (`SqlAggregates`), the name of the state's column, and the Arrow type of the state. The Python function returns
+        a dict with one SQL expression for each column of the view. The expressions read the aggregates. The keys of the
+        dict are the suffixes that follow the measure's name in the names of the columns, such as ``_mean``, or ``""``
+        for none. If the dict is empty, the view reads the results from the plain table.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     return registered
 
 
-def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def sql_result(function: aggr.Function, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     """Return the SQL expressions that compute a function's result from merged states, one per column of the view. The
     keys are the suffixes that follow the measure's name in the names of the columns, or ``""`` for none. The dict is
     empty if no SQL is registered for the function.
@@ -77,7 +77,7 @@ def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.Da
     if type(function) not in _READERS:
         _load_entry_points()
     reader = _READERS.get(type(function))
-    return {} if reader is None else reader(function, merged, state, dtype)
+    return {} if reader is None else reader(function, aggregates, state, dtype)
 
 
 @cache
@@ -87,51 +87,55 @@ def _load_entry_points() -> None:
 
 
 @register_sql(aggr.Count)
-def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    return {"": f"{merged.add(state, 'count')}::bigint"}
+def _count(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
+    return {"": f"{aggregates.add(state, 'count')}::bigint"}
 
 
 @register_sql(aggr.Min, aggr.Max, aggr.BoolAnd, aggr.BoolOr)
-def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _min_max(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     ((field, extreme),) = function.own_state.fields.items()
-    return {"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)}
+    return {"": _extreme(aggregates, (state, field), dtype.field(field).type, extreme.greatest)}
 
 
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
-def _value_of_event(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _value_of_event(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     (field,) = function.own_state.fields
-    return {"": _part_of_event(function, merged, state=state, field=field, dtype=dtype, part="value")}
+    return {"": _part_of_event(function, aggregates, state=state, field=field, dtype=dtype, part="value")}
 
 
 @register_sql(aggr.M4)
-def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _m4(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"first": "earliest", "min": "lowest", "max": "highest", "last": "latest"}
-    return _points(function, merged, state=state, dtype=dtype, points=points)
+    return _points(function, aggregates, state=state, dtype=dtype, points=points)
 
 
 @register_sql(aggr.Candlestick)
-def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _candlestick(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     points = {"open": "earliest", "high": "highest", "low": "lowest", "close": "latest"}
     volume = round_to_double(
-        f"{merged.add_exactly(state, 'weights')} * {_last_digit_value(dtype.field('weight_unit').type)}"
+        f"{aggregates.add_exactly(state, 'weights')} * {_last_digit_value(dtype.field('weight_unit').type)}"
     )
-    volume = with_special_values(volume, _flags(merged, state, "weight_special"))
+    volume = with_special_values(volume, _flags(aggregates, state, "weight_special"))
     return {
-        **_points(function, merged, state=state, dtype=dtype, points=points),
-        "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
-        "_vwap": _weighted_avg(function, merged, state, dtype)[""],
+        **_points(function, aggregates, state=state, dtype=dtype, points=points),
+        "_volume": f"CASE WHEN {aggregates.add(state, 'count')} > 0 THEN {volume} END",
+        "_vwap": _weighted_avg(function, aggregates, state, dtype)[""],
     }
 
 
-def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
+def _points(
+    function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType, points: dict[str, str]
+) -> dict[str, str]:
     return {
-        f"_{name}{suffix}": _part_of_event(function, merged, state=state, field=field, dtype=dtype, part=part)
+        f"_{name}{suffix}": _part_of_event(function, aggregates, state=state, field=field, dtype=dtype, part=part)
         for name, field in points.items()
         for suffix, part in (("", "value"), ("_time", "time"))
     }
 
 
-def _part_of_event(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
+def _part_of_event(
+    function: Any, aggregates: SqlAggregates, state: str, field: str, dtype: pa.DataType, part: str
+) -> str:
     """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy` and returns one part of it.
 
     Such a field contains one event, which has the smallest or the largest time or value. ``part`` is the name of the
@@ -145,26 +149,26 @@ def _part_of_event(function: Any, merged: Merged, state: str, field: str, dtype:
             (event_field.other, event_field.greatest_of_ties),
         )
     )
-    return merged.pick(column_of(state, field, part), order, column_of(state, field, event_field.by))
+    return aggregates.pick(column_of(state, field, part), order, column_of(state, field, event_field.by))
 
 
 @register_sql(aggr.Sum)
-def _sum(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _sum(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
-    count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
+    count, total = aggregates.add(state, "count"), aggregates.add_exactly(state, "sum")
     value = f"round({total} * {_last_digit_value(unit)}, {unit.scale if pa.types.is_decimal(unit) else 0})"
     if pa.types.is_floating(unit):
-        value = with_special_values(round_to_double(total), _flags(merged, state))
+        value = with_special_values(round_to_double(total), _flags(aggregates, state))
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
 @register_sql(aggr.Avg)
-def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
-    count, total = merged.add(state, "count"), merged.add_exactly(state, "sum")
+    count, total = aggregates.add(state, "count"), aggregates.add_exactly(state, "sum")
     if not pa.types.is_timestamp(unit):
         value = with_special_values(
-            round_to_double(quotient(f"{total} * {_last_digit_value(unit)}", count)), _flags(merged, state)
+            round_to_double(quotient(f"{total} * {_last_digit_value(unit)}", count)), _flags(aggregates, state)
         )
     elif unit.unit in _MICROSECONDS:
         micros = moment(f"({divide_and_round(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
@@ -175,20 +179,27 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 
 
 @register_sql(aggr.Var, aggr.Stdev)
-def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count, total, squares = merged.add(state, "count"), *(merged.add_exactly(state, f) for f in ("sum", "squares"))
+def _variance(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
+    count, total, squares = (
+        aggregates.add(state, "count"),
+        *(aggregates.add_exactly(state, f) for f in ("sum", "squares")),
+    )
     size = _last_digit_value(dtype.field("unit").type)
     squared_deviations = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
     value = round_to_double(
         quotient(squared_deviations, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev))
     )
-    value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
+    value = f"CASE WHEN {_flags(aggregates, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
     return {"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"}
 
 
 @register_sql(aggr.SumOfSquares, aggr.Rms)
-def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count, squares, flags = merged.add(state, "count"), merged.add_exactly(state, "squares"), _flags(merged, state)
+def _squares(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
+    count, squares, flags = (
+        aggregates.add(state, "count"),
+        aggregates.add_exactly(state, "squares"),
+        _flags(aggregates, state),
+    )
     size = _last_digit_value(dtype.field("unit").type)
     total = f"{squares} * {size} * {size}"
     value = round_to_double(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
@@ -197,17 +208,17 @@ def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> d
 
 
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
-def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _bits(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
         return {}  # PostgreSQL has no unsigned 64-bit integers
-    return {"": merged(f"{function.name}({column_of(state, 'bits')})")}
+    return {"": aggregates(f"{function.name}({column_of(state, 'bits')})")}
 
 
 @register_sql(aggr.WeightedAvg)
-def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count = merged.add(state, "count")
-    products, weights = (merged.add_exactly(state, field) for field in ("products", "weights"))
-    flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
+def _weighted_avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
+    count = aggregates.add(state, "count")
+    products, weights = (aggregates.add_exactly(state, field) for field in ("products", "weights"))
+    flags, weight_flags = _flags(aggregates, state), _flags(aggregates, state, "weight_special")
     mean = round_to_double(
         quotient(f"{products} * {_last_digit_value(dtype.field('unit').type)}", weights, any_size=True)
     )
@@ -220,22 +231,25 @@ def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType)
 
 
 @register_sql(aggr.Dds)
-def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    high, low = merged.add(state, "positive_infinity"), merged.add(state, "negative_infinity")
-    finite = [merged.add(state, "zero"), *(merged.add(state, sign, "total") for sign in ("positive", "negative"))]
-    count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum", scaled=True)
+def _dds(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
+    high, low = aggregates.add(state, "positive_infinity"), aggregates.add(state, "negative_infinity")
+    finite = [
+        aggregates.add(state, "zero"),
+        *(aggregates.add(state, sign, "total") for sign in ("positive", "negative")),
+    ]
+    count, total = f"({' + '.join([high, low, *finite])})", aggregates.add_exactly(state, "sum", scaled=True)
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     mean = with_special_values(round_to_double(quotient(total, count)), flags)
     return {
         "_count": f"nullif({count}, 0)::bigint",
-        **{f"_{end}": _extreme(merged, (state, end), pa.float64(), end == "max") for end in ("min", "max")},
+        **{f"_{end}": _extreme(aggregates, (state, end), pa.float64(), end == "max") for end in ("min", "max")},
         "_sum": f"CASE WHEN {count} > 0 THEN {with_special_values(round_to_double(total), flags)} END",
         "_mean": f"CASE WHEN {count} > 0 THEN {mean} END",
     }
 
 
 @register_sql(aggr.Hdr)
-def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
+def _hdr(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
     # States have whole numbers of units. If a unit is 1/n, these numbers are divided by n, as in `aggr.hdr`: 3 units of
     # 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
@@ -244,20 +258,20 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
         is_exact = units_per_one > 1 and 1.0 / units_per_one == function.unit
         scaled = f"::float8 / {units_per_one}::float8" if is_exact else f"::float8 * '{function.unit!r}'::float8"
     return {
-        "_count": f"nullif({merged.add(state, 'buckets', 'total')}, 0)::bigint",
-        **{f"_{end}": merged(f"{end}({column_of(state, end)})") + scaled for end in ("min", "max")},
+        "_count": f"nullif({aggregates.add(state, 'buckets', 'total')}, 0)::bigint",
+        **{f"_{end}": aggregates(f"{end}({column_of(state, end)})") + scaled for end in ("min", "max")},
     }
 
 
-def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
-    return merged.pick(column_of(*path), order_terms(column_of(*path), dtype, greatest), column_of(*path))
+def _extreme(aggregates: SqlAggregates, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
+    return aggregates.pick(column_of(*path), order_terms(column_of(*path), dtype, greatest), column_of(*path))
 
 
-def _flags(merged: Merged, state: str, field: str = "special") -> str:
+def _flags(aggregates: SqlAggregates, state: str, field: str = "special") -> str:
     """Return the SQL expression that merges the flags in the field ``field`` by bitwise or: 1 for NaN, 2 and 4 for the
     infinities.
     """
-    return merged(f"bit_or({column_of(state, field)})")
+    return aggregates(f"bit_or({column_of(state, field)})")
 
 
 def _last_digit_value(unit: pa.DataType) -> str:

@@ -21,7 +21,7 @@ _MAX_PLACES = 1000  # the maximum number of decimal places that PostgreSQL compu
 
 
 @dataclass
-class Merged:
+class SqlAggregates:
     """The SQL aggregates in the view of a level's results; a subquery of the view computes them. Each aggregate merges
     one field of states, and is listed once even if several results read it.
 

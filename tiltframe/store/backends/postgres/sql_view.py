@@ -21,7 +21,7 @@ from tiltframe.store.backends import END, EXPIRED, PARTIAL, START, stored_schema
 from tiltframe.store.backends.postgres.literals import moment, quoted
 from tiltframe.store.backends.postgres.result_tables import plain_table_columns, result_column_types
 from tiltframe.store.backends.postgres.sql_results import sql_result
-from tiltframe.store.backends.postgres.sql_terms import Merged, column_of
+from tiltframe.store.backends.postgres.sql_terms import SqlAggregates, column_of
 from tiltframe.store.backends.postgres.state_columns import column_name, flat_schema
 
 
@@ -38,9 +38,9 @@ def sql_view(
     stored_columns = [START, END, *flat_schema(stored_schema(keys)).names]
     # the view names the field ``host`` of a key ``tags`` as flat results do: ``tags_host``
     view_columns = [START, END, *map(column_name, result_schema(keys).names)]
-    merged = Merged()
+    aggregates = SqlAggregates()
     columns, comment = _columns(
-        frame, schema, merged=merged, own_columns={*view_columns, PARTIAL}, is_evolved=is_evolved
+        frame, schema, aggregates=aggregates, own_columns={*view_columns, PARTIAL}, is_evolved=is_evolved
     )
     key_aliases = {f"k{i}": column for i, column in enumerate(view_columns)}
     group_columns = ", ".join(f"s.{quoted(column)}" for column in stored_columns)
@@ -48,7 +48,7 @@ def sql_view(
         f"s.{quoted(column)} AS {alias}" for alias, column in zip(key_aliases, stored_columns, strict=True)
     )
     outer_keys = ", ".join(f"m.{alias} AS {quoted(column)}" for alias, column in key_aliases.items())
-    inner_aggregates = "".join(f", {sql} AS {alias}" for sql, alias in merged.names.items())
+    inner_aggregates = "".join(f", {sql} AS {alias}" for sql, alias in aggregates.names.items())
     outer_results = "".join(f", {sql} AS {quoted(column)}" for column, sql in columns.items())
     same_keys = "".join(
         f" AND coalesce(f.{quoted(column)}::text, '') = coalesce(m.{alias}::text, '') "
@@ -70,7 +70,7 @@ def sql_view(
 
 
 def _columns(
-    frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], is_evolved: bool
+    frame: TiltFrame, schema: pa.Schema, aggregates: SqlAggregates, own_columns: set[str], is_evolved: bool
 ) -> tuple[dict[str, str], str]:
     """Return the columns of the view, as name → SQL expression, and the text of the view's comment. The comment lists
     the columns that the view lacks, and the columns that the last ``compact`` or ``export`` has computed. Columns of
@@ -85,16 +85,16 @@ def _columns(
         live_columns: dict[str, str] = {}
         if isinstance(measure, Measure):
             state = frame.state_of(measure_name)
-            result = sql_result(measure.function, merged, state, schema.field(state).type)
+            result = sql_result(measure.function, aggregates, state, schema.field(state).type)
             live_columns = {column_name(measure_name + suffix): sql for suffix, sql in result.items()}
             if is_evolved:
-                lacks_states = merged(f"bool_or({column_of(state, FUNCTION)} IS NULL)")
+                lacks_states = aggregates(f"bool_or({column_of(state, FUNCTION)} IS NULL)")
                 live_columns = {
                     name: f"CASE WHEN NOT {lacks_states} THEN {sql} END" for name, sql in live_columns.items()
                 }
-        flat = result_column_types(frame, schema, measure_name)
+        column_types = result_column_types(frame, schema, measure_name)
         reserved = {*own_columns, *frame.results} - {measure_name}
-        for name in dict.fromkeys([*flat, *live_columns]):
+        for name in dict.fromkeys([*column_types, *live_columns]):
             if name in live_columns and name not in reserved and name not in columns:
                 columns[name] = live_columns[name]
             elif name in table_columns and name not in live_columns:
@@ -102,7 +102,7 @@ def _columns(
                 from_table.append(name)
             else:
                 left_out.append(f"{measure_name} ({kind}): {name}")
-        if not flat and not live_columns:
+        if not column_types and not live_columns:
             left_out.append(f"{measure_name} ({kind}): all columns")
     sentences = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
     if from_table:
