@@ -34,7 +34,7 @@ def streamed(stream: OrderedStream, table: pa.Table, rng: np.random.Generator) -
         emitted.append(stream.advance(int(times[:at].max()) - lag))
         if rng.random() < 0.3:
             windows = stream._windows
-            stream = OrderedStream.from_ipc(stream.to_ipc(), type(windows).of(windows.query))
+            stream = OrderedStream.from_ipc(stream.to_ipc(), type(windows).for_query(windows.query))
     emitted.append(stream.close())
     assert stream.progress.rows == len(table)
     assert stream.progress.late_rows == sum(map(len, late))
