@@ -101,14 +101,15 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("runs_in_memory", "first_written"), [(0, 1), (4, 5), (1 << 20, None)])
-def test_runs_stay_in_memory_up_to_a_limit_and_are_all_written_beyond_it(runs_in_memory, first_written, monkeypatch):
+@pytest.mark.parametrize("runs_in_memory", [0, 4, 1 << 20])
+def test_runs_stay_in_memory_up_to_a_limit_and_are_all_written_beyond_it(runs_in_memory, monkeypatch):
     merge, write = spilled_states.merge_panes, spilled_states._write
-    runs, live_runs = list[weakref.ref](), list[int]()
+    runs, sizes, live_runs = list[weakref.ref](), list[int](), list[int]()
 
     def merged(states, frame):
         run = merge(states, frame)
         runs.append(weakref.ref(run))
+        sizes.append(run.nbytes)
         return run
 
     def written(states, run):
@@ -121,12 +122,13 @@ def test_runs_stay_in_memory_up_to_a_limit_and_are_all_written_beyond_it(runs_in
     frame = TiltFrame(["1s"], "ts", MEASURES, ["host"])
     with spill_states(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000) as slices:
         assert len(slices.runs) == len(runs) > 10
+        beyond_limit = (number for number in range(1, len(sizes) + 1) if sum(sizes[:number]) > runs_in_memory * 20_000)
+        first_written = next(beyond_limit, None)
+        assert (first_written is None) == (runs_in_memory == 1 << 20)
         if first_written is None:
             assert not live_runs
         else:
-            # a run is a little larger than its limit, so one run less may exceed the limit of all
-            assert live_runs[0] in (first_written, max(first_written - 1, 1))
-            assert live_runs == [*range(live_runs[0], 0, -1), *[1] * (len(runs) - live_runs[0])]
+            assert live_runs == [*range(first_written, 0, -1), *[1] * (len(runs) - first_written)]
 
 
 @pytest.mark.long
