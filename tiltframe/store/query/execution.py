@@ -57,7 +57,7 @@ class Reading:
     plan: QueryPlan
     part_ranges: PartRanges
     retained_from: int  # the time before which windows of the level may have been removed
-    closed_before: int = EVER[1]  # all streams into the store have closed the windows that end at or before this time
+    closed_before: int = EVER[1]  # with ``closed``, the time before which all streams have closed their windows
     is_filled: bool = False  # whether the results include windows without rows
 
     @property
@@ -161,7 +161,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     near the range are included. ``is_filled`` says whether windows without rows are added.
     """
     planned = plan.with_edges()
-    level = planned.frame.levels[planned.level_index()].name
+    level = planned.find_level().name
     retained_from = available_from(snapshot, level)
     low, high = planned.span()
     part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
@@ -169,7 +169,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
         plan=plan,
         part_ranges=part_ranges,
         retained_from=retained_from,
-        closed_before=closed_before(snapshot),
+        closed_before=closed_before(snapshot) if plan.has_only_closed_windows else EVER[1],
         is_filled=is_filled,
     )
 
@@ -181,7 +181,7 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     ``jobs`` is the number of threads that read and merge; the rows and their order do not depend on it.
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
-    level = plan.frame.levels[plan.level_index()]
+    level = plan.find_level()
     span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
@@ -262,7 +262,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     """Return the rows of states in ``part_ranges``. If a compaction has removed some of the parts, the parts that
     replaced them are read instead.
     """
-    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level_index()])
+    planned, span = [part_ranges], _range_of(part_ranges, plan.find_level())
 
     def attempt() -> pa.Table:
         if not planned:
@@ -361,7 +361,7 @@ def messages_of_missing_data(reading: Reading, snapshot: Snapshot) -> tuple[tupl
 def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]:
     if plan.within[0] >= retained_from:
         return ()
-    level = plan.frame.levels[plan.level_index()].name
+    level = plan.find_level().name
     return (f"{level} has windows only from {as_text(retained_from)} on; query a coarser level for earlier windows",)
 
 

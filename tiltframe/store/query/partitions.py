@@ -105,7 +105,7 @@ class PlannedQuery:
         part_ranges = self._part_ranges()
         begins = np.array([low for _, (low, _) in part_ranges], np.int64)
         sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
-        buckets = bucket_of(self.plan.frame.levels[self.plan.level_index()]).starts(begins)
+        buckets = bucket_of(self.plan.find_level()).starts(begins)
         low, high = self.plan.within
         cuts = (at for at in _cuts(self.plan.window.starts(buckets), sizes, rows) if low < at < high)
         return list(pairwise([low, *cuts, high]))

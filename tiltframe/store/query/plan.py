@@ -37,6 +37,9 @@ class QueryPlan:
     window: TimeWindow  # the windows of the results; `windows.AllTime` for one result over the range
     within: Range  # the range of window starts; `EVER` has the values for open ends
     keys: tuple[str, ...]
+    keys_to_read: tuple[str, ...]  # the keys of the frame to read, for the keys of the results and for the condition
+    # the fields of structs, such as ``tags.host``, that are keys of the results or the source of derived keys
+    key_fields: tuple[str, ...]
     # the measures that are requested or that expressions read, each with its column of states
     measures: Mapping[str, tuple[str, Measure]]
     where: str | None
@@ -45,6 +48,7 @@ class QueryPlan:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # name in the results → key
     now: int = 0  # the time for which derived keys are computed, in microseconds UTC
     edges: int | None = None  # the argument ``edges`` of the query, in microseconds
+    has_only_closed_windows: bool = False  # whether windows that streams may still change are left out
     # the expressions of the frame that results need; each is listed after the expressions that it reads
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,22 +91,6 @@ class QueryPlan:
         """The columns to read: keys, columns of the condition, and states."""
         return tuple(dict.fromkeys([*self.keys_to_read, *self.states]))
 
-    @property
-    def keys_to_read(self) -> tuple[str, ...]:
-        """The keys of the frame to read, for the keys of the results and for the condition."""
-        read = () if self.where is None else sql.columns_of(self.where)
-        keys = [frame_key(name, self.frame) for name in (*self._keys_by_name(), *read)]
-        return tuple(dict.fromkeys(key for key in keys if key is not None))
-
-    def _keys_by_name(self) -> list[str]:
-        """Return the keys of the frame, or their fields, from which the keys of the results are computed."""
-        return [self.derived_keys[name].key if name in self.derived_keys else name for name in self.keys]
-
-    @property
-    def key_fields(self) -> tuple[str, ...]:
-        """The fields of structs, such as ``tags.host``, that are keys of the results or the source of derived keys."""
-        return tuple(dict.fromkeys(name for name in self._keys_by_name() if name not in self.frame.keys))
-
     def narrowing(self, schema: pa.Schema) -> str | None:
         """Return the condition on keys that backends may use to skip rows, or None. Backends read the times in a
         condition in UTC, so None is returned if the condition compares times in another zone.
@@ -125,14 +113,15 @@ class QueryPlan:
             high = int(self.window.ends(self.window.starts(np.array([high - 1])))[0])
         return low, high
 
-    def level_index(self) -> int:
-        """Return the index, in ``frame.levels``, of the level to read. It is the coarsest level such that the windows,
-        or the whole range, consist of complete windows of the level.
+    def find_level(self) -> TimeWindow:
+        """Return the level to read: the coarsest level of the frame such that the windows, or the whole range, consist
+        of complete windows of the level.
         """
-        levels = self.frame.levels
-        candidates = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
-        bounds = np.array([at for at in self.span() if at not in EVER] if self.has_single_window else [], np.int64)
-        return [i for i in candidates if bool((levels[i].starts(bounds) == bounds).all())][-1]
+        candidates = [level for level in self.frame.levels if is_made_of(self.window, level, self.within)]
+        if self.has_single_window:
+            bounds = np.array([at for at in self.span() if at not in EVER], np.int64)
+            candidates = [level for level in candidates if bool((level.starts(bounds) == bounds).all())]
+        return candidates[-1]
 
 
 def plan_queries(
@@ -144,14 +133,17 @@ def plan_queries(
     None means one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if the query does
     not fit the frame, or names the same windows twice.
     """
+    keys_of_condition = []
     for name in () if query.where is None else sql.columns_of(query.where):
-        if frame_key(name, frame) is None:
+        key = _frame_key(name, frame)
+        if key is None:
             hint = f"compare results with {parameter('having')}"
             if name not in frame.measures:
                 hint = f"a text is written in single quotes, {shown(name)}"
             raise ValueError(
                 f"a condition can use only the keys of the frame ({_list(frame.keys)}); got {shown(name)}; {hint}"
             )
+        keys_of_condition.append(key)
     zone = query.timezone or frame.timezone
     windows = [_window(frame, requested, zone, within) for requested in requested_windows]
     for i, window in enumerate(windows):
@@ -162,21 +154,40 @@ def plan_queries(
                 f"{parameter('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are the "
                 "same; name each level once"
             )
-    keys = _keys(frame, query)
+    derived_keys = query.derived_keys
+    keys = frame.keys if query.keys is None else tuple(query.keys)
+    sources = dict(zip(keys, keys, strict=True)) if query.keys is None else _key_sources(keys, derived_keys, frame)
+    keys_to_read = tuple(dict.fromkeys([*sources.values(), *keys_of_condition]))
+    key_fields = tuple(source for source, key in sources.items() if source != key)
     default_results = list(frame.results)
     if query.keys is not None:  # Expressions that read other keys are left out.
         default_results = [name for name in default_results if not _keys_read(name, frame).difference(keys)]
     requested: Mapping[str, Any] = dict(zip(default_results, default_results, strict=True))
     if query.measures is not None:
         requested = query.measures  # type: ignore[assignment]
-    for key_names in (frame.keys, tuple(query.derived_keys)):
+    for key_names in (frame.keys, tuple(derived_keys)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
     measures, expressions = _measures(frame, requested)
     results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
-    derived = query.derived_keys, now
     plans = [
-        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *derived, edges, expressions)
+        QueryPlan(
+            frame,
+            window,
+            within,
+            keys=keys,
+            keys_to_read=keys_to_read,
+            key_fields=key_fields,
+            measures=measures,
+            where=query.where,
+            timezone=zone,
+            results=results,
+            derived_keys=derived_keys,
+            now=now,
+            edges=edges,
+            has_only_closed_windows=query.closed,
+            stored_expressions=expressions,
+        )
         for window in windows
     ]
     for plan in plans:
@@ -236,7 +247,7 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     )
 
 
-def frame_key(name: str, frame: TiltFrame) -> str | None:
+def _frame_key(name: str, frame: TiltFrame) -> str | None:
     """Return the key of a frame that a name refers to: the key of this name, or the key that has the named field, such
     as ``tags`` for ``tags.host``. Return None if there is no such key.
     """
@@ -248,16 +259,20 @@ def frame_key(name: str, frame: TiltFrame) -> str | None:
     return key
 
 
-def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
-    if query.keys is None:
-        return frame.keys
-    for name in query.keys:
-        key = query.derived_keys[name].key if name in query.derived_keys else name
-        if frame_key(key, frame) is None:
+def _key_sources(keys: Iterable[str], derived_keys: Mapping[str, DerivedKey], frame: TiltFrame) -> dict[str, str]:
+    """Return the keys of a frame, or the fields of keys, from which the keys of a query are computed, each with the key
+    of the frame that contains it. Raise ``ValueError`` if the frame has no such key.
+    """
+    sources = {}
+    for name in keys:
+        source = derived_keys[name].key if name in derived_keys else name
+        key = _frame_key(source, frame)
+        if key is None:
             raise ValueError(
-                f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _existing_names(frame.keys))}"
+                f"the frame has no key {shown(source)}; {nearest(source, frame.keys, _existing_names(frame.keys))}"
             )
-    return tuple(query.keys)
+        sources[source] = key
+    return sources
 
 
 def _measures(

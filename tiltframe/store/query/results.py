@@ -56,7 +56,7 @@ def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table
     if plan.has_single_window:
         starts, window_ends = (np.full(rows.num_rows, at) for at in span)
         return merge_windows(rows, starts, window_ends, plan)
-    check_windows_nest(instants_of(rows), plan.frame.levels[plan.level_index()], plan.window)
+    check_windows_nest(instants_of(rows), plan.find_level(), plan.window)
     if plan.window.max_overlap > 1:
         panes = plan.window.pane.assign(instants_of(rows))
         rows = merge_windows(rows, panes.starts, panes.ends, plan)

@@ -57,7 +57,7 @@ def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | 
     differ from the stored ones, if results depend on other windows, or if a parameter of a function is not hashable.
     """
     has_all_keys = set(plan.keys) == set(plan.frame.keys) and not plan.derived_keys
-    has_own_windows = not plan.has_single_window and plan.window == plan.frame.levels[plan.level_index()]
+    has_own_windows = not plan.has_single_window and plan.window == plan.find_level()
     if not has_all_keys or not has_own_windows or plan.edges is not None or query.fill or query.running:
         return None
     stored = {column.name: column.measure.function for column in plan.frame.states}
