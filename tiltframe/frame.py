@@ -186,7 +186,7 @@ class TiltFrame:
         frame = self.with_results({**self.results, **more})
         return frame if self.kept is None else frame.keeping((*self.kept, *plan_state_columns(split_results(more)[0])))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The names of the keys; ``keyed_by`` maps each name to its column or expression."""
         return tuple(self.keyed_by)
@@ -246,6 +246,7 @@ class TiltFrame:
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
+    @remembered
     def column_uses(self, where: str | None = None) -> ColumnUses:
         """Return how the keys, the measures and a condition on rows use the input columns.
 
@@ -258,10 +259,6 @@ class TiltFrame:
         -------
         ColumnUses
         """
-        return self._column_uses(where)
-
-    @remembered
-    def _column_uses(self, where: str | None) -> ColumnUses:
         groups = tuple(tuple(self.measures[name] for name in column.serves) for column in self.states)
         return ColumnUses(self.keyed_by, groups, where)
 
@@ -289,7 +286,7 @@ class TiltFrame:
         """Whether all levels are windows over all time, which have no end."""
         return all(math.isinf(level.length) for level in self.levels)
 
-    @property
+    @cached_property
     def panes(self) -> TimeWindow:
         """The windows to which rows are reduced first. If the windows of the finest level overlap, their states are
         merged from panes: the longest windows whose length divides both the size and the hop. If they do not overlap,

@@ -29,7 +29,7 @@ class ColumnUses:
     Examples
     --------
     >>> import aggr
-    >>> uses = ColumnUses({"zip": "zip"}, ((aggr.sum("price * 2"),),)).among(["zip", "price"])
+    >>> uses = ColumnUses({"zip": "zip"}, ((aggr.sum("price * 2"),),)).among(("zip", "price"))
     >>> {name: [use.value for use in found] for name, found in uses.items()}
     {'zip': ['keep'], 'price': ['number']}
     """
@@ -38,15 +38,12 @@ class ColumnUses:
     measures: tuple[tuple[Measure, ...], ...] = ()
     where: str | None = None
 
-    def among(self, names: Collection[str]) -> Uses:
+    @remembered
+    def among(self, names: tuple[str, ...]) -> Uses:
         """Return the uses of each column in ``names``. Columns that are not read are left out.
 
         An expression that reads a column outside ``names`` is ignored; the frame raises an error for it later.
         """
-        return self._among(tuple(names))
-
-    @remembered
-    def _among(self, names: tuple[str, ...]) -> Uses:
         uses: dict[str, frozenset[Use]] = {}
         try:
             readable = names_with_keys(self.keys, names)

@@ -380,7 +380,7 @@ def open_source(
     # The column has the type null if the files have no rows, or no event times.
     if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):
         schema = schema.set(at, pa.field(time, INSTANT))
-    by_column = uses.among(schema.names)
+    by_column = uses.among(tuple(schema.names))
     texts = {
         file: names
         for file in files
@@ -422,7 +422,7 @@ def _unify_schemas(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.
     """Return the common schema of two files. If a measure or key uses a column that is text in one file and numbers or
     booleans in the other, the column is text.
     """
-    by_column = uses.among(schema.names)
+    by_column = uses.among(tuple(schema.names))
     for name in by_column.keys() & set(other.names):
         kinds = {schema.field(name).type, other.field(name).type}
         if pa.string() in kinds and all(kind == pa.string() or is_number_or_boolean(kind) for kind in kinds):
@@ -528,7 +528,7 @@ def _schema_to_read(file: Path, file_schema: pa.Schema, time: str, uses: ColumnU
     are integers without a declared unit or format.
     """
     file_schema = _without_unread_duplicates(
-        file, file_schema, {time, *uses.among(file_schema.names), *reading.reads()}
+        file, file_schema, {time, *uses.among(tuple(file_schema.names)), *reading.reads()}
     )
     of_time = () if reading.time is None else columns_in(reading.time, file_schema.names)
     fields = []

@@ -91,7 +91,7 @@ def find_number_types(
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
     names = [name for name in names if number_column(name) not in schema.names]
-    for name, of_column in uses.among(names).items():
+    for name, of_column in uses.among(tuple(names)).items():
         kind = schema.field(name).type
         is_text = pa.types.is_string(normalized_type(kind)) if not pa.types.is_null(kind) else False
         if not is_text or not needs_numbers(of_column, name in reading.declared):
