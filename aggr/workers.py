@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from aggr.arguments import checked_whole
 
 if TYPE_CHECKING:
-    # not imported at run time until several threads are used, because the import is slow
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
 # The default number of threads is limited: more threads would only wait for the calling thread, which reads the items
 # and merges the results, and would need more memory.
@@ -47,60 +46,40 @@ def checked_jobs(jobs: int | None) -> int:
     return min(available_cores(), MAX_JOBS) if jobs is None else checked_whole(jobs, "jobs", 1)
 
 
-class Workers:
-    """A pool of up to ``jobs`` threads. With one job, or for a single item, calls run in the calling thread.
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator[R, None, None]:
+    """Call ``function`` with each item, in up to ``jobs`` threads, and yield the results in the order of the items.
+    With one job, or for a single item, calls run in the calling thread.
 
-    No call is running after the context has been left. Leave the context before you remove files that failed calls have
-    written.
+    At most ``jobs`` calls are running, or have results that were not yielded yet. If several calls fail, the error of
+    the first of their items is raised. Items are fetched in the calling thread. No call is running after the generator
+    has ended, raised an error or been closed. Close it before you remove files that failed calls have written.
 
-    >>> with Workers(2) as workers:
-    ...     list(workers.map(abs, [-1, 2, -3]))
+    >>> list(map_in_threads(abs, [-1, 2, -3], jobs=2))
     [1, 2, 3]
     """
+    items = iter(items)
+    if jobs == 1:
+        yield from map(function, items)
+        return
+    first_items = deque(islice(items, 2))
+    if len(first_items) < 2:
+        if first_items:
+            yield function(first_items.popleft())
+        return
+    from concurrent.futures import ThreadPoolExecutor  # imported here, because the import is slow
 
-    def __init__(self, jobs: int) -> None:
-        """Set the number of threads. Threads start when `map` is called."""
-        self.jobs = jobs
-        self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Call ``function`` with each item in a thread, and yield the results in the order of the items.
-
-        At most ``jobs`` calls are running, or have results that were not yielded yet. If several calls fail, the error
-        of the first of their items is raised. Items are fetched in the calling thread.
-        """
-        items = iter(items)
-        if self.jobs == 1:
-            yield from map(function, items)
-            return
-        first_items = deque(islice(items, 2))
-        if len(first_items) < 2:
-            if first_items:
-                yield function(first_items.popleft())
-            return
-        pool = self._start_pool()
-        futures: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="tiltframe-worker")
+    futures: deque[Future[R]] = deque()
+    try:
         for item in chain(_pop_items(first_items), items):
-            if len(futures) == self.jobs:
+            if len(futures) == jobs:
                 yield futures.popleft().result()
             futures.append(pool.submit(function, item))
             del item  # an item may be large, so no reference to it is kept
         while futures:
             yield futures.popleft().result()
-
-    def _start_pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="tiltframe-worker")
-        return self._pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _pop_items(items: deque[T]) -> Iterator[T]:

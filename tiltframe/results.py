@@ -11,7 +11,7 @@ from aggr.arguments import checked_truth, checked_type
 from aggr.state_checks import CheckedStates
 from aggr.tables.by_key import finish_by
 from aggr.tables.flat_results import flattened
-from aggr.workers import Workers, checked_jobs
+from aggr.workers import checked_jobs, map_in_threads
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, START
 from tiltframe.tabular import table_of
@@ -79,8 +79,8 @@ def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Tab
     if states.num_rows <= size:
         return results_of(states, frame)
     parts = [states.slice(begin, size) for begin in range(0, states.num_rows, size)]
-    with Workers(jobs) as workers:
-        return frame.with_expressions(pa.concat_tables(workers.map(partial(_finish_measures, frame=frame), parts)))
+    results = map_in_threads(partial(_finish_measures, frame=frame), parts, jobs)
+    return frame.with_expressions(pa.concat_tables(results))
 
 
 def _finish_measures(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.state_checks import mark_as_checked
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level, merge_panes
@@ -199,8 +199,8 @@ def spill_states(
         return merged
 
     with ExitStack() as stack:
-        workers = stack.enter_context(Workers(jobs))
-        tables = workers.map(run, partial_states(batches, frame, max_bytes, jobs))
+        tables = map_in_threads(run, partial_states(batches, frame, max_bytes, jobs), jobs)
+        stack.enter_context(closing(tables))
         in_memory, in_files = list[pa.Table](), list[_RunInFile]()
         folder: Path | None = None
         for states in tables:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 
 # the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
@@ -106,27 +106,27 @@ def adaptive_states(
         has_many_groups = count_groups is not None and states.num_rows > MAX_RATIO * table.num_rows
         return True, table.num_rows, states
 
-    with Workers(jobs if count_groups is None else 1) as workers:
-        for is_reduced, rows, table in workers.map(states_or_rows, _prefetch(batches, wanted_rows)):
-            if not is_reduced:
-                yield False, table
-                continue
-            partials.append(table)
-            del table
-            size += partials[-1].nbytes
-            if rows < _MIN_ROWS_PER_GROUP * partials[-1].num_rows:
-                wanted_rows[0] = min(2 * wanted_rows[0], _MAX_REDUCE_ROWS)
-            if max_bytes is not None and rows:
-                rows_in_memory = max_bytes * rows // max(1, 2 * partials[-1].nbytes)
-                wanted_rows[0] = min(max(wanted_rows[0], REDUCE_ROWS), max(rows_in_memory, _FIRST_ROWS))
-            if size < merge_limit:
-                continue
-            partials = [_merge_partials(partials, merge)]
-            size = partials[0].nbytes
-            merge_limit = max(min_merge_limit, 2 * size)
-            if max_bytes is not None and size >= max_bytes:
-                yield True, partials.pop()
-                size, merge_limit = 0, min_merge_limit
+    threads = jobs if count_groups is None else 1
+    for is_reduced, rows, table in map_in_threads(states_or_rows, _prefetch(batches, wanted_rows), threads):
+        if not is_reduced:
+            yield False, table
+            continue
+        partials.append(table)
+        del table
+        size += partials[-1].nbytes
+        if rows < _MIN_ROWS_PER_GROUP * partials[-1].num_rows:
+            wanted_rows[0] = min(2 * wanted_rows[0], _MAX_REDUCE_ROWS)
+        if max_bytes is not None and rows:
+            rows_in_memory = max_bytes * rows // max(1, 2 * partials[-1].nbytes)
+            wanted_rows[0] = min(max(wanted_rows[0], REDUCE_ROWS), max(rows_in_memory, _FIRST_ROWS))
+        if size < merge_limit:
+            continue
+        partials = [_merge_partials(partials, merge)]
+        size = partials[0].nbytes
+        merge_limit = max(min_merge_limit, 2 * size)
+        if max_bytes is not None and size >= max_bytes:
+            yield True, partials.pop()
+            size, merge_limit = 0, min_merge_limit
     if partials:
         partials = [_merge_partials(partials, merge)]
         yield True, partials.pop()  # popped, so that the consumer has the only reference to the table, and can free it

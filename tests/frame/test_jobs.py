@@ -12,7 +12,7 @@ import aggr
 import tiltframe.spilled_states as spilled_states
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables import partial_aggregation
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe import FrameStore, TiltFrame, finish, results, rollup
 from tiltframe.store.changes import commit
 from tiltframe.store.query import merging
@@ -182,10 +182,9 @@ def test_results_are_in_order_and_later_calls_do_not_begin_after_an_error():
         begun.append(number)
         return 1 / number
 
-    with Workers(3) as workers:
-        assert list(workers.map(abs, range(-50, 0))) == list(range(50, 0, -1))
-    with pytest.raises(ZeroDivisionError), Workers(3) as workers:
-        list(workers.map(inverse, [4, 2, 0, *range(1, 1000)]))
+    assert list(map_in_threads(abs, range(-50, 0), 3)) == list(range(50, 0, -1))
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_threads(inverse, [4, 2, 0, *range(1, 1000)], 3))
     assert len(begun) <= 10
 
 
@@ -208,6 +207,5 @@ def test_workers_keep_no_item_that_they_have_finished(jobs):
             yield item
             del item
 
-    with Workers(jobs) as workers:
-        for number, _ in enumerate(workers.map(lambda item: None, items())):
-            assert number < 6 or (watched[0](), watched[1]()) == (None, None)
+    for number, _ in enumerate(map_in_threads(lambda item: None, items(), jobs)):
+        assert number < 6 or (watched[0](), watched[1]()) == (None, None)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import digest
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, align_outward, as_text, first_start_from
@@ -79,8 +79,8 @@ def verify_store(
             snapshot = snapshot_of(backend)
             parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
             counter = _ProgressCounter(2 * rows, progress)
-            with Workers(threads_of(backend, jobs)) as workers:
-                problems = list(dict.fromkeys(_problems(backend, manifest, snapshot, counter=counter, workers=workers)))
+            messages = _problems(backend, manifest, snapshot, counter=counter, jobs=threads_of(backend, jobs))
+            problems = list(dict.fromkeys(messages))
         except StoreError as error:
             problems = [str(error)]
     return VerifyReport(backend.display_uri, names, parts=parts, rows=rows, problems=tuple(problems))
@@ -98,7 +98,7 @@ class _ProgressCounter:
 
 
 def _problems(
-    backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter, workers: Workers
+    backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter, jobs: int
 ) -> Iterator[str]:
     """Yield a message for each problem of a part. If all parts are undamaged, compare each level with the next finer
     level, and yield a message for each difference.
@@ -109,7 +109,8 @@ def _problems(
         level, part = part_of_level
         return list(_part_problems(backend, manifest, level, part)), part.rows
 
-    for problems, rows in workers.map(check, [(level, part) for level in levels for part in snapshot.of(level.name)]):
+    parts_of_levels = [(level, part) for level in levels for part in snapshot.of(level.name)]
+    for problems, rows in map_in_threads(check, parts_of_levels, jobs):
         is_intact = is_intact and not problems
         yield from problems
         counter.add(rows)
@@ -118,7 +119,7 @@ def _problems(
             compare = partial(_level_problem, backend=backend, manifest=manifest, fine=fine, coarse=coarse)
             parts = [part for level in (fine, coarse) for part in snapshot.of(level.name)]
             pieces = pieces_of(parts, [_comparable_range(snapshot, fine, coarse)])
-            for problem, rows in workers.map(compare, split_by_windows(pieces, coarse)):
+            for problem, rows in map_in_threads(compare, split_by_windows(pieces, coarse), jobs):
                 if problem:
                     yield problem
                 counter.add(rows)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
@@ -146,12 +146,10 @@ class Commit:
             return written, digests_of_finest
 
         try:
-            with Workers(threads_of(self.backend, jobs)) as workers:
-                for written, digests_of_finest in workers.map(
-                    write, self._combine_tables(excluded.count_while_yielding(levels))
-                ):
-                    parts += written
-                    digests += digests_of_finest
+            tables_by_level = self._combine_tables(excluded.count_while_yielding(levels))
+            for written, digests_of_finest in map_in_threads(write, tables_by_level, threads_of(self.backend, jobs)):
+                parts += written
+                digests += digests_of_finest
         except BaseException:
             with suppress(Exception):  # An error here is ignored, because the first error is raised again.
                 self.backend.discard(all_written)

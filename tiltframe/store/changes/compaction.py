@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, threads_of
@@ -35,15 +35,15 @@ def compact_parts(
     the number of merged parts and the number of all parts to merge, of one level at a time. ``jobs`` is the number of
     buckets that are merged at the same time; the merged parts do not depend on it.
     """
-    with Workers(threads_of(backend, jobs)) as workers:
-        return {
-            level.name: _compact_level(backend, manifest, level, before=before, progress=progress, workers=workers)
-            for level in manifest.frame.levels
-        }
+    threads = threads_of(backend, jobs)
+    return {
+        level.name: _compact_level(backend, manifest, level, before=before, progress=progress, jobs=threads)
+        for level in manifest.frame.levels
+    }
 
 
 def _compact_level(
-    backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress, workers: Workers
+    backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress, jobs: int
 ) -> tuple[int, int]:
     """Merge the parts of one level. Return the number of merged parts, and the number of parts that replace them."""
     merged, written, is_current = 0, 0, False
@@ -56,7 +56,7 @@ def _compact_level(
             attempt = partial(_merge_group, backend=backend, manifest=manifest, level=level, group=group)
             return len(group), run_on_same_frame(backend, manifest, attempt)
 
-        for part_count, parts in workers.map(merge, groups):
+        for part_count, parts in map_in_threads(merge, groups, jobs):
             if parts is None:
                 is_current = False
                 continue

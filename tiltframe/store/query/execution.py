@@ -14,7 +14,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
@@ -193,18 +193,17 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
         return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
 
-    with Workers(threads) as workers:
-        states = workers.map(read_and_merge, pieces)
-        first = next(states, None)
-        if first is None:
-            schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
-            yield merge_into_windows(schema.empty_table(), plan, (0, 0))
-        elif plan.has_single_window:
-            yield merge_tables([first, *states], plan)
-        else:
-            yield first
-            del first  # so that its memory is free while the next table is read
-            yield from states
+    states = map_in_threads(read_and_merge, pieces, threads)
+    first = next(states, None)
+    if first is None:
+        schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
+        yield merge_into_windows(schema.empty_table(), plan, (0, 0))
+    elif plan.has_single_window:
+        yield merge_tables([first, *states], plan)
+    else:
+        yield first
+        del first  # so that its memory is free while the next table is read
+        yield from states
 
 
 def results_of(
@@ -243,11 +242,9 @@ def results_of(
                 return results
         return read_and_finish(pieces)
 
-    def tables() -> Iterator[pa.Table]:
-        with Workers(threads_of(backend, jobs)) as workers:
-            yield from workers.map(read, split_by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE))
-
-    selected = _selected_windows(tables(), reading, query, now)
+    pieces_to_read = split_by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE)
+    tables = map_in_threads(read, pieces_to_read, threads_of(backend, jobs))
+    selected = _selected_windows(tables, reading, query, now)
     return (add_expressions(table, plan, reading.retained_from, now) for table in selected)
 
 

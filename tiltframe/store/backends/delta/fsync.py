@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from aggr.workers import Workers
+from aggr.workers import map_in_threads
 from tiltframe.regular_files import sync
 
 _THREADS = 8  # disks write several files in about the same time as one
@@ -18,8 +18,7 @@ def sync_written(table: str, names: Iterable[str]) -> None:
     folder of the table. ``names`` are the names of the files in the folder of the table.
     """
     paths = [os.path.join(table, name) for name in names]
-    with Workers(_THREADS) as workers:
-        list(workers.map(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table]))
+    list(map_in_threads(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table], _THREADS))
 
 
 def sync_commit(table: str, version: int) -> None:
