@@ -15,7 +15,7 @@ pytestmark = pytest.mark.store
 FRAME = TiltFrame(
     ["10s", "1m"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "q": aggr.dds("x", [0.5, 0.99])}, ["host"]
 )
-COMMITS = 240
+COMMITS = 120
 
 
 def rows_of(rng: np.random.Generator, number: int) -> pa.Table:
