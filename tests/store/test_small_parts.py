@@ -72,8 +72,8 @@ def test_a_row_is_written_again_a_logarithmic_number_of_times(compacted, level):
     assert compacted["written"][level] <= rows * math.log2(COMMITS)
 
 
-def test_a_large_part_waits_until_it_has_received_small_ones(tmp_path):
-    store = FrameStore(tmp_path / "web", TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["host"]))
+def test_a_large_part_waits_until_it_has_received_small_ones(address):
+    store = FrameStore(address(), TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["host"]))
     hosts = [f"h{i}" for i in range(200)]
     store.append_rows(pa.table({"ts": [0] * 200, "host": hosts}), "w", 1)
     (large,) = store.at().snapshot.parts
@@ -82,5 +82,7 @@ def test_a_large_part_waits_until_it_has_received_small_ones(tmp_path):
     assert store.compact("2100-01-01", only_small=True) == {"10s": (6, 1)}
     assert {part.rows for part in store.at().snapshot.parts} == {200, 5}
     assert large in store.at().snapshot.parts
+    with pytest.raises(ValueError, match="only_small must be a bool; got 'yes'"):
+        store.compact("2100-01-01", only_small="yes")
     assert store.compact("2100-01-01") == {"10s": (2, 1)}
     assert sum(store.query("10s").column("n").to_pylist()) == 230

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from aggr.arguments import checked_type
 from aggr.workers import map_in_threads
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
@@ -131,7 +132,7 @@ def compact(
     Raises
     ------
     ValueError
-        If ``before`` cannot be read, or ``progress`` cannot be called.
+        If ``before`` cannot be read, ``progress`` cannot be called, or ``only_small`` is not a bool.
     StoreError
         If the store does not exist or is damaged.
 
@@ -141,7 +142,7 @@ def compact(
     """
     manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
     check_progress(progress)
-    if only_small:
+    if checked_type(only_small, bool, "only_small"):
         return compact_small_parts(store.backend, manifest, at)
     merged = compact_parts(store.backend, manifest, before=at, progress=progress, jobs=store.jobs)
     for level in exported_levels(store.backend, manifest):
