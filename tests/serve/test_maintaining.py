@@ -67,6 +67,43 @@ def test_the_log_of_a_maintained_store_stays_short(tmp_path):
     assert "tiltframe_maintenance_failures_total{" not in metrics.text()
 
 
+def test_small_parts_are_merged_between_two_complete_rounds(tmp_path, monkeypatch):
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
+    store = FrameStore(tmp_path / "web", frame)
+    store.append_rows(pa.table({"ts": [0] * 1000, "host": [f"h{i}" for i in range(1000)]}), "test", 0)
+    rounds, compact = [], FrameStore.compact
+
+    def compact_and_record(self, *args, **kwargs):
+        rounds.append("small" if kwargs.get("only_small") else "complete")
+        return compact(self, *args, **kwargs)
+
+    monkeypatch.setattr(FrameStore, "compact", compact_and_record)
+    large_parts = set(store.at().snapshot.parts)
+    metrics = Metrics()
+    maintenance = Maintenance(Stores([str(tmp_path / "web")]), metrics, pause_seconds=0.05)
+    maintenance.start()
+    try:
+        for _ in range(200):
+            if "tiltframe_maintenance_rounds_total{" in metrics.text():
+                break
+            time.sleep(0.05)
+        for number in range(1, 41):
+            store.append_rows(pa.table({"ts": [0], "host": ["h1"]}), "test", number)
+        for _ in range(200):
+            if len(store.at().snapshot.parts) < 12:
+                break
+            time.sleep(0.05)
+    finally:
+        maintenance.stop()
+    assert rounds[0] == "complete"
+    assert set(rounds[1:]) == {"small"}
+    parts = store.at().snapshot.parts
+    assert len(parts) < 12
+    assert large_parts <= set(parts)
+    assert store.query("1h", keys=[]).column("n").to_pylist() == [1040]
+    assert "tiltframe_maintenance_failures_total{" not in metrics.text()
+
+
 @pytest.mark.long
 def test_readiness_metrics_and_forwarded_requests(tmp_path):
     make_store(tmp_path / "web")
