@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -33,6 +33,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.bench.timing import circumstances
+from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
 READERS = 32
@@ -221,6 +222,17 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
     return {f"p{q}": round(float(np.percentile(seconds, q)) * 1000, 1) for q in (50, 90, 99)} if seconds else {}
 
 
+def limited_figures(figures: dict[str, Any]) -> list[LimitedFigure]:
+    """Return the figures with limits. ``figures`` are those that `run_load` returns."""
+    memory, parts = figures["median_MiB_by_third"], figures["most_parts_by_third"]
+    return [
+        LimitedFigure("p99 of reads, in milliseconds", 250, figures["read_ms"]["p99"]),
+        LimitedFigure("memory of the last third / of the first third", 1.1, memory[-1] / memory[0]),
+        LimitedFigure("parts of the last third / of the first third", 1.5, parts[-1] / parts[0]),
+        LimitedFigure("failed requests", 0, figures["failures"]),
+    ]
+
+
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True, help="The minutes for which clients send requests.")
 @click.option("--writes", default=50.0, show_default=True, help="The number of writing requests per second.")
@@ -232,12 +244,17 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
     help="Write the figures to this JSON file; by default benchmarks/results/serving.json.",
 )
 def main(minutes: float, writes: float, readers: int, out: Path) -> None:
-    """Measure, print the figures and write them to a file."""
+    """Measure, print the figures and write them to a file. Exit with status 1 if a figure exceeds its limit."""
     with tempfile.TemporaryDirectory() as folder:
         figures = run_load(Path(folder), minutes, writes, readers)
     figures["load_average"] = os.getloadavg()[0]
     print(json.dumps(figures, indent=1))
-    out.write_text(json.dumps({**circumstances(), "figures": figures}, indent=1) + "\n")
+    limits = limited_figures(figures)
+    show_limits(limits)
+    must_hold = [{**asdict(line), "verdict": line.verdict} for line in limits]
+    document = {**circumstances(), "figures": figures, "must_hold": must_hold}
+    out.write_text(json.dumps(document, indent=1) + "\n")
+    raise SystemExit(any(line.verdict == "FAIL" for line in limits))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.files import (
     copy_file,
+    forget_files,
     open_file_system,
     read_file,
     read_files,
@@ -274,7 +275,9 @@ class DeltaBackend:
         """Delete files. The names of parts are unique, so no other process uses the files."""
         for part in parts:
             with suppress(OSError):
-                open_file_system(self._path, self.options).delete_file(part.name)
+                folder = open_file_system(self._path, self.options)
+                forget_files([part.name], folder)
+                folder.delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
         """Commit the changes as the version after the current one, and return the number of the new version. Raise
@@ -330,6 +333,7 @@ class DeltaBackend:
                 # the more files the table has.
                 open_table.contents = before.after(transaction.added, transaction.removed, record_files, outdated_files)
             self._acknowledge(version)
+            forget_files((part.name for part in transaction.removed), open_file_system(self._path, self.options))
             return version
 
     def _has_files(self, open_table: _OpenTable, version: int, names: set[str]) -> bool:

@@ -22,16 +22,14 @@ from aggr.arrays import Whole
 from aggr.arrow.normalize import one_array
 from tiltframe.names import START
 from tiltframe.ranges import Range
+from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
 from tiltframe.store.backends.delta.files import (
-    CACHE,
     PAGE_CHECKS,
-    FileVersion,
     cast_to_schema,
     has_columns,
     lost_rows_error,
     open_file,
     rows_in_span,
-    version_of,
 )
 from tiltframe.store.backends.delta.row_group_bounds import RowGroupBounds
 from tiltframe.store.backends.key_bounds import KeyBound

@@ -7,7 +7,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
+
+from pyarrow import fs
+
+from tiltframe.store.backends.cache_memory import cache_memory
+
+FileVersion: TypeAlias = tuple[str, str, int | None, int | None]  # folder, name, bytes, modification time in ns
 
 
 class FileCache:
@@ -53,7 +59,24 @@ class FileCache:
             self._values[key] = value, bytes_of_value
             self._remove_oldest()
 
+    def remove(self, key: Hashable) -> None:
+        """Remove the value of a key, if the cache has one."""
+        with self._lock:
+            _, removed = self._values.pop(key, (None, 0))
+            self._bytes -= removed
+
     def _remove_oldest(self) -> None:
         while self._bytes > self._most_bytes:
             _, (_, bytes_of_oldest) = self._values.popitem(last=False)
             self._bytes -= bytes_of_oldest
+
+
+CACHE = FileCache(cache_memory())
+
+
+def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
+    """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if it is missing."""
+    info = folder.get_file_info(name)
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError(name)
+    return getattr(folder, "base_path", ""), name, info.size, info.mtime_ns

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import and_, or_
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,17 @@ from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import kind_unless_file
 from tiltframe.store.backends.cache_memory import cache_memory
-from tiltframe.store.backends.delta.file_cache import FileCache
+from tiltframe.store.backends.delta.cached_rows import (
+    Column,
+    Columns,
+    cache_columns,
+    cache_written,
+    cached_columns,
+    column_of,
+    forget_columns,
+    is_small,
+)
+from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
@@ -48,16 +58,9 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **PAGE_CHECKS)
 )
 
-FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, bytes, modification time in nanoseconds
-
 # The memory that the footer of an open file takes, in bytes per byte of the footer in the file. The number was
 # measured. It is large because the statistics in the footer are decoded.
 _FOOTER_MEMORY_FACTOR = 20
-# Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
-# millisecond, for any number of rows, and each commit adds small files until they are compacted.
-_SMALL_FILE_BYTES = 1 << 16
-_CACHED_ROWS_OVERHEAD = 8_192  # the memory of cached rows in addition to their values, in bytes
-CACHE = FileCache(cache_memory())
 
 
 class _BytesWriter:
@@ -97,7 +100,7 @@ def write_states(
 
     Values are written in their stored types, and rows in the order of `split_into_row_groups`. Columns that the store
     does not have are left out. ``folder`` is the file system of the store, and ``subfolder`` is the folder, in this
-    file system, in which the file is written.
+    file system, in which the file is written. The rows of small files are also kept in the cache.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
@@ -110,7 +113,11 @@ def write_states(
         START,
         *(path for key in keys for path in column_paths(key, rows.schema.field(key).type)),
     ]
-    return write_file(rows, columns_with_statistics, folder=folder, subfolder=subfolder, sizes=sizes)
+    name, size = write_file(rows, columns_with_statistics, folder=folder, subfolder=subfolder, sizes=sizes)
+    if isinstance(folder, fs.SubTreeFileSystem):
+        schema = pa.schema([field for field in manifest.columns if field.name in rows.column_names])
+        cache_written(version_of(name, folder), cast_to_schema(rows, schema))
+    return name, size
 
 
 def column_paths(name: str, dtype: pa.DataType) -> list[str]:
@@ -211,6 +218,17 @@ def copy_file(name: str, folder: fs.FileSystem) -> str:
     return copy_name
 
 
+def forget_files(names: Iterable[str], folder: fs.FileSystem) -> None:
+    """Remove files from the cache that are no longer part of the store. The cache has only files of local folders."""
+    if not isinstance(folder, fs.SubTreeFileSystem):
+        return
+    for name in names:
+        with suppress(OSError):
+            version = version_of(name, folder)
+            CACHE.remove(version)
+            forget_columns(version)
+
+
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
     """Return all rows of a data file."""
     _check_file(name, folder)
@@ -256,14 +274,6 @@ def _bound_condition(bound: KeyBound) -> pc.Expression:
 def _span_condition(span: Range) -> pc.Expression:
     low, high = (pa.scalar(at, INSTANT) for at in span)
     return (pc.field(START) >= low) & (pc.field(START) < high)
-
-
-def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
-    """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if it is missing."""
-    info = folder.get_file_info(name)
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(name)
-    return getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
 
 
 def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
@@ -320,25 +330,46 @@ def _read_parts(
     schema: pa.Schema,
     span: Range | None,
 ) -> list[pa.Table] | None:
-    """Return the rows of each part whose windows start in ``span``, or all rows if ``span`` equals None. The rows of
+    """Return the rows of each part whose windows start in ``span``, or all rows if ``span`` equals None. Columns of
     small files are taken from the cache. Return None if a file lacks a column of ``schema``, or has it in another type.
     """
-    read_schema = stored_schema(schema)
-    columns = tuple((field.name, str(field.type)) for field in schema)
-    cached: list[pa.Table | None] = [CACHE.get((version, columns)) for version in versions]
-    missing = [index for index, table in enumerate(cached) if table is None]
-    opened = [open_file(versions[index], folder) for index in missing]
-    if not all(has_columns(fragment, read_schema) for fragment in opened):
-        return None
-    for index, fragment in zip(missing, opened, strict=True):
-        is_small = versions[index][2] <= _SMALL_FILE_BYTES
-        span_to_read = None if is_small else span
-        rows = _read_directly(parts[index], fragment, folder, read_schema=read_schema, span=span_to_read)
-        rows = cast_to_schema(rows, schema)
-        cached[index] = rows
-        if is_small:
-            CACHE.put((versions[index], columns), rows, rows.nbytes + _CACHED_ROWS_OVERHEAD)
-    return [rows_in_span(table, span) for table in cached]
+    columns = {column_of(field): field for field in schema}
+    files = list[_PartFile]()
+    for part, version in zip(parts, versions, strict=True):
+        cached = cached_columns(version) if is_small(version) else {}
+        missing = pa.schema([field for column, field in columns.items() if column not in cached])
+        fragment = open_file(version, folder) if missing.names else None
+        if fragment is not None and not has_columns(fragment, stored_schema(missing)):
+            return None
+        files.append(_PartFile(part, version, cached, missing, fragment))
+    return [rows_in_span(file.read(folder, schema, columns, span), span) for file in files]
+
+
+class _PartFile(NamedTuple):
+    """The file of a part: the columns of its rows that are in the cache, and the schema of those that must be read.
+    ``fragment`` is the open file, or None if no column must be read.
+    """
+
+    part: Part
+    version: FileVersion
+    cached: Columns
+    missing: pa.Schema
+    fragment: ds.ParquetFileFragment | None
+
+    def read(self, folder: fs.FileSystem, schema: pa.Schema, columns: Iterable[Column], span: Range | None) -> pa.Table:
+        """Return the rows of the file with the columns of a schema. Rows outside ``span`` may be left out. Columns that
+        are read from a small file are added to the cache.
+        """
+        if self.fragment is None:
+            return pa.table([self.cached[column] for column in columns], schema=schema)
+        span_to_read = None if is_small(self.version) else span
+        read_schema = stored_schema(self.missing)
+        rows = _read_directly(self.part, self.fragment, folder, read_schema=read_schema, span=span_to_read)
+        rows = cast_to_schema(rows, self.missing)
+        if not is_small(self.version):
+            return rows
+        all_columns = cache_columns(self.version, rows)
+        return pa.table([all_columns[column] for column in columns], schema=schema)
 
 
 def lost_rows_error(parts: Sequence[Part], row_count: int) -> DamagedStore:

@@ -1,0 +1,77 @@
+"""Cached rows: the rows of small files, kept in the cache of files with one array per column.
+
+Each commit adds small files. The process that writes a small file keeps its rows, so that later queries and compactions
+of this process do not read the file. Other processes keep the columns that they have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tiltframe.store.backends.cache_memory import cache_memory
+from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion
+
+Column: TypeAlias = tuple[str, str]  # the name of a column, and its type as text
+Columns: TypeAlias = Mapping[Column, pa.ChunkedArray]
+
+# Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
+# millisecond, for any number of rows.
+_MAX_FILE_BYTES = 1 << 16
+# The maximum memory of the rows of one file that its writer keeps, in bytes. A batch job writes many larger files that
+# it does not read.
+_MAX_WRITTEN_BYTES = 1 << 17
+# The memory of an Arrow array in addition to its values, in bytes, as measured. A struct consists of several arrays.
+_BYTES_PER_ARRAY = 512
+
+
+def is_small(version: FileVersion) -> bool:
+    """Return whether the rows of a file are kept in memory. A pipe or a folder has no size and is not small."""
+    size = version[2]
+    return size is not None and size <= _MAX_FILE_BYTES
+
+
+def column_of(field: pa.Field) -> Column:
+    """Return the name and the type of a column. The type is a text, because Arrow considers two structs equal if only
+    the names of their fields differ.
+    """
+    return field.name, str(field.type)
+
+
+def cached_columns(version: FileVersion) -> Columns:
+    """Return the columns of a file that are in the cache."""
+    columns: Columns | None = CACHE.get((version, "rows"))
+    return columns or {}
+
+
+def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
+    """Add columns of a file to those in the cache, and return all of them. ``rows`` has all rows of the file."""
+    CACHE.limit(cache_memory())
+    columns = {**cached_columns(version), **dict(zip(map(column_of, rows.schema), rows.columns, strict=True))}
+    size = sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns.values())
+    CACHE.put((version, "rows"), columns, size)
+    return columns
+
+
+def _count_arrays(dtype: pa.DataType) -> int:
+    """Return the number of arrays of which an array of a type consists, itself and its children.
+
+    >>> _count_arrays(pa.struct([("n", pa.int64()), ("digits", pa.list_(pa.int64()))]))
+    4
+    """
+    return 1 + sum(_count_arrays(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def forget_columns(version: FileVersion) -> None:
+    """Remove the columns of a file from the cache. They are added again if a query still reads the file."""
+    CACHE.remove((version, "rows"))
+
+
+def cache_written(version: FileVersion, rows: pa.Table) -> None:
+    """Add the rows of a file that this process has written to the cache, if the file is small."""
+    if is_small(version) and rows.nbytes <= _MAX_WRITTEN_BYTES:
+        # A slice would keep the table from which it was cut in memory.
+        cache_columns(version, rows.take(pa.array(np.arange(rows.num_rows))))
