@@ -44,7 +44,8 @@ def split(text: str) -> list[str] | None:
     >>> split("10s, hopping(1h, 10m), 'a,b'")
     ['10s', 'hopping(1h, 10m)', "'a,b'"]
     """
-    parts, position = [""], 0
+    parts = [""]
+    position = 0
     open_brackets: list[str] = []
     for token in _TOKEN.finditer(text):
         word = token[0]
@@ -137,7 +138,9 @@ def bind_call(
     constructor = partial(constructor, **fixed)
     signature = inspect.signature(constructor)
     parameters = {name: parameter for name, parameter in signature.parameters.items() if name not in fixed}
-    names, has_named, problem = list(parameters), False, ""
+    names = list(parameters)
+    has_named = False
+    problem = ""
     positional_arguments: list[Any] = []
     named_arguments: dict[str, Any] = {}
     for key, argument in call.arguments:

@@ -47,7 +47,9 @@ class CannotSubtract(ValueError):
     def __init__(self, row: int, reason: str, where: str = "") -> None:
         """Create the error; its message consists of the state and the reason."""
         super().__init__(f"rows cannot be subtracted from {where or f'the state in row {row}'}: {reason}")
-        self.row, self.reason, self.where = row, reason, where
+        self.row = row
+        self.reason = reason
+        self.where = where
 
 
 class Field(ABC):
@@ -232,7 +234,8 @@ class BitOr(Field):
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
-        flags, column_flags = np.zeros(groups.n, np.int8), column.to_numpy()
+        flags = np.zeros(groups.n, np.int8)
+        column_flags = column.to_numpy()
         rows_with_flags = np.flatnonzero(column_flags)  # few states have flags, and the others do not change the result
         np.bitwise_or.at(flags, groups.ids[rows_with_flags], column_flags[rows_with_flags])
         return pa.array(flags)
@@ -311,7 +314,8 @@ class MinOrMax(Field):
         )
         keys = order_keys(pa.concat_arrays([column.filter(is_subtracted), subtracted.filter(is_subtracted)]))
         own_keys, subtracted_keys = np.split(keys if self.greatest else ~keys, 2)
-        rows, adjective = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
+        rows = np.flatnonzero(is_subtracted)
+        adjective = "greatest" if self.greatest else "least"
         refuse_where(subtracted_keys > own_keys, ROWS_NOT_IN_STATE, rows)
         reason = (
             f"the rows to subtract contain the {adjective} value, and the state does not record the next one"

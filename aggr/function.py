@@ -324,7 +324,8 @@ class Function(ABC):
                 f"{self.name}: each weight must have one group id; got {len(weights)} weights and {len(groups)} group "
                 "ids"
             )
-        column, refused_counts = normalize(_checked_array(self, weights)), None
+        column = normalize(_checked_array(self, weights))
+        refused_counts = None
         if self.skips_bad_values:
             numbers, is_refused = accepted_weights(column)
             if is_refused.any():
@@ -571,9 +572,11 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
             raise unsupported_input(function.name, dtype, f"a struct of {' and '.join(inputs)}")
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
-        columns, is_null = [pc.struct_field(values, name) for name in inputs], values.is_null()
+        columns = [pc.struct_field(values, name) for name in inputs]
+        is_null = values.is_null()
     else:
-        columns, is_null = _checked_columns(function, values), None
+        columns = _checked_columns(function, values)
+        is_null = None
         if len(columns) != len(inputs):
             raise ValueError(
                 f"{function.name}: values must be one array for each input, {' and '.join(inputs)}; got {len(columns)} "

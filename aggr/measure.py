@@ -84,7 +84,8 @@ class Measure:
         The column of event times may be None. If ``others`` is empty, it is first set to `Function.further_columns`, or
         to None for each input if the function does not name further columns.
         """
-        name, inputs = self.function.name, self.function.inputs[1:]
+        name = self.function.name
+        inputs = self.function.inputs[1:]
         if not self.others:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
         if len(self.others) != len(inputs):
@@ -252,7 +253,8 @@ class Measure:
             table = table.select(list(self.columns(table.schema.names)))
             if self.where is not None:
                 is_selected = sql.rows_where(self.where, table, timezone)
-                table, groups = filterable(table).filter(pa.array(is_selected)), groups.filter(is_selected)
+                table = filterable(table).filter(pa.array(is_selected))
+                groups = groups.filter(is_selected)
                 times = times if times is None else times.filter(pa.array(is_selected))
             weights = None if self.weight is None else values_in(self.weight, table, timezone, Use.NUMBER)
             if self.column is None:

@@ -43,7 +43,8 @@ class Neighbours:
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
-        keys, times = keys[order], times[order]
+        keys = keys[order]
+        times = times[order]
         start, end = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
         # whether a point has the key of the previous point, and is at most ``longest`` after it
         continues_series = np.zeros(len(times) + 1, np.bool_)

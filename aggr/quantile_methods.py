@@ -20,7 +20,8 @@ from aggr.arguments import nearest, shown
 from aggr.arrays import Floats, Whole
 from aggr.quantile_parameters import cap_ranks, percentile
 
-LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
+LOWER = "lower"
+HDR_HISTOGRAM = "hdrhistogram"
 
 # A function of a quantile and of the numbers of values, shape (n,). It returns positions, counted from 0, shape (n,).
 _PositionFunction = Callable[[float, Floats], Floats]
@@ -135,7 +136,8 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
     positions = np.maximum((_MEANS if is_mean else _CONTINUOUS)[method](q, numbers), 0.0)
     floors = np.floor(positions)
     shares = np.where(positions > floors, 0.5, 0.0) if is_mean else positions - floors
-    low, high = cap_ranks(floors, counts), cap_ranks(np.ceil(positions), counts)
+    low = cap_ranks(floors, counts)
+    high = cap_ranks(np.ceil(positions), counts)
     return low, high, shares
 
 

@@ -25,7 +25,8 @@ from aggr.fields import Field
 from aggr.groups.groups import type_name
 from aggr.parameters import distinct_values
 
-FUNCTION, VERSION = "function", "version"  # the fields with the name of a state and the version of its layout
+FUNCTION = "function"  # the field with the name of a state
+VERSION = "version"  # the field with the version of its layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)

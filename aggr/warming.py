@@ -12,7 +12,8 @@ from aggr.function import EVENT_TIME, Function
 from aggr.groups.groups import Groups
 from aggr.registry import get, names
 
-_ROWS, _GROUPS = 64, 4
+_ROWS = 64
+_GROUPS = 4
 
 
 def warm(functions: Sequence[str] | None = None) -> list[str]:
@@ -43,7 +44,8 @@ def _samples() -> list[pa.Array]:
     """Return arrays of numbers that together need every loop: floats of one sign and of both signs, integers, and
     numbers of similar and of very different magnitudes.
     """
-    similar, distant = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
+    similar = np.geomspace(1.0, 100.0, _ROWS)
+    distant = np.geomspace(1e-200, 1e200, _ROWS)
     integers = np.arange(_ROWS)
     return [
         pa.array(values)

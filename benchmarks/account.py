@@ -51,7 +51,8 @@ def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
     from spark_udaf.plan.session import local_session
 
     with tempfile.TemporaryDirectory() as folder:
-        files, logs = Path(folder) / "rows", Path(folder) / "log"
+        files = Path(folder) / "rows"
+        logs = Path(folder) / "log"
         logs.mkdir()
         write_rows(files, rows, 36_000, shape)
         settings = {
@@ -88,7 +89,9 @@ def costs_of_stages(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         elif event["Event"] == "SparkListenerStageCompleted":
             stages[event["Stage Info"]["Stage ID"]] = event["Stage Info"]
         elif event["Event"] == "SparkListenerTaskEnd":
-            info, metrics, stage = event["Task Info"], event.get("Task Metrics") or {}, event["Stage ID"]
+            info = event["Task Info"]
+            metrics = event.get("Task Metrics") or {}
+            stage = event["Stage ID"]
             tasks[stage].append((info["Finish Time"] - info["Launch Time"]) / 1000)
             bytes_of_stages[stage]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
             bytes_of_stages[stage]["shuffle read"] += sum(

@@ -106,7 +106,8 @@ def run_bench() -> dict[str, float]:
         costs = peer_reports.reduce_and_answers(report, PEER_ROWS)
         duckdb = {cost.case: cost.ns for cost in costs if cost.who == "duckdb"}
         for cost in costs:
-            library, operation = cost.who, cost.what
+            library = cost.who
+            operation = cost.what
             if library not in (OURS, OURS_REDUCE):
                 if (library, operation) not in OLD_NAMES:
                     continue
@@ -127,14 +128,17 @@ def main(repeats: int, out: Path | None) -> None:
     """Compare both harnesses. Exit with status 1 if a figure differs by more than the noise."""
     one_core()
     archive = subprocess.run(["git", "archive", REVISION, "benchmarks"], cwd=ROOT, capture_output=True, check=True)
-    old, new = [], []
+    old = []
+    new = []
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(folder, filter="data")
         for _ in range(repeats):
             old.append(run_old_harness(Path(folder)))
             new.append(run_bench())
-    stored, by_old, by_bench = stored_ratios(), medians(old), medians(new)
+    stored = stored_ratios()
+    by_old = medians(old)
+    by_bench = medians(new)
     common = [name for name in by_old if name in by_bench]
     table = create_table(
         "Ratios to a reference of the same run", ["", f"results of {REVISION}", "old harness", "aggr.bench"]

@@ -30,7 +30,8 @@ from spark_udaf.bench import bench
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GROUPS, FILES = 36_000, 4
+GROUPS = 36_000
+FILES = 4
 FROM_FILES = "su.aggregate of files"
 
 
@@ -94,7 +95,8 @@ def median_seconds(spark: SparkSession, folder: str, pair: FunctionPair, rounds:
 def main(quick: bool, out: Path | None) -> None:
     """Compare with Spark's built-in functions. Exit with status 1 if a limit is exceeded."""
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 7)
-    lines, figures = [], []
+    lines = []
+    figures = []
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         write_rows(Path(folder), rows)
         for pair in function_pairs():

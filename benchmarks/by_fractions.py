@@ -41,9 +41,11 @@ def exact_pair_statistic(name: str, ys: Sequence[float], xs: Sequence[float], dd
     or "corr", or one of "slope", "intercept" and "r2" for the regression of y on x.
     """
     n = len(ys)
-    y, x = deviations(ys), deviations(xs)
+    y = deviations(ys)
+    x = deviations(xs)
     yx = sum((a * b for a, b in zip(y, x, strict=True)), Fraction())
-    yy, xx = sum((a * a for a in y), Fraction()), sum((b * b for b in x), Fraction())
+    yy = sum((a * a for a in y), Fraction())
+    xx = sum((b * b for b in x), Fraction())
     if name == "covar":
         return nearest_double(yx / (n - ddof)) if n > ddof else None
     if name == "corr":
@@ -59,7 +61,8 @@ def exact_statistic(name: str, xs: Sequence[float], sample: bool) -> float | Non
     """Return the exact "skewness" or excess "kurtosis" of numbers, rounded once, or None if it is undefined. If
     ``sample`` is true, return the estimate for the population from which the numbers are a sample.
     """
-    n, x = len(xs), deviations(xs)
+    n = len(xs)
+    x = deviations(xs)
     second, third, fourth = (sum((v**power for v in x), Fraction()) / n for power in (2, 3, 4))
     if not second or (sample and n < (3 if name == "skewness" else 4)):
         return None

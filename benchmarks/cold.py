@@ -70,7 +70,10 @@ def measure(rounds: int) -> None:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     print(f"load before: {load:.1f}; medians of {rounds}")
     for case, names in CASES.items():
-        cold, warm, imports, rollups = [], [], [], []
+        cold = []
+        warm = []
+        imports = []
+        rollups = []
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as cache:
                 cold.append(run_process(names, cache)[2])
@@ -78,7 +81,8 @@ def measure(rounds: int) -> None:
             warm.append(total)
             imports.append(import_seconds)
             rollups.append(rollup_seconds)
-        cold_median, warm_median = statistics.median(cold), statistics.median(warm)
+        cold_median = statistics.median(cold)
+        warm_median = statistics.median(warm)
         limit = f", at most {COLD_LIMITS[case]}" if case in COLD_LIMITS else ""
         print(
             f"{case:12} cold {cold_median:5.2f} s{limit}; "

@@ -84,7 +84,8 @@ def create_folders(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
     """Return two paths in ``folder``: a home folder, and a copy of the packages without compiled code. If
     ``is_read_only`` is true, neither of them can store compiled code.
     """
-    package, home = folder / "package", folder / "home"
+    package = folder / "package"
+    home = folder / "home"
     ignore = shutil.ignore_patterns("__pycache__", "results")
     for name in ("aggr", "windows", "tiltframe", "spark_udaf", "benchmarks"):
         shutil.copytree(ROOT / name, package / name, ignore=ignore)

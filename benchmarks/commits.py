@@ -20,7 +20,9 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 
 FRAME = TiltFrame(["10s", "1m", "10m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "p": aggr.dds("x")}, ["k"])
-WARM, COMMITS, ROUNDS = 10, 40, 3
+WARM = 10
+COMMITS = 40
+ROUNDS = 3
 
 
 def states(commit: int) -> pa.Table:
@@ -33,7 +35,8 @@ def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
     """Return the median CPU time and the median elapsed time of a commit, in milliseconds. The first `WARM` commits are
     not counted.
     """
-    store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
+    store = FrameStore(f"{folder}/store", FRAME)
+    tables = [states(i) for i in range(WARM + commits)]
     times = []
     for number, table in enumerate(tables):
         start = time.process_time(), time.perf_counter()

@@ -34,7 +34,8 @@ from spark_udaf.plan.scan import scan_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CORES, HIGHEST_SHARE = 2, 0.02
+CORES = 2
+HIGHEST_SHARE = 0.02
 
 
 def write_seconds(folder: str, seconds: float) -> None:
@@ -59,7 +60,8 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *arguments: 
                 return
             yield batch
 
-    total_seconds, batches = 0.0, conservation.with_receipts(timed_messages(), *arguments)
+    total_seconds = 0.0
+    batches = conservation.with_receipts(timed_messages(), *arguments)
     while True:
         start = time.perf_counter()
         batch = next(batches, None)
@@ -109,7 +111,8 @@ def main(quick: bool, out: Path | None) -> None:
     """Measure the cost for each kind of files. Exit with status 1 if a share exceeds the limit."""
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
-        data_folder, notes = Path(folder_name), Path(folder_name) / "notes"
+        data_folder = Path(folder_name)
+        notes = Path(folder_name) / "notes"
         notes.mkdir()
         # Both modules are pickled by value, with the timed functions that are put into `two_phase` below. Otherwise,
         # the tasks would import the modules, and use the original functions.

@@ -88,7 +88,8 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     for what, who in dict.fromkeys((cost.what, cost.who) for cost in costs):
         cells = []
         for case in cases:
-            ns, unit = cost_of(costs, what, who, case), cost_of(costs, base.what, base.who, case)
+            ns = cost_of(costs, what, who, case)
+            unit = cost_of(costs, base.what, base.who, case)
             cells += ["", ""] if ns is None else [f"{ns:,.1f}", f"{ns / unit:,.2f}" if unit else ""]
         is_base = (what, who) == (base.what, base.who)
         table.add_row(what, who, *cells, style="bold" if is_base else "")

@@ -25,8 +25,12 @@ from tiltframe import TiltFrame, finish, rollup
 WINDOW = 10  # the length of a window in seconds
 ROWS_A_GROUP = 555
 NINE = "count … stdev, dds, hdr"
-STATES, ANSWERS = "tiltframe, states", "tiltframe, answers"
-EIGHT, SEVEN, SKETCH, READ = "count … stdev, approx_quantile", "count … stdev", "approx_quantile", "reading alone"
+STATES = "tiltframe, states"
+ANSWERS = "tiltframe, answers"
+EIGHT = "count … stdev, approx_quantile"
+SEVEN = "count … stdev"
+SKETCH = "approx_quantile"
+READ = "reading alone"
 
 _SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
 _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
@@ -121,7 +125,8 @@ def check(path: Path, shape: Shape) -> None:
             "groups"
         )
     for i, name in enumerate(("count", "min", "max", "sum", "avg", "var", "stdev")):
-        own_values, duckdb_values = answer.column(name).to_numpy(), duckdb_answer.column(2 + i).to_numpy()
+        own_values = answer.column(name).to_numpy()
+        duckdb_values = duckdb_answer.column(2 + i).to_numpy()
         if not np.allclose(own_values, duckdb_values, rtol=1e-9, atol=0):
             first = int(np.argmax(~np.isclose(own_values, duckdb_values, rtol=1e-9, atol=0)))
             raise AssertionError(

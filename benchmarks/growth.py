@@ -77,7 +77,8 @@ def show_sizes(costs: Sequence[SizeCost]) -> None:
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )
     for cost in costs:
-        ns_per_row, mebibytes = cost.seconds / cost.rows * 1e9, cost.worker_bytes / 2**20
+        ns_per_row = cost.seconds / cost.rows * 1e9
+        mebibytes = cost.worker_bytes / 2**20
         cells = [f"{cost.rows:,}", f"{cost.groups:,}", f"{cost.seconds:.2f}", f"{ns_per_row:,.0f}", f"{mebibytes:,.0f}"]
         table.add_row(*cells)
     print_table(table)

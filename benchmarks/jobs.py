@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FILES = 8
-FINEST, LEVELS = "10s", ["10s", "1m", "10m", "1h"]
+FINEST = "10s"
+LEVELS = ["10s", "1m", "10m", "1h"]
 START = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -45,7 +46,8 @@ def write_rows(folder: Path, rows: int, groups: int, shape: Shape, in_order: boo
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
-    rows_per_file, span = rows // FILES, groups * 10_000_000 // len(shape.keys)
+    rows_per_file = rows // FILES
+    span = groups * 10_000_000 // len(shape.keys)
     for number in range(FILES):
         times_in_order = (number * rows_per_file + np.arange(rows_per_file)) * span // rows
         times = START + (times_in_order if in_order else rng.integers(0, span, rows_per_file))
@@ -97,7 +99,8 @@ def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[
     def results_job(source: DataFrame | ParquetScan) -> Callable[[], None]:
         return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, shape)), frame(LEVELS, shape)))
 
-    on_dataframe, on_files = "rollup of a DataFrame", "rollup of files"
+    on_dataframe = "rollup of a DataFrame"
+    on_files = "rollup of files"
     single_levels = [[level] for level in LEVELS]
     return {
         "percentile_approx": lambda: run_and_discard(groups.agg(F.percentile_approx(X, QUANTILES))),
@@ -145,8 +148,10 @@ def check(spark: SparkSession, folder: str) -> None:
     """Raise ``AssertionError`` if rollups of a DataFrame and of files have different states, or if the results of the
     first ten minutes differ from those of Spark and from true quantiles.
     """
-    chain, df = frame(LEVELS, TEXTS), spark.read.parquet(folder)
-    on_dataframe, on_files = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
+    chain = frame(LEVELS, TEXTS)
+    df = spark.read.parquet(folder)
+    on_dataframe = su.rollup(df, chain)
+    on_files = su.rollup(su.scan_parquet(spark, folder), chain)
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
     states_of_hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (on_dataframe, on_files)]
     if states_of_hour[0] != states_of_hour[1]:

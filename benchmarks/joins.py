@@ -30,7 +30,8 @@ from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
 BEGIN = 1_704_067_200_000  # 2024-01-01 in milliseconds since 1970
-HOUR, YEAR = 3_600_000, 366 * 86_400_000
+HOUR = 3_600_000
+YEAR = 366 * 86_400_000
 KEYS = 50
 ROUNDS = 5
 FRAME = TiltFrame(["1s", "1m", "1h", "1d"], "ts", {"n": aggr.count(), "total": aggr.sum("x")}, ["host"])
@@ -102,7 +103,8 @@ def check(store: FrameStore, events: pa.Table) -> None:
 
 def main(events: int, rows: int, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, write them to ``out`` if it is passed, and return the ratios with their limits."""
-    lines, seconds = [], {}
+    lines = []
+    seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         store = store_of_a_year(Path(folder), rows)
         for name, data in (

@@ -28,11 +28,14 @@ from aggr.bench.report import OURS
 from benchmarks.costs import create_table, print_table
 from benchmarks.quantiles import QUANTILES
 
-ROWS, GROUPS = 1_000_000, 1_800
+ROWS = 1_000_000
+GROUPS = 1_800
 PLAIN_SUM = "numpy:sum(x)"
 # `PARTS` states, each of ROWS_A_PART rows, are merged into each of MERGED states.
-MERGED, ROWS_A_PART = 2_500, 400
-FINISHED, ROWS_A_STATE = 10_000, 500
+MERGED = 2_500
+ROWS_A_PART = 400
+FINISHED = 10_000
+ROWS_A_STATE = 500
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 
 # The limit of each function in nanoseconds per row. It is for a machine on which NumPy's plain sum takes about 1.5

@@ -17,7 +17,8 @@ import click
 from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-KEYS, LAG = 50, 120  # the number of keys; the maximum lateness of rows and the delay of the watermark, in seconds
+KEYS = 50  # the number of keys
+LAG = 120  # the maximum lateness of rows and the delay of the watermark, in seconds
 A_SECOND = 250  # the number of rows per second of event time
 GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
 
@@ -48,11 +49,17 @@ def check_bits(n: int, seed: int) -> bool:
     from tiltframe.store.closed_windows import ClosedWindows
     from tiltframe.streaming import OpenWindows
 
-    frame, rng, parts = _frame(), np.random.default_rng(seed), []
+    frame = _frame()
+    rng = np.random.default_rng(seed)
+    parts = []
     windows = OpenWindows(frame)
     store = FrameStore(Path(tempfile.mkdtemp()) / "store", frame)
     store_windows = ClosedWindows(store, "rows", late="true_window")
-    emitted, batches, restarts, commits, start = [], 0, 0, 0, time.process_time()
+    emitted = []
+    batches = 0
+    restarts = 0
+    commits = 0
+    start = time.process_time()
     for rows, newest in _batches(rng, n):
         parts.append(rows)
         batches += 1
@@ -67,7 +74,8 @@ def check_bits(n: int, seed: int) -> bool:
             restarts += 1
             windows = OpenWindows.from_ipc(windows.to_ipc())
         if rng.random() < 0.1:
-            saved, commits = store_windows.to_ipc(), commits + 1
+            saved = store_windows.to_ipc()
+            commits = commits + 1
             if rng.random() < 0.5:
                 store_windows.commit()
             # continue from the saved state, as after a process was killed before or after its commit
@@ -77,7 +85,8 @@ def check_bits(n: int, seed: int) -> bool:
     store_windows.close()
     store_windows.commit()
     cpu_seconds = time.process_time() - start
-    batch_result, all_emitted = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
+    batch_result = rollup(pa.concat_tables(parts), frame)
+    all_emitted = pa.concat_tables(emitted)
     click.echo(
         f"{sum(map(len, parts)):,} rows, {batches:,} batches, {restarts} restarts, {commits} commits with a restart: "
         f"{all_emitted.num_rows:,} windows, {cpu_seconds:.0f} s of CPU"
@@ -105,10 +114,15 @@ def check_memory(minutes: float, seed: int) -> bool:
     from tiltframe.store.closed_windows import ClosedWindows
     from tiltframe.streaming import OpenWindows
 
-    frame, rng = _frame(), np.random.default_rng(seed)
+    frame = _frame()
+    rng = np.random.default_rng(seed)
     windows = OpenWindows(frame, late="drop(1m)")
     store_windows = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
-    start, last_report, samples, rows_so_far, last_commit = time.monotonic(), 0.0, [], 0, time.monotonic()
+    start = time.monotonic()
+    last_report = 0.0
+    samples = []
+    rows_so_far = 0
+    last_commit = time.monotonic()
     click.echo("minute      rows   RSS MB   open MB   saved state KB   open windows")
     for rows, newest in _batches(rng, None):
         rows_so_far += len(rows)
@@ -119,7 +133,8 @@ def check_memory(minutes: float, seed: int) -> bool:
             store_windows.commit()
             last_commit = time.monotonic()
         if time.monotonic() - start >= last_report:
-            progress, state = windows.progress, max(len(windows.to_ipc()), len(store_windows.to_ipc()))
+            progress = windows.progress
+            state = max(len(windows.to_ipc()), len(store_windows.to_ipc()))
             memory = _resident_bytes()
             samples.append((memory, state))
             click.echo(
@@ -153,14 +168,16 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
     import numpy as np
     import pyarrow as pa
 
-    row_count, newest = 0, 0
+    row_count = 0
+    newest = 0
     names = np.array([f"k{k}" for k in range(KEYS)])
     while n is None or row_count < n:
         size = int(np.exp(rng.uniform(0, np.log(100_000))))
         size = size if n is None else min(size, n - row_count)
         at = (row_count + np.arange(size)) * (1_000_000 // A_SECOND)
         times = at - (rng.exponential(LAG / 10, size).clip(0, LAG) * 1_000_000).astype(np.int64)
-        newest, row_count = max(newest, int(times.max())), row_count + size
+        newest = max(newest, int(times.max()))
+        row_count = row_count + size
         columns = {
             "ts": pa.array(times + 10**15).cast(pa.timestamp("us", "UTC")),
             "key": pa.array(names[rng.integers(0, KEYS, size)]),

@@ -24,7 +24,9 @@ import pyarrow.parquet as pq
 
 from aggr.bench.timing import circumstances
 
-HOSTS, MINUTES, DAY = 200, 1440, 86_400_000
+HOSTS = 200
+MINUTES = 1440
+DAY = 86_400_000
 MEASURES = ("n=count()", "bytes=sum(bytes)", "size=avg(bytes)", "ms=dds(ms, [0.5, 0.99])", "worst=max(ms)")
 CEILING = 1.5e9  # the limit of the peak memory of a command, in bytes
 
@@ -57,7 +59,8 @@ def measure_commands(folder: Path, files: int) -> dict[str, dict[str, float]]:
     """Roll up ``files`` files, one per day, into a store, and query the store. Return the seconds and the peak memory
     of each command, by name.
     """
-    days, store = folder / f"days-{files}", str(folder / f"store-{files}")
+    days = folder / f"days-{files}"
+    store = str(folder / f"store-{files}")
     days.mkdir()
     for day in range(files):
         write_day(days, day)

@@ -18,7 +18,8 @@ from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
 
-HOSTS, DAYS = 100, 30
+HOSTS = 100
+DAYS = 30
 HOUR = 3_600_000_000  # microseconds
 BEGIN = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 FRAME = TiltFrame(
@@ -34,7 +35,8 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
     events per hour.
     """
     rng = np.random.default_rng(7)
-    hours, hosts = np.arange(DAYS * 24) * HOUR + BEGIN, np.char.add("host-", np.arange(HOSTS).astype(str))
+    hours = np.arange(DAYS * 24) * HOUR + BEGIN
+    hosts = np.char.add("host-", np.arange(HOSTS).astype(str))
     count = len(hours) * HOSTS * rows
     events = pa.table(
         {

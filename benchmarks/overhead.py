@@ -69,9 +69,11 @@ def overhead(measure: aggr.Measure, groups: int, rounds: int, seconds_per_run: f
     pairs = []
     for number in range(rounds):
         if number % 2:
-            timed_seconds, direct_seconds = cpu_seconds(bench_call), cpu_seconds(direct_call)
+            timed_seconds = cpu_seconds(bench_call)
+            direct_seconds = cpu_seconds(direct_call)
         else:
-            direct_seconds, timed_seconds = cpu_seconds(direct_call), cpu_seconds(bench_call)
+            direct_seconds = cpu_seconds(direct_call)
+            timed_seconds = cpu_seconds(bench_call)
         pairs.append((direct_seconds, timed_seconds))
     added_seconds = median(timed_seconds - direct_seconds for direct_seconds, timed_seconds in pairs)
     return max(0.0, added_seconds + seconds_per_run) / median(direct_seconds for direct_seconds, _ in pairs)

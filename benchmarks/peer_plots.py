@@ -97,7 +97,8 @@ def _is_ours(label: str) -> bool:
 
 def _label(line: Any) -> str:
     """Return the name of an operation with its library, such as ``approx_quantile (DuckDB)``."""
-    what, who = line["what"], line["who"]
+    what = line["what"]
+    who = line["who"]
     if who.endswith(", reduce"):
         return f"{what} ({who} alone)"
     if what.startswith(who):

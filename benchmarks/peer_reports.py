@@ -19,7 +19,9 @@ from benchmarks.quantiles import EXTREME_QUANTILES, QUANTILES
 
 ROWS_A_GROUP = 555
 ROWS_A_STATE = 800  # the rows of each state that is merged
-ONE_GROUP, MANY, STATES = "one group", "many groups", "ns a state"
+ONE_GROUP = "one group"
+MANY = "many groups"
+STATES = "ns a state"
 DISTRIBUTIONS = ("lognormal", "pareto", "uniform")
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
@@ -120,7 +122,8 @@ def merge_costs(groups: int, rounds: int) -> list[Cost]:
     decades = rng.choice(10.0 ** rng.uniform(-300.0, 300.0, 200), rows)  # 200 buckets that are not adjacent
     texts = ["ddsketch:ddsketch", "hdrhistogram:hdrhistogram(digits=2)"]
     texts += ["datasketches:kll", "datasketches:tdigest", "datasketches:req"]
-    dds, values = aggr.dds("x", QUANTILES), draw("lognormal", rows, seed=3)
+    dds = aggr.dds("x", QUANTILES)
+    values = draw("lognormal", rows, seed=3)
     cases = [
         ("dds", dds, values, installed(texts)),
         ("dds of Pareto", dds, draw("pareto", rows, seed=3), ()),

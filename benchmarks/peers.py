@@ -67,7 +67,8 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
     show_costs(f"Quantiles; {size}", sketch_costs, Cost("dds", OURS_REDUCE, "", 0.0))
     merge_costs = peer_reports.merge_costs(extent.merged, extent.rounds)
     show_costs(f"Merge into {extent.merged:,} states", merge_costs, merge_costs[0])
-    accuracies, state_sizes = peer_reports.errors_of(reports), peer_reports.bytes_of(reports)
+    accuracies = peer_reports.errors_of(reports)
+    state_sizes = peer_reports.bytes_of(reports)
     file_costs = files.files(extent.file_rows, extent.rounds)
     if file_costs:
         show_costs(

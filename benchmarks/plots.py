@@ -8,8 +8,13 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-OURS, PEERS, PALE, PALE_OURS = "#c2410c", "#475569", "#b6c2d1", "#f6bd9b"
-GRID, INK, SMALL_PRINT = "#e2e8f0", "#334155", "#64748b"
+OURS = "#c2410c"
+PEERS = "#475569"
+PALE = "#b6c2d1"
+PALE_OURS = "#f6bd9b"
+GRID = "#e2e8f0"
+INK = "#334155"
+SMALL_PRINT = "#64748b"
 DARK_AND_PALE = ((OURS, PEERS), (PALE_OURS, PALE))
 STYLE: Any = {
     "font.size": 10,

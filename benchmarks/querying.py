@@ -52,7 +52,9 @@ DAY = HOURS * HOUR  # in microseconds
 FULL = Extent(rows=6_000_000, keys=1000, rounds=9)
 QUICK = Extent(rows=240_000, keys=100, rounds=3)
 DAYS = 365
-OURS, CLICKHOUSE, DUCKDB = "tiltframe", "ClickHouse", "DuckDB"
+OURS = "tiltframe"
+CLICKHOUSE = "ClickHouse"
+DUCKDB = "DuckDB"
 # The names of the results, which are columns of the results of each system. ClickHouse computes both quantiles at once.
 MEASURES = ("n", "avg", "most", "p")
 _CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01, 0.5, 0.99)"}
@@ -281,7 +283,8 @@ def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
 def _compare(results: pa.Table, expected: pa.Table, label: str) -> None:
     """Raise ``ValueError``, with a message that begins with ``label``, if results differ from the expected ones."""
     for name in expected.column_names:
-        column, expected_column = results[name], expected[name]
+        column = results[name]
+        expected_column = expected[name]
         if name in ("t", "host"):
             is_equal = column.to_pylist() == expected_column.to_pylist()
         elif name == "p" and "host" in expected.column_names:

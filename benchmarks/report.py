@@ -25,7 +25,8 @@ from benchmarks.quantiles import EXTREME_QUANTILES
 from benchmarks.shapes import TEXTS
 
 ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "report.md"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "report.md"
 Lines = Iterator[str]
 
 
@@ -140,7 +141,8 @@ def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
 def sizes(figures: Any) -> Lines:
     """Return a table of the bytes of sketches."""
     by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
-    cases, sketches = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
+    cases = dict.fromkeys(key[2:] for key in by)
+    sketches = dict.fromkeys(key[:2] for key in by)
     yield "Bytes of a sketch, by distribution and number of values. Packages that need a Python call per value are not"
     yield "measured with a million."
     yield ""
@@ -289,7 +291,8 @@ def serving(figures: Any) -> Lines:
 
 def year(figures: Any) -> Lines:
     """Return a table of the times of queries of a store with many states."""
-    seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
+    seconds = figures["seconds"]
+    duckdb = figures["duckdb_seconds"]
     states = f"{figures['states']['1m']:,} states of one minute ({figures['days']} days, 1,000 keys)"
     yield f"Seconds to query a store with {states},"
     yield "and to query their results in Parquet files with DuckDB."
@@ -350,7 +353,8 @@ def mutants(figures: Any) -> Lines:
             for mutated_file in files_of_part
             for survivor in mutated_file["survivors"]
         )
-        killed, total = test + test_all, test + test_all + none
+        killed = test + test_all
+        total = test + test_all + none
         killable = total - now["equivalent"] - now["speed"]
         counts = [total, test, test_all, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
         scores = (f"{count / killable:.1%}" for count in (killed, killed + now["killed"]))

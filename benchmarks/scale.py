@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from tiltframe.capacity import Capacity
 
-BEGIN, HOUR = 1_700_006_400_000_000, 3_600_000_000  # a midnight, and the length of an hour, in microseconds
+BEGIN = 1_700_006_400_000_000  # a midnight, in microseconds
+HOUR = 3_600_000_000  # in microseconds
 KEYS = 1000
 FRAME = TiltFrame(
     ["1m", "10m", "1h", "1d"],
@@ -215,7 +216,8 @@ def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
         for count in counts:
             run = runs[str(count)] = roll_up(master, Path(folder_name), files, days=count, rounds=1 if runs else 2)
             rows = count * rows_per_day
-            states, size = sum(run["states"].values()), sum(run["bytes"].values())
+            states = sum(run["states"].values())
+            size = sum(run["bytes"].values())
             click.echo(
                 f"{rows:,} rows: {run['seconds']:.1f} s, {run['core_seconds'] / rows * 1e9:.0f} core-ns a row, "
                 f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB a day, "

@@ -97,7 +97,8 @@ def write_store(store_path: Path | str, extent: Extent) -> FrameStore:
 
 def panels(extent: Extent, host: str) -> dict[str, str]:
     """Return the URL of each panel by its name: PromQL over a range, or a query of `/v1/query`."""
-    start, end = BEGIN // 1000, BEGIN // 1000 + extent.days * 86_400
+    start = BEGIN // 1000
+    end = BEGIN // 1000 + extent.days * 86_400
     week = end - min(7, extent.days) * 86_400
     in_promql = {
         "requests a day": ("sum(increase(requests_total[1d]))", start, 86_400),
@@ -180,7 +181,8 @@ def load_dashboards(port: int, extent: Extent) -> dict[str, list[float]]:
 
     def client(number: int) -> None:
         host = f"host-{number}"
-        rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        rng = random.Random(number)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             while time.monotonic() < end and not failed:
                 if rng.random() < 0.1:
@@ -227,7 +229,8 @@ def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any
     instants = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
     data = data.set_column(0, "ts", instants).set_column(1, "host", pa.array(["a"] * count))
     store.append_rows(data, "bench", 1)
-    seconds, core_seconds = list[float](), list[float]()
+    seconds = list[float]()
+    core_seconds = list[float]()
     for _ in range(times):
         with serving(store.uri) as (process, port, start):
             connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -299,7 +302,8 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
 
 def cold_answers(port: int, extent: Extent) -> dict[str, float]:
     """Return the seconds of the first request of each panel on a new server."""
-    connection, times = http.client.HTTPConnection("127.0.0.1", port, timeout=120), {}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    times = {}
     for name, address in panels(extent, "host-0").items():
         start = time.perf_counter()
         ask(connection, address)
@@ -309,7 +313,8 @@ def cold_answers(port: int, extent: Extent) -> dict[str, float]:
 
 def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
-    minutes, loads = max(1, round(extent.minutes)), [os.getloadavg()[0]]
+    minutes = max(1, round(extent.minutes))
+    loads = [os.getloadavg()[0]]
     one_minute = replace(extent, minutes=extent.minutes / minutes)
     times: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder_name:
@@ -325,7 +330,8 @@ def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[Limi
                 megabytes.append(resident_megabytes(process.pid))
                 loads.append(os.getloadavg()[0])
         start_figures = first_answers(folder, extent)
-        duckdb, postgres = by_duckdb(store), by_postgres(folder, extent)
+        duckdb = by_duckdb(store)
+        postgres = by_postgres(folder, extent)
     all_seconds = np.concatenate([np.array(seconds) for seconds in times.values()])
     figures_of_panels = {
         name: {"cold": cold[name], "p50": float(np.quantile(seconds, 0.5)), "p99": float(np.quantile(seconds, 0.99))}

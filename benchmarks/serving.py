@@ -224,7 +224,8 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 def limited_figures(figures: dict[str, Any]) -> list[LimitedFigure]:
     """Return the figures with limits. ``figures`` are those that `run_load` returns."""
-    memory, parts = figures["median_MiB_by_third"], figures["most_parts_by_third"]
+    memory = figures["median_MiB_by_third"]
+    parts = figures["most_parts_by_third"]
     return [
         LimitedFigure("p99 of reads, in milliseconds", 250, figures["read_ms"]["p99"]),
         LimitedFigure("memory of the last third / of the first third", 1.1, memory[-1] / memory[0]),

@@ -172,9 +172,11 @@ def _states(seconds: Mapping[str, float], size_costs: Sequence[growth.SizeCost])
     def ratio(own_job: str, spark_job: str) -> float:
         return seconds[own_job] / seconds[spark_job]
 
-    dataframe_job, files_job = "rollup of a DataFrame", "rollup of files"
+    dataframe_job = "rollup of a DataFrame"
+    files_job = "rollup of files"
     by_rows = sorted((cost for cost in size_costs if cost.groups == growth.GROUPS), key=lambda cost: cost.rows)
-    small, large = by_rows[-2], by_rows[-1]
+    small = by_rows[-2]
+    large = by_rows[-1]
     return [
         LimitedFigure("files / percentile_approx", 0.20, ratio(files_job, "percentile_approx")),
         LimitedFigure("files / Spark's count … variance", 1.0, ratio(files_job, "count … variance")),

@@ -34,8 +34,10 @@ START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
 # The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
 # older than the windows of the other rows.
 EARLIER_SECONDS = (50 * 60, 7 * 60, 20)
-BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
-NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
+BUILT_IN = "spark: count, min, max, avg, 1 level"
+SKETCH = "spark: percentile_approx, 1 level"
+NINE = "ours: nine functions, 4 levels"
+TWO = "ours: count, sum, 1 level"
 SCAN = "ours: nine functions, 4 levels, scan_parquet_stream"
 ONE_FILE = {"maxFilesPerTrigger": "1"}
 Query: TypeAlias = "Callable[[SparkSession, Path], DataFrame]"
@@ -174,7 +176,8 @@ def run(
             last_figures[name] = run_query(spark, source, folder, create_query)
             seconds[name] += last_figures[name]["seconds"] if round_number else []
     shutil.rmtree(source)
-    figures_of_query, base = {}, median(next(iter(seconds.values())))
+    figures_of_query = {}
+    base = median(next(iter(seconds.values())))
     for name, batch_seconds in seconds.items():
         figures_of_query[name] = {
             "rows_per_second": rows / median(batch_seconds),

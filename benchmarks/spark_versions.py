@@ -24,9 +24,12 @@ from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from benchmarks.scale import measure_processes
 from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, medians_of, show_seconds, time_jobs
 
-FILES, PERCENTILES, SIMPLE = "rollup of files, to answers", "percentile_approx", "count … variance"
+FILES = "rollup of files, to answers"
+PERCENTILES = "percentile_approx"
+SIMPLE = "count … variance"
 LIMIT = 0.2
-CLOCK, PROCESSORS = "by the clock", "CPU time"
+CLOCK = "by the clock"
+PROCESSORS = "CPU time"
 
 Times = dict[str, dict[str, list[float]]]
 

@@ -38,7 +38,8 @@ from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore
 
-HOURS, HOUR = 24, 3_600_000_000  # the number of hours, and the length of an hour in microseconds
+HOURS = 24  # the number of hours
+HOUR = 3_600_000_000  # the length of an hour, in microseconds
 BEGIN = 1_700_006_400_000_000  # 2023-11-15 in microseconds since 1970
 LEVELS = {"1m": "1 minute", "10m": "10 minutes", "1h": "1 hour", "1d": "1 day"}
 MEASURES = (
@@ -57,8 +58,10 @@ _AGGREGATES = [
     *(("ms", function) for function in ("count", "sum", "mean", "min", "max")),
     ("ms", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
 ]
-OURS, ONE_THREAD = "tiltframe rollup --store", "tiltframe rollup --store, --jobs 1"
-CLICKHOUSE, DUCKDB = "ClickHouse, states", "DuckDB, results"
+OURS = "tiltframe rollup --store"
+ONE_THREAD = "tiltframe rollup --store, --jobs 1"
+CLICKHOUSE = "ClickHouse, states"
+DUCKDB = "DuckDB, results"
 
 # the name of each measure -> the aggregate function of ClickHouse, and its column or ""
 _CLICKHOUSE_CALLS = {

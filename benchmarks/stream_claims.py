@@ -43,7 +43,9 @@ from tiltframe.streaming import OpenWindows
 MICROS = 1_000_000
 LEVELS = ["10s", "1m", "10m", "1h"]
 MEASURES = {"n": aggr.count(), "total": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99])}
-KEYS, FIELDS, ROUNDS = 1_000, 20, 3
+KEYS = 1_000
+FIELDS = 20
+ROUNDS = 3
 START = 1_714_521_600 * MICROS  # 2024-05-01 in microseconds since 1970
 
 
@@ -102,7 +104,8 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
     the growth of memory, and their limits.
     """
     windows = OpenWindows(TiltFrame(LEVELS, "ts", MEASURES, ["k"]))
-    costs, memory = [], []
+    costs = []
+    memory = []
     batches = [events(second, per_second) for second in range(4)]
     for second in range(seconds):
         batch = batches[second % 4]
@@ -137,14 +140,16 @@ def expiring_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )
-    bytes_before, start = resident_bytes(), time.process_time()
+    bytes_before = resident_bytes()
+    start = time.process_time()
     size = 100_000
     for number in range(keys // size):
         ids = np.arange(number * size, (number + 1) * size)
         ts = pa.array(START + ids).cast(pa.timestamp("us", "UTC"))
         windows.add_rows(pa.table({"ts": ts, "k": ids, "x": ids.astype(float)}))
         windows.advance(now=START + number)
-    seconds_to_add, bytes_after = time.process_time() - start, resident_bytes()
+    seconds_to_add = time.process_time() - start
+    bytes_after = resident_bytes()
     start = time.process_time()
     emitted = windows.advance(now=START + 120 * MICROS).num_rows
     figures = {
@@ -163,9 +168,11 @@ def closing_windows(windows_at_once: int) -> tuple[dict[str, Any], list[LimitedF
     they are committed to a store.
     """
     frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
-    emitted_times, committed_times = [], []
+    emitted_times = []
+    committed_times = []
     with tempfile.TemporaryDirectory() as folder:
-        windows, closed = OpenWindows(frame), ClosedWindows(FrameStore(Path(folder) / "store", frame), "s")
+        windows = OpenWindows(frame)
+        closed = ClosedWindows(FrameStore(Path(folder) / "store", frame), "s")
         for number in range(12):
             batch = events(number * 10, 50_000, keys=windows_at_once)
             watermark = START + (number + 1) * 10 * MICROS
@@ -301,7 +308,8 @@ def main(quick: bool, out: Path | None) -> list[LimitedFigure]:
         "crashes": partial(crashes, (events(n, 10_000) for n in range(200 if quick else 3_000)), 2 if quick else 20),
         "records": partial(records, 10_000 if quick else 5_000_000),
     }
-    figures, lines = {}, list[LimitedFigure]()
+    figures = {}
+    lines = list[LimitedFigure]()
     for name, call in calls.items():
         figures[name], limits = call()
         click.echo(f"{name}: {json.dumps(figures[name])}")

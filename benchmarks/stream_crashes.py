@@ -49,7 +49,8 @@ class StreamRuns:
         """
         options = [*_STREAM.split(), "--store", str(self.store), "--state", str(self.folder / "state")]
         options += ["--drain"] if kill_after is None else []
-        start, commits_before = time.perf_counter(), self._commits()
+        start = time.perf_counter()
+        commits_before = self._commits()
         with subprocess.Popen(
             [sys.executable, "-m", "tiltframe.cli", "stream", str(self.input_folder), *options],
             stdout=subprocess.DEVNULL,
@@ -62,7 +63,8 @@ class StreamRuns:
             last_commit = time.perf_counter()
             while kill_after is not None and process.poll() is None and time.perf_counter() - start < _MAX_SECONDS:
                 if (newest := self._commits()) != commits:
-                    commits, last_commit = newest, time.perf_counter()
+                    commits = newest
+                    last_commit = time.perf_counter()
                 if time.perf_counter() - start > self.seconds_to_commit[-1] + kill_after:
                     process.kill()
                     self.seconds_to_kill.append(time.perf_counter() - last_commit)
@@ -83,7 +85,8 @@ def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], li
     """Write a file for each table of ``batches``, whose columns are ``ts`` and the integer ``k``. Kill a stream of
     these files up to ``kills`` times. Return the figures with their limits.
     """
-    rng, totals = Random(48), (0, 0)
+    rng = Random(48)
+    totals = (0, 0)
     with tempfile.TemporaryDirectory() as folder:
         input_folder = Path(folder) / "arrived"
         input_folder.mkdir()
@@ -120,6 +123,7 @@ def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
     wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):
         results = FrameStore(store).query(level)
-        counts, sums = pc.sum(results["n"]).as_py(), int(pc.sum(results["total"]).as_py())
+        counts = pc.sum(results["n"]).as_py()
+        sums = int(pc.sum(results["total"]).as_py())
         wrong_rows += abs(counts - totals[0]) or int(sums != totals[1])
     return wrong_rows

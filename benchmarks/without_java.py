@@ -31,8 +31,11 @@ from benchmarks.shapes import INTEGER_KEYS, X
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JVM, SAIL = "Spark's JVM", "Sail"
-FILES, ROWS, BUILT_IN = "rollup of files", "rollup of a DataFrame", "count … avg, the finest windows"
+JVM = "Spark's JVM"
+SAIL = "Sail"
+FILES = "rollup of files"
+ROWS = "rollup of a DataFrame"
+BUILT_IN = "count … avg, the finest windows"
 ANSWERS = "answers "  # the beginning of the lines in which a worker prints its figures
 
 
@@ -76,7 +79,8 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
-        jobs_to_do, output = process.stdin, process.stdout
+        jobs_to_do = process.stdin
+        output = process.stdout
         assert jobs_to_do is not None
         assert output is not None
 

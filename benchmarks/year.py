@@ -31,7 +31,10 @@ from tiltframe.store.changes.commit import by_level
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BEGIN, DAY, MINUTE = 1_704_067_200, 86_400, 60  # 2024-01-01 since 1970, a day and a minute, in seconds
+# in seconds; BEGIN is 2024-01-01 since 1970
+BEGIN = 1_704_067_200
+DAY = 86_400
+MINUTE = 60
 KEYS = 1000
 HOSTS = pa.array([f"host-{i:04}" for i in range(KEYS)])
 FRAME = TiltFrame(
@@ -41,7 +44,8 @@ FRAME = TiltFrame(
 
 def day_of(number: int) -> pa.Table:
     """Return the rows of a day in the order of time: one row per key and minute."""
-    minutes, rng = DAY // MINUTE, np.random.default_rng(number)
+    minutes = DAY // MINUTE
+    rng = np.random.default_rng(number)
     times = np.repeat(BEGIN + number * DAY + MINUTE * np.arange(minutes), KEYS)
     hosts = pa.DictionaryArray.from_arrays(pa.array(np.tile(np.arange(KEYS, dtype=np.int32), minutes)), HOSTS)
     columns = {
@@ -64,7 +68,8 @@ def record_seconds(seconds: dict[str, float], name: str) -> Iterator[None]:
 def shift_days(table: pa.Table, days: int) -> pa.Table:
     """Return the table with ``days`` days added to all of its times."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
-        index, column = table.column_names.index(name), table.column(name)
+        index = table.column_names.index(name)
+        column = table.column(name)
         shifted_times = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
         table = table.set_column(index, table.field(name), pa.array(shifted_times).cast(column.type))
     return table
@@ -74,7 +79,9 @@ def build_store(folder: Path, days: int) -> dict[str, float]:
     """Write the store with one commit per day, and the results per minute as Parquet files, one per day. Only five days
     of random rows are drawn; later days repeat them. Return the seconds of the complete work and of the commits.
     """
-    store, seconds, commit_seconds = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
+    store = FrameStore(str(folder / "store"), FRAME)
+    seconds = dict[str, float]()
+    commit_seconds = 0.0
     (folder / "minutes").mkdir()
     days_of_rows = [day_of(0) if day == 0 else shift_days(day_of(day), -day) for day in range(min(days, 5))]
     states = [rollup(rows, FRAME) for rows in days_of_rows]
@@ -134,7 +141,8 @@ def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, fl
     and for DuckDB. Raise ``AssertionError`` if results differ.
     """
     connection = duckdb.connect()
-    store_seconds, duckdb_seconds = dict[str, float](), dict[str, float]()
+    store_seconds = dict[str, float]()
+    duckdb_seconds = dict[str, float]()
     for name, (arguments, groups, asks_one_day) in QUERIES.items():
         for day in (days // 3, days // 2):
             with record_seconds(store_seconds, name):

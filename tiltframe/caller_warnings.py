@@ -17,7 +17,9 @@ def warn_caller(sentence: str, category: type[Warning] = UserWarning) -> None:
     sentence : str
     category : class of a warning
     """
-    level, frame = 1, inspect.currentframe()
+    level = 1
+    frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARY:
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(sentence, category, stacklevel=level)

@@ -26,7 +26,9 @@ from tiltframe.names import LEVEL
 from windows import TimeWindow
 
 Note: TypeAlias = Callable[[str], object]  # a function that receives the sentences of a report, one per call
-BEYOND, REFUSED = "beyond", "refused"  # the keys of the dict that `Exclusions.as_record` returns
+# the keys of the dict that `Exclusions.as_record` returns
+BEYOND = "beyond"
+REFUSED = "refused"
 
 
 class BeyondLimit(UserWarning):
@@ -107,7 +109,8 @@ class Exclusions:
     def without_counts(self) -> Exclusions:
         """Return a copy in which all counts are 0."""
         fresh = copy.copy(self)
-        fresh._groups, fresh._values = Counter(), Counter()
+        fresh._groups = Counter()
+        fresh._values = Counter()
         return fresh
 
     @property
@@ -192,7 +195,8 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
     """Return the number of groups with more values than the limit, and the number of refused values, in a column of
     states.
     """
-    groups, values = 0, 0
+    groups = 0
+    values = 0
     for chunk in states.chunks:
         counts = state.excluded_counts(chunk.drop_null())
         groups += 0 if counts.groups is None else int(counts.groups.sum())

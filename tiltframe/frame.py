@@ -640,9 +640,11 @@ class TiltFrame:
         ValueError
             If ``other`` is not a frame.
         """
-        own_parts, other_parts = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
+        own_parts = self._parts()
+        other_parts = checked_type(other, TiltFrame, "a frame")._parts()
         for part in {**own_parts, **other_parts}:
-            value, other_value = own_parts.get(part, {}), other_parts.get(part, {})
+            value = own_parts.get(part, {})
+            other_value = other_parts.get(part, {})
             if part == "measures":
                 for name in [*value, *other_value]:
                     if value.get(name) != other_value.get(name):

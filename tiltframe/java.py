@@ -26,7 +26,8 @@ class NoJava(ValueError):
     def __init__(self, problem: str, advice: str) -> None:
         """Create the error with the message ``problem``; ``advice``."""
         super().__init__(f"{problem}; {advice}")
-        self.problem, self.advice = problem, advice
+        self.problem = problem
+        self.advice = advice
 
 
 def java_program() -> str | None:

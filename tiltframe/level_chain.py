@@ -39,12 +39,14 @@ def climb(
         States that `climb_within` has already merged into windows of the level. The states from ``finest`` are merged
         with them. Therefore a row must not be counted both in ``finest`` and in ``coarser``.
     """
-    below, panes = finest, frame.panes
+    below = finest
+    panes = frame.panes
     for level, states_of_level in zip_longest(frame.levels, [None, *coarser]):
         if level.pane != panes:
             if states_of_level is not None and states_of_level.num_rows:
                 below = pa.concat_tables([below, states_of_level.select(below.column_names)])
-            below, panes = merge_level(mark_as_checked(below), frame, level.pane), level.pane
+            below = merge_level(mark_as_checked(below), frame, level.pane)
+            panes = level.pane
         yield level, below if level == panes else merge_level(mark_as_checked(below), frame, level)
 
 
@@ -85,7 +87,8 @@ def climb_within(
     >>> [(level.name, states.num_rows) for level, states in whole], [states.num_rows for states in left]
     ([('1s', 4), ('10s', 0), ('1m', 0)], [3, 3, 0])
     """
-    whole, left = [], []
+    whole = []
+    left = []
     states, left_at_level = _split_by_range(finest, frame.levels[0], start, end)
     for level, coarser in zip_longest(frame.levels, frame.levels[1:]):
         if coarser is None:
@@ -111,7 +114,8 @@ def _split_by_range(states: pa.Table, level: TimeWindow, start: int, end: int) -
     rows = np.flatnonzero(within)
     # consecutive rows are selected by slices, which do not copy the states
     if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:
-        first, last = int(rows[0]), int(rows[-1]) + 1
+        first = int(rows[0])
+        last = int(rows[-1]) + 1
         return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])
     return states.filter(pa.array(within)), states.filter(pa.array(~within))
 

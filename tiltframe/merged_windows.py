@@ -89,7 +89,8 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     columns = {START: as_instants(window_starts[by_start])}
     columns |= {END: as_instants(window_ends[by_start])}
     columns |= {name: table.column(name).take(one_of_each) for name in frame.keys}
-    panes, places = pa.array(order), pa.array(by_start)
+    panes = pa.array(order)
+    places = pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
         # A null state stands for no rows. A merge in which each state is a group of its own replaces it by the state of
@@ -114,7 +115,8 @@ def merge_states(
     one per state. `merge_panes` describes ``max_ratio``, and `merge_level` describes ``nulls_are_unknown``.
     """
     functions = {c.name: c.measure.function for c in frame.states}
-    keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
+    keys = {START: as_instants(starts)} | keys
+    carried = {END: as_instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=nulls_are_unknown)
     return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 

@@ -6,9 +6,17 @@ from collections.abc import Iterable
 
 from aggr.arguments import is_name, shown
 
-LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
-BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of a store's table
-REASON, REVISION = "reason", "revision"  # columns that a stream adds to the windows that it emits
+LEVEL = "level"
+START = "window_start"
+END = "window_end"
+PARTIAL = "partial"
+# columns of a store's table
+BUCKET = "bucket"
+RECORD = "_record"
+RECORDED = "_recorded"
+# columns that a stream adds to the windows that it emits
+REASON = "reason"
+REVISION = "revision"
 FILLED = "filled"  # the column of results that says whether a window was added by ``fill``
 # a column of partial states on Spark: the start of the window of the coarsest level that contains the state
 COARSE = "__coarse"

@@ -54,7 +54,8 @@ def partition_by_time(
             )
             return
         yield from waiting
-        waiting, span = [batch], batch_span
+        waiting = [batch]
+        span = batch_span
     yield from waiting
 
 
@@ -76,7 +77,8 @@ def _partition_rows(
         buffered_bytes += batch.nbytes
         if buffered_bytes >= max_buffered_bytes:
             yield from _join_ranges(parts)
-            parts, buffered_bytes = [[] for _ in range(PARTS)], 0
+            parts = [[] for _ in range(PARTS)]
+            buffered_bytes = 0
     yield from _join_ranges(parts)
 
 

@@ -55,10 +55,14 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     window_keys = np.repeat(keys, counts)
     place = np.arange(len(window_keys)) - np.repeat(np.cumsum(counts) - counts, counts)
     numbers = np.repeat(new_first, counts) + place
-    low, high = int(first.min(initial=0)), int(last.max(initial=0))
+    low = int(first.min(initial=0))
+    high = int(last.max(initial=0))
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
-        width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
+        width = high - low + 1
+        firsts = first - low
+        lasts = last - low
+        sought = numbers - low
     else:  # pairs of a key and a window's number do not fit into an int64, so the numbers are replaced by their ranks
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])

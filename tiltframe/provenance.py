@@ -25,7 +25,8 @@ def describe_states(column: StateColumn) -> dict[str, Any]:
     """Return the measure from which a column of states was computed, as a dict that JSON can represent. Parameters that
     do not affect states, such as quantiles, are left out.
     """
-    described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
+    described = column.measure.describe()
+    shaping = column.measure.function.own_state.parameters
     parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
     return described | ({"parameters": parameters} if parameters else {})
 
@@ -54,7 +55,8 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):
             return f"{part} is {own[part]} in the frame and {other.get(part)} in the states"
-    own_versions, other_versions = own.get("versions", {}), other.get("versions", {})
+    own_versions = own.get("versions", {})
+    other_versions = other.get("versions", {})
     if own_versions != other_versions:
         return (
             f"the versions of window definitions are {own_versions or 1} in the frame and {other_versions or 1} in the "

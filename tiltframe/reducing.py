@@ -101,7 +101,8 @@ def reduce_rows(
     if times is None:
         times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     elif places is not None:
-        times, window_times = times[places], None if window_times is None else window_times[places]
+        times = times[places]
+        window_times = None if window_times is None else window_times[places]
     return reduce_keyed(rows, keys, frame, times=times, window_times=window_times)
 
 
@@ -119,10 +120,8 @@ def reduce_keyed(
         return reduced.append_column(END, as_instants(pane_ends)).select(frame.states_columns[1:])
     pane_windows = frame.panes.assign(window_times)
     if not selects_all(pane_windows.rows, rows.num_rows):
-        rows, keys = (
-            take_rows(rows, pane_windows.rows),
-            {name: key.take(pa.array(pane_windows.rows)) for name, key in keys.items()},
-        )
+        rows = take_rows(rows, pane_windows.rows)
+        keys = {name: key.take(pa.array(pane_windows.rows)) for name, key in keys.items()}
     times = times[pane_windows.rows]
     window_starts, window_ends = windows_of_intervals(frame.panes, pane_windows.starts, pane_windows.ends, keys)
     windows = {START: as_instants(window_starts)} | keys

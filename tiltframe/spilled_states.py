@@ -165,7 +165,8 @@ class Slices:
         """Return the starts of the slices, and the end of the last one, in microseconds UTC. The blocks of a slice have
         about ``self.bytes`` bytes in total.
         """
-        edges, size = [MIN_INSTANT], 0
+        edges = [MIN_INSTANT]
+        size = 0
         blocks = [block for run in self.runs for block in run.blocks]
         begun = min((block.first_start for block in blocks), default=MIN_INSTANT)
         for block in sorted(blocks, key=lambda block: block.first_start):
@@ -201,7 +202,8 @@ def spill_states(
     with ExitStack() as stack:
         tables = map_in_threads(run, partial_states(batches, frame, max_bytes, jobs), jobs)
         stack.enter_context(closing(tables))
-        in_memory, in_files = list[pa.Table](), list[_RunInFile]()
+        in_memory = list[pa.Table]()
+        in_files = list[_RunInFile]()
         folder: Path | None = None
         for states in tables:
             schema = states.schema

@@ -30,7 +30,8 @@ Within: TypeAlias = "str | dt.date | Sequence[Moment | None]"
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
-_FIRST, _END = dt.datetime(2, 1, 1), dt.datetime(9999, 1, 1)
+_FIRST = dt.datetime(2, 1, 1)
+_END = dt.datetime(9999, 1, 1)
 _OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
 _PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
 _PLAIN = re.compile(rf"(\d{{4}})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d))?)?)?\s*{_OFFSET})?)?", re.ASCII)
@@ -196,10 +197,12 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
         start_time, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
     except ValueError as error:
         raise ValueError(f"cannot read the range {text!r}: {error}; correct the date or the time") from None
-    offset, start_time = start_time.utcoffset(), start_time.replace(tzinfo=None)
+    offset = start_time.utcoffset()
+    start_time = start_time.replace(tzinfo=None)
     if not _FIRST <= start_time < _END:
         raise _out_of_range(text)
-    local, size = _micros_since_epoch(start_time), window(f"1{_UNITS[count - 1]}")
+    local = _micros_since_epoch(start_time)
+    size = window(f"1{_UNITS[count - 1]}")
     local_end = int(size.ends(np.array([local]))[0])
     if offset is not None:
         return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND

@@ -27,12 +27,14 @@ from windows.timezone import Instants, checked_instants, clock
 
 # The start and the end of a window over all time. They lie outside of all supported years. Their magnitude is so small
 # that adding a duration to them does not exceed int64.
-MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
+MIN_INSTANT = -(2**62)
+MAX_INSTANT = 2**62
 # The maximum number of windows in a list. A list of this length takes 80 MB for starts, and 240 MB for intervals.
 MAX_LISTED_WINDOWS = 10_000_000
 # `_PROBE_CENTER` is the start of 2024 in microseconds UTC: nesting is tested in windows around this instant. `_DECADE`
 # is ten years in microseconds.
-_PROBE_CENTER, _DECADE = 19_723 * DAY, 3_652 * DAY
+_PROBE_CENTER = 19_723 * DAY
+_DECADE = 3_652 * DAY
 
 
 class Intervals(NamedTuple):
@@ -252,7 +254,8 @@ class TimeWindow(ABC):
             If ``finer`` is not a `TimeWindow`.
         """
         checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
-        pane, fine = self.pane, finer.pane
+        pane = self.pane
+        fine = finer.pane
         if fine == pane:
             return None
         if fine.is_merging or self.is_merging:

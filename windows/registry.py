@@ -73,7 +73,8 @@ def register(kind: _K) -> _K:
         raise TypeError(
             f"{kind.__name__} does not define {', '.join(missing)}; windows.{base.__name__} describes each method"
         )
-    makers, word = _FAMILIES[base], window_class.kind
+    makers = _FAMILIES[base]
+    word = window_class.kind
     if not isinstance(word, str) or not word.isidentifier() or not word.islower() or word in UNITS:
         raise ValueError(
             f"the kind of a window must be a word in lower case such as 'half_month', and not a unit of time; "

@@ -19,7 +19,8 @@ Instants = NDArray[np.int64]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
-_FIRST_YEAR, _LAST_YEAR = 2, 9998
+_FIRST_YEAR = 2
+_LAST_YEAR = 9998
 # from this year on, a zone has the same rule in all years; tzdata lists single transitions only up to 2087
 _RULE_YEAR = 2100
 _CYCLE = 400  # the number of years after which the dates of the Gregorian calendar have the same weekdays again
@@ -157,7 +158,8 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
     fixed = _fixed_clock(name)
     if fixed is not None:
         return fixed
-    first, last = _year(low - margin) - 1, _year(high + margin) + 1
+    first = _year(low - margin) - 1
+    last = _year(high + margin) + 1
     return _clock(name, max(first, dt.MINYEAR), min(last, dt.MAXYEAR))
 
 
@@ -179,7 +181,8 @@ def _clock(name: str, first: int, last: int) -> Clock:
     start = _start_of_year(first)
     transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
     offset = _offset(zone_of(name), start)
-    since, offsets = [start, *(at for at, _ in transitions)], [offset, *(to for _, to in transitions)]
+    since = [start, *(at for at, _ in transitions)]
+    offsets = [offset, *(to for _, to in transitions)]
     return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
 
 
@@ -208,7 +211,8 @@ def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
     for day in range(start - SECOND, end - SECOND, DAY):
         after = _offset(info, min(day + DAY, end - SECOND))
         if after != before:
-            low, high = day, min(day + DAY, end - SECOND)
+            low = day
+            high = min(day + DAY, end - SECOND)
             while high - low > SECOND:
                 middle = (low + high) // (2 * SECOND) * SECOND
                 low, high = (low, middle) if _offset(info, middle) != before else (middle, high)
@@ -255,4 +259,5 @@ def _micros(moment: dt.datetime) -> int:
 _EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
 _LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))
 # the years in which event times may lie, as instants: ``[_BEGIN, _END)``
-_BEGIN, _END = _start_of_year(_FIRST_YEAR), _start_of_year(_LAST_YEAR + 1)
+_BEGIN = _start_of_year(_FIRST_YEAR)
+_END = _start_of_year(_LAST_YEAR + 1)

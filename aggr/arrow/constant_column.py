@@ -42,7 +42,9 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
 def _is_repeated_text(column: pa.Array, text: pa.Buffer) -> bool:
     """Return whether each text in a column consists of the bytes ``text``. Return False if ``text`` is empty."""
     _, offsets, texts = column.buffers()
-    rows, width, first_offset_byte = len(column), text.size, 4 * column.offset
+    rows = len(column)
+    width = text.size
+    first_offset_byte = 4 * column.offset
     start = int.from_bytes(offsets[first_offset_byte : first_offset_byte + 4], sys.byteorder, signed=True)
     end = start + rows * width
     if not width or start < 0 or end > min(texts.size, _MAX_OFFSET):

@@ -77,7 +77,8 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     if is_a.is_large_binary(dtype) or versions.is_binary_view(dtype):
         return pa.binary()
     if is_a.is_decimal(dtype):
-        precision, scale = dtype.precision - min(dtype.scale, 0), max(dtype.scale, 0)
+        precision = dtype.precision - min(dtype.scale, 0)
+        scale = max(dtype.scale, 0)
         return dtype if precision > 38 else pa.decimal128(precision, scale)
     if is_a.is_timestamp(dtype):
         return pa.timestamp("ms" if dtype.unit == "s" else dtype.unit, dtype.tz and "UTC")

@@ -20,7 +20,8 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number, normalize, normalized_type, one_array
 
-KEY, VALUE = "key", "value"
+KEY = "key"
+VALUE = "value"
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -89,7 +90,8 @@ def entries_of(column: pa.Array | pa.ChunkedArray) -> Entries:
         sizes = np.diff(present_lists.offsets.to_numpy())
         first_entry = present_lists.offsets[0].as_py() if len(present_lists) else 0
         count = int(sizes.sum())
-        keys, values = present_lists.keys.slice(first_entry, count), present_lists.items.slice(first_entry, count)
+        keys = present_lists.keys.slice(first_entry, count)
+        values = present_lists.items.slice(first_entry, count)
     else:
         elements = pc.list_flatten(present_lists)
         sizes = pc.list_value_length(present_lists).to_numpy()

@@ -118,7 +118,8 @@ def _mix_pieces(
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
-        first_hash, second_hash = np.uint64(0), np.uint64(0)
+        first_hash = np.uint64(0)
+        second_hash = np.uint64(0)
         for i in range(pieces.shape[1]):
             first_hash = _mix(first_hash, pieces[row, i], first, second)
             second_hash = _mix(second_hash, pieces[row, i], third, fourth)
@@ -135,7 +136,8 @@ def _hash_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.u
     """
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
-        first_hash, second_hash = np.uint64(0), np.uint64(0)
+        first_hash = np.uint64(0)
+        second_hash = np.uint64(0)
         for i in range(pieces.shape[1]):
             first_hash = _mix(first_hash, pieces[row, i], first, second)
             second_hash = _mix(second_hash, pieces[row, i], third, fourth)
@@ -188,7 +190,8 @@ def _pieces(column: pa.Array) -> Words:
     """Return the bits of values of a fixed width as pieces of 64 bits, shape (rows, pieces)."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    width, rows = column.type.bit_width // 8, len(column)
+    width = column.type.bit_width // 8
+    rows = len(column)
     data = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width : (column.offset + rows) * width]
     if width in (1, 2, 4):
         return data.view(f"u{width}").astype(np.uint64).reshape(rows, 1)
@@ -228,7 +231,8 @@ def _fnv_hashes(
     hashes = np.empty((2, len(lengths)), np.uint64)
     position = np.uint64(0)
     for row in range(len(lengths)):
-        first_hash, second_hash = first_basis, second_basis
+        first_hash = first_basis
+        second_hash = second_basis
         for _ in range(lengths[row]):
             first_hash = (first_hash ^ np.uint64(first_elements[position])) * first_prime
             second_hash = (second_hash ^ np.uint64(second_elements[position])) * second_prime

@@ -71,7 +71,8 @@ class MeasureCase:
         function = self.measure.function
         states = self.reduce_rows()
         parts = self.partial_states()
-        state_count, part_count = len(states), len(parts)
+        state_count = len(states)
+        part_count = len(parts)
         part_groups = self._groups_of_parts(part_count)
         if self.are_checked:
             states, parts = mark_as_checked(states), mark_as_checked(parts)

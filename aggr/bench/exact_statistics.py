@@ -41,7 +41,8 @@ def _moment(values: Sequence[Decimal], power: int) -> Decimal:
 
 
 def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
-    deviations, count = _deviations(values), len(values)
+    deviations = _deviations(values)
+    count = len(values)
     skewness = _moment(deviations, 3) / _moment(deviations, 2) ** Decimal("1.5")
     if not getattr(function, "sample", False):
         return skewness
@@ -49,7 +50,8 @@ def _skewness(function: Function, values: Sequence[Decimal]) -> Decimal:
 
 
 def _kurtosis(function: Function, values: Sequence[Decimal]) -> Decimal:
-    deviations, count = _deviations(values), len(values)
+    deviations = _deviations(values)
+    count = len(values)
     excess = _moment(deviations, 4) / _moment(deviations, 2) ** 2 - 3
     if not getattr(function, "sample", False):
         return excess
@@ -80,7 +82,8 @@ def _covar(function: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> De
 
 
 def _corr(_: Function, y: Sequence[Decimal], x: Sequence[Decimal]) -> Decimal:
-    dy, dx = _deviations(y), _deviations(x)
+    dy = _deviations(y)
+    dx = _deviations(x)
     return _product_sum(dy, dx) / (_product_sum(dy, dy) * _product_sum(dx, dx)).sqrt()
 
 

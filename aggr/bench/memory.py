@@ -19,7 +19,8 @@ import pyarrow as pa
 from aggr.bench.costs import MeasureCase
 from aggr.measure import from_description
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
 _WARM_UP_ROWS = 1000
 
 

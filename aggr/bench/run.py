@@ -150,7 +150,8 @@ class _Plan:
             return
         if len(group_values) < count:
             has_values = np.isin(group_ids, list(group_values))
-            count, group_ids = len(group_values), np.searchsorted(list(group_values), group_ids[has_values])
+            count = len(group_values)
+            group_ids = np.searchsorted(list(group_values), group_ids[has_values])
             grouped = grouped.filter(pa.array(has_values)).drop_columns([GROUP])
             grouped = grouped.append_column(GROUP, pa.array(group_ids)).combine_chunks()
         try:

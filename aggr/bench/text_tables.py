@@ -47,7 +47,8 @@ def _timing_table(report: Report) -> str:
     ns_by_cell = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
     for measure, by, groups in dict.fromkeys((t.measure, t.by, t.groups) for t in report.timings):
         figures = [ns_by_cell.get((measure, by, groups, stage)) for stage in STAGES]
-        ours, answers = ns_by_cell.get((measure, OURS, groups, "answers")), figures[-1]
+        ours = ns_by_cell.get((measure, OURS, groups, "answers"))
+        answers = figures[-1]
         ratio = f"{answers / ours:.2f} ×" if ours and answers and by != OURS else ""
         cells = ["" if ns is None else f"{ns:,.1f}" for ns in figures]
         lines.append([measure if by == OURS else "", by, f"{groups:,}", *cells, ratio])

@@ -79,7 +79,8 @@ class _Interpreter:
         if not has_arrays or elements >= self.max_elements:
             return False
         seconds = self.predict(loop, elements)
-        total_seconds, loop_seconds = self.total_seconds + seconds, self.loop_seconds.get(loop, 0.0) + seconds
+        total_seconds = self.total_seconds + seconds
+        loop_seconds = self.loop_seconds.get(loop, 0.0) + seconds
         if "numba" not in sys.modules and total_seconds <= _NUMBA_LOAD_SECONDS:
             return True
         if total_seconds > _MAX_INTERPRETING_SECONDS:
@@ -127,7 +128,8 @@ _settings_lock = threading.Lock()
 def _renew_locks() -> None:
     """Replace the locks in a forked process, because another thread of its parent may have acquired them."""
     global _lock, _settings_lock
-    _lock, _settings_lock = threading.Lock(), threading.Lock()
+    _lock = threading.Lock()
+    _settings_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -62,6 +62,7 @@ def waiting_for_compiler() -> Iterator[None]:
 
 
 def _call_once() -> None:
-    announce, _notice.announce = _notice.announce, None
+    announce = _notice.announce
+    _notice.announce = None
     if announce is not None:
         announce()

@@ -85,7 +85,8 @@ class _CompilerLock:
     def release(self) -> None:
         """Release the lock if this process has it."""
         if self.file is not None:
-            file, self.file = self.file, None
+            file = self.file
+            self.file = None
             os.close(file)  # closing the file releases the lock
 
     def pause_collector(self) -> None:
@@ -105,7 +106,8 @@ class _CompilerLock:
 
     def reset_after_fork(self) -> None:
         """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""
-        self.depth, self.file = 0, None
+        self.depth = 0
+        self.file = None
         self.resume_collector()
 
 

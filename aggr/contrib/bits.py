@@ -25,7 +25,8 @@ class Bits(Field):
         return self.merge(integers, values.groups)
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        groups, numbers = groups.filter(column.is_valid().to_numpy(zero_copy_only=False)), column.drop_null().to_numpy()
+        groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
+        numbers = column.drop_null().to_numpy()
         bits = np.full(groups.n, self.operation.identity).astype(numbers.dtype)
         self.operation.at(bits, groups.ids, numbers)
         return pa.array(bits, column.type, mask=groups.counts() == 0)

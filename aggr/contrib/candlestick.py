@@ -79,7 +79,8 @@ class Candlestick(WeightedAvg):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         has_rows = states.field("count").to_numpy() > 0
-        volumes, special = self.sums(states)["weights"], states.field("weight_special").to_numpy()
+        volumes = self.sums(states)["weights"]
+        special = states.field("weight_special").to_numpy()
         columns = point_columns(states, open="earliest", high="highest", low="lowest", close="latest")
         columns["volume"] = float_results(volumes.limbs, special, has_rows, volumes.scale)
         columns["vwap"] = super().finish_states(states)

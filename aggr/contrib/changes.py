@@ -69,7 +69,8 @@ def steps_of(series: Series, points: Ids, is_counter: bool) -> Floats:
     to 0 between the two points.
     """
     if pa.types.is_floating(series.values.type):
-        before, after = series.floats[points], series.floats[points + 1]
+        before = series.floats[points]
+        after = series.floats[points + 1]
         return np.where(after < before, after, after - before) if is_counter else after - before
     step_ids = np.arange(len(points))
     is_fall = is_counter & (_order_keys_of(series)[points + 1] < _order_keys_of(series)[points])
@@ -126,7 +127,8 @@ def _float_increases(values: Floats, start: Whole, end: Whole, is_counter: bool)
     """
     increases = np.zeros(len(start))
     for group in range(len(start)):
-        first, last = start[group], end[group]
+        first = start[group]
+        last = end[group]
         if first < last:
             increases[group] = values[last - 1] - values[first]
         if is_counter:

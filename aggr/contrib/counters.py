@@ -86,7 +86,8 @@ class Increase(SeriesFunction):
         span = np.where(has_result, last - first, SECOND)
         if self.extrapolate is None:
             return pa.array(growth.per_second(span) if self.is_per_second else growth.rounded(), mask=~has_result)
-        increases, sampled_seconds = growth.rounded(), span / SECOND
+        increases = growth.rounded()
+        sampled_seconds = span / SECOND
         length = read_length(self.extrapolate, "parameter extrapolate")
         start = first // length * length
         has_result &= last < start + length

@@ -90,7 +90,8 @@ class Spans(Field):
             refuse_nulls(spans.field(field.name))
         numbers, special = (spans.field(name).to_numpy() for name in ("span", "special"))
         check_neighbours(numbers[1:] > numbers[:-1], lengths)
-        list_ends, filled_lengths = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
+        list_ends = np.cumsum(lengths)[lengths > 0]
+        filled_lengths = lengths[lengths > 0]
         if (numbers[list_ends - 1] - numbers[list_ends - filled_lengths] >= _SPANS).any():
             raise DamagedState(f"contains time spans whose numbers differ by {_SPANS} or more")
         if len(special) and not 0 <= special.min() <= special.max() <= 7:

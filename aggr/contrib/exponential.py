@@ -81,13 +81,16 @@ class ExponentialState(SketchState):
         return Buckets(None, *REACH)
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
-        x, groups = values.floats.array, values.groups
-        columns, key_ranges = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
+        x = values.floats.array
+        groups = values.groups
+        columns = {"zero": pa.array(values.filter(x == 0.0).counts)}
+        key_ranges = []
         keys_of_sign = {}
         for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
             sign_groups = groups.filter(rows)
             order = sign_groups.rows_by_group
-            keys, ids = finest_keys(np.abs(x[rows]))[order], sign_groups.ids[order]
+            keys = finest_keys(np.abs(x[rows]))[order]
+            ids = sign_groups.ids[order]
             weights = None if values.weights is None else values.weights[rows][order]
             keys_of_sign[sign] = keys, Groups(ids, groups.n), weights
             key_ranges.append(find_key_ranges(keys.astype(np.int32), sign_groups.offsets))
@@ -217,7 +220,8 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
     ``column`` contains histograms, and ``groups`` the group of each. A key is shifted to the left by ``shifts[row]``
     bits, which gives the first key of its bucket at the finest scale. For a group without buckets, low is above high.
     """
-    low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
+    low = np.full(groups.n, FAR << 1)
+    high = np.full(groups.n, -FAR << 1)
     has_buckets = column.field("total").to_numpy() > 0
     low_keys, high_keys = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
     np.minimum.at(low, groups.ids[has_buckets], low_keys[has_buckets])
@@ -240,7 +244,8 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
         ("min", negative, positive, "negative_infinity", -1.0),
         ("max", positive, negative, "positive_infinity", 1.0),
     ):
-        extremes, has_infinity = states.field(name), whole_numbers(states, infinite) > 0
+        extremes = states.field(name)
+        has_infinity = whole_numbers(states, infinite) > 0
         has_opposite_infinity = whole_numbers(states, "positive_infinity" if sign < 0 else "negative_infinity") > 0
         if not np.array_equal(
             extremes.is_valid().to_numpy(zero_copy_only=False), has_finite_values | has_infinity | has_opposite_infinity

@@ -22,7 +22,8 @@ from aggr.extend.exact import exp2
 
 # The largest and the smallest scale; a scale has 2^scale buckets per power of two. At FINEST, the keys of doubles are
 # within ±1.13e9, so they fit into int32. At COARSEST, a bucket spans 2^11 powers of two, so doubles have only two keys.
-FINEST, COARSEST = 20, -11
+FINEST = 20
+COARSEST = -11
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next

@@ -77,7 +77,8 @@ class Candidates(Field):
     def _least_hashes(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         """Return the lists that `keep_candidates` describes, computed from all rows that are passed."""
         value_groups, first_rows = group_by([pa.array(groups.ids), values], len(values))
-        least_hashes, owners = extreme_by_group(hashes, value_groups, False), Groups(groups.ids[first_rows], groups.n)
+        least_hashes = extreme_by_group(hashes, value_groups, False)
+        owners = Groups(groups.ids[first_rows], groups.n)
         # `group_by` returns the values of a group in ascending order. The sort is stable, so that values with equal
         # hashes remain in this order.
         by_hash = np.lexsort((least_hashes, owners.ids))
@@ -147,7 +148,8 @@ class FrequentState(State):
         return Candidates(math.ceil(_CANDIDATES_PER_VALUE / self.share))
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        column, times = normalize_floats(values.field("value").array), values.field(EVENT_TIME).array
+        column = normalize_floats(values.field("value").array)
+        times = values.field(EVENT_TIME).array
         if pa.types.is_timestamp(times.type):
             times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
         rows = values.groups.rows_by_group
@@ -162,12 +164,14 @@ class FrequentState(State):
 
     def cell_indices(self, hashes: Whole) -> Whole:
         """Return the index of the cell of each value in each line, shape (values, lines)."""
-        first, step = hashes & 0x7FFFFFFF, hashes >> 31
+        first = hashes & 0x7FFFFFFF
+        step = hashes >> 31
         columns = (first[:, np.newaxis] + step[:, np.newaxis] * np.arange(_LINES)) % self.width
         return columns + np.arange(_LINES) * self.width
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        counts, totals = states.field("count").to_numpy(), states.field("cells").field("total").to_numpy()
+        counts = states.field("count").to_numpy()
+        totals = states.field("cells").field("total").to_numpy()
         candidate_counts = states.field("candidates").value_lengths().to_numpy()
         if (counts * _LINES != totals).any() or ((counts > 0) != (candidate_counts > 0)).any():
             raise DamagedState("its count, its cells and its candidates cannot come from the same rows")
@@ -242,7 +246,9 @@ class Frequent(Function):
         values = entries.field("value")
         counts = self._bounds(states.field("cells"), values, owners)
         is_frequent = counts >= self.share * totals[owners.ids]
-        values, counts, owners = values.filter(pa.array(is_frequent)), counts[is_frequent], owners.filter(is_frequent)
+        values = values.filter(pa.array(is_frequent))
+        counts = counts[is_frequent]
+        owners = owners.filter(is_frequent)
         order = np.lexsort((order_keys(values), -counts, owners.ids))
         entries_of_result = pa.StructArray.from_arrays(
             [values.take(pa.array(order)), pa.array(counts[order])], names=["value", "count"]

@@ -77,7 +77,8 @@ class Funnel(SeriesFunction):
         steps = pc.fill_null(pc.index_in(series.values, step_values), -1).to_numpy().astype(np.int64)
         order = np.lexsort((steps, series.times, series.groups.ids))
         within = read_duration(self.within, "within")
-        times, count = series.times[order], len(self.steps)
+        times = series.times[order]
+        count = len(self.steps)
         return pa.array(_steps_reached(times, steps[order], series.offsets, count=count, within=within))
 
 
@@ -91,7 +92,8 @@ def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, withi
     that reached this step, or of the latest such attempt.
     """
     n = len(offsets) - 1
-    step_counts, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
+    step_counts = np.zeros(n, np.int64)
+    starts = np.zeros(count, np.int64)
     for group in range(n):
         for i in range(offsets[group], offsets[group + 1]):
             step = steps[i]

@@ -163,10 +163,13 @@ def _interval_starts(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_decimal(dtype):
         maximum = 10**dtype.precision - 1
-        minimum, scale = -maximum, dtype.scale
+        minimum = -maximum
+        scale = dtype.scale
     else:
         limits = np.iinfo(dtype.to_pandas_dtype())
-        minimum, maximum, scale = int(limits.min), int(limits.max), 0
+        minimum = int(limits.min)
+        maximum = int(limits.max)
+        scale = 0
     units = [max(math.ceil(_printed_number(edge) * 10**scale), minimum) for edge in edges]
     starts = [unit for unit in units if unit <= maximum]
     if not pa.types.is_decimal(dtype):

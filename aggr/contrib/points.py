@@ -104,30 +104,39 @@ def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> 
     ``times`` and ``values`` have the points of all groups. The points of a group have the indices ``offsets[group]`` to
     ``offsets[group + 1] - 1``.
     """
-    rows, row_count = np.empty(len(times), np.int64), 0
+    rows = np.empty(len(times), np.int64)
+    row_count = 0
     for group in range(len(offsets) - 1):
-        begin, size = offsets[group], offsets[group + 1] - offsets[group]
+        begin = offsets[group]
+        size = offsets[group + 1] - offsets[group]
         if size <= n:
             for i in range(size):
                 rows[row_count + i] = begin + i
             row_count += size
             continue
-        bucket_size, selected = (size - 2) / (n - 2), begin
+        bucket_size = (size - 2) / (n - 2)
+        selected = begin
         rows[row_count] = begin
         for bucket in range(n - 2):
             low = begin + int(bucket * bucket_size) + 1
             middle = begin + int((bucket + 1) * bucket_size) + 1
             high = begin + min(int((bucket + 2) * bucket_size) + 1, size)
-            time, value = 0.0, 0.0
+            time = 0.0
+            value = 0.0
             for i in range(middle, high):
                 time += times[i] - times[begin]
                 value += values[i]
-            time, value = time / (high - middle), value / (high - middle)
-            x, y, largest, largest_point = float(times[selected] - times[begin]), values[selected], -1.0, low
+            time = time / (high - middle)
+            value = value / (high - middle)
+            x = float(times[selected] - times[begin])
+            y = values[selected]
+            largest = -1.0
+            largest_point = low
             for i in range(low, middle):
                 area = abs((x - time) * (values[i] - y) - (x - (times[i] - times[begin])) * (value - y))
                 if area > largest:
-                    largest, largest_point = area, i
+                    largest = area
+                    largest_point = i
             selected = largest_point
             rows[row_count + bucket + 1] = selected
         rows[row_count + n - 1] = begin + size - 1

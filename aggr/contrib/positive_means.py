@@ -34,7 +34,8 @@ from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm,
 
 # The range of the exponents of doubles. Exponents are clipped to this range, because the sum in a damaged state may
 # have any size.
-_LEAST, _GREATEST = -1074, 1023
+_LEAST = -1074
+_GREATEST = 1023
 _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
 
@@ -52,7 +53,8 @@ class TermsState(State):
         return {"count": COUNT, "special": OR, "sum": EXACT}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        x, groups = values.floats.array, values.groups
+        x = values.floats.array
+        groups = values.groups
         is_plain = (x > 0) & (x < np.inf)
         flags = np.select([is_plain, x == 0, x > 0], [0, _ZERO, POSITIVE], NAN).astype(np.int8)
         special = np.zeros(groups.n, np.int8)

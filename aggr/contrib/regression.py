@@ -156,6 +156,8 @@ class R2(_TwoColumns):
     returns = "float64 from 0 to 1; null if x does not vary, and 1 if x varies and y does not"
 
     def result(self, sums: Sums) -> Floats:
-        product_sums, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")
+        product_sums = sums.cross("yx", "y", "x")
+        yy = sums.cross("yy", "y", "y")
+        xx = sums.cross("xx", "x", "x")
         is_constant = (yy.signs() == 0) & (xx.signs() != 0)
         return np.where(is_constant, 1.0, (product_sums * product_sums).over(yy * xx))

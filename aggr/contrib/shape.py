@@ -54,12 +54,16 @@ class Skewness(_Shape):
         return 3 if self.sample else 1
 
     def result(self, s: Sums) -> Floats:
-        n, x, scaled_variance = s.n, s["sum"], s.cross("squares", "sum", "sum")
+        n = s.n
+        x = s["sum"]
+        scaled_variance = s.cross("squares", "sum", "sum")
         # ``scaled_variance`` is n² times the variance.
         third = n * n * s["cubes"] - n * x * s["squares"] * 3 + x * x * x * 2
-        numerator, denominator = third * third, scaled_variance * scaled_variance * scaled_variance
+        numerator = third * third
+        denominator = scaled_variance * scaled_variance * scaled_variance
         if self.sample:
-            numerator, denominator = numerator * n * (s.n - 1), denominator * (s.n - 2) * (s.n - 2)
+            numerator = numerator * n * (s.n - 1)
+            denominator = denominator * (s.n - 2) * (s.n - 2)
         return third.signs() * numerator.over(denominator, root=True)
 
 
@@ -94,10 +98,13 @@ class Kurtosis(_Shape):
         return 4 if self.sample else 1
 
     def result(self, s: Sums) -> Floats:
-        n, x, scaled_variance = s.n, s["sum"], s.cross("squares", "sum", "sum")
+        n = s.n
+        x = s["sum"]
+        scaled_variance = s.cross("squares", "sum", "sum")
         # ``scaled_variance`` is n² times the variance.
         fourth = n * n * (n * s["fourths"] - x * s["cubes"] * 4) + x * x * (n * s["squares"] * 2 - x * x) * 3
-        numerator, denominator = fourth - scaled_variance * scaled_variance * 3, scaled_variance * scaled_variance
+        numerator = fourth - scaled_variance * scaled_variance * 3
+        denominator = scaled_variance * scaled_variance
         if self.sample:
             numerator = (numerator * (s.n + 1) + denominator * 6) * (s.n - 1)
             denominator = denominator * (s.n - 2) * (s.n - 3)

@@ -167,11 +167,13 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
         gaps[points[points >= 0]] = 0
     # twice the weight of a point by the trapezoidal rule: the time since the previous point plus the time to the next
     doubled_weights = gaps + np.append(0, gaps)[:-1]
-    area, span = _weighted_sums(series, doubled_weights, special), ExactNumbers.of(np.ones_like(divisors))
+    area = _weighted_sums(series, doubled_weights, special)
+    span = ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing_points:
         if (points >= 0).any():
             part, length = _trapezoids(series, points, special)
-            area, span = area * length + part * span, span * length
+            area = area * length + part * span
+            span = span * length
     return with_special(area.over(span * ExactNumbers.of(divisors) * 2), special)
 
 
@@ -185,14 +187,17 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
     in `_weighted_sums`.
     """
     groups = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
-    begin, end = series.times[points[groups]], series.times[points[groups] + 1]
-    low, high = series.clipped_times[points[groups]] - begin, series.clipped_times[points[groups] + 1] - begin
+    begin = series.times[points[groups]]
+    end = series.times[points[groups] + 1]
+    low = series.clipped_times[points[groups]] - begin
+    high = series.clipped_times[points[groups] + 1] - begin
     weights = np.zeros(len(series.times), np.int64)
     weights[points[groups]] = 2 * (end - begin) - low - high
     left = _weighted_sums(series, weights, special)
     weights[points[groups]], weights[points[groups] + 1] = 0, low + high
     right = _weighted_sums(series, weights, special)
-    widths, lengths = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
+    widths = np.zeros(len(points), np.int64)
+    lengths = np.ones(len(points), np.int64)
     widths[groups], lengths[groups] = high - low, end - begin
     return (left + right) * ExactNumbers.of(widths), ExactNumbers.of(lengths)
 

@@ -44,7 +44,8 @@ class WeightedAvg(ExactSums):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         sums = self.sums(states)
         special, weight_special = (states.field(name).to_numpy() for name in ("special", "weight_special"))
-        means, signs = sums["products"].over(sums["weights"]), sums["weights"].signs()
+        means = sums["products"].over(sums["weights"])
+        signs = sums["weights"].signs()
         infinities = np.where(special & POSITIVE, np.inf, -np.inf) * np.where(signs == 0, np.nan, signs)
         has_both_infinities = (special & (POSITIVE | NEGATIVE)) == (POSITIVE | NEGATIVE)
         is_nan = (special & NAN != 0) | has_both_infinities | (weight_special != 0)

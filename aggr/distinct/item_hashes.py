@@ -19,11 +19,14 @@ from aggr.input_types import InputTypes
 from aggr.values import Values
 
 # the kinds of 64-bit words: a hash, an integer to hash, or the bits of a double to hash
-HASHES, INTEGERS, DOUBLES = 0, 1, 2
+HASHES = 0
+INTEGERS = 1
+DOUBLES = 2
 # added to `INTEGERS` or `DOUBLES` if coupons, the 32-bit hashes of HyperLogLog, are computed from the words
 _COUPONS = 4
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # all bits of a double except its sign
-_INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
+_INFINITY = np.int64(0x7FF << 52)
+_NAN = np.int64(0xFFF << 51)
 
 
 def _is_hashable(dtype: pa.DataType) -> bool:

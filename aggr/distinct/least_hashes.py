@@ -92,9 +92,11 @@ class Sketches:
         has a binomial distribution. The bounds are those of its normal approximation, which DataSketches also uses for
         more than 120 hashes.
         """
-        retained, share = self.retained, self.shares
+        retained = self.retained
+        share = self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
-        lower, upper = _bound(retained - 0.5, share, -spread) - 0.5, _bound(retained + 0.5, share, spread) + 0.5
+        lower = _bound(retained - 0.5, share, -spread) - 0.5
+        upper = _bound(retained + 0.5, share, spread) + 0.5
         is_exact = self.thetas == NO_THRESHOLD
         columns = {
             "estimate": retained / share,
@@ -157,18 +159,25 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
     the value of a hash determines its approximate slot. When the table contains 2k hashes, all but the k smallest are
     removed. The smallest removed hash becomes theta, and later hashes that are not below theta are skipped.
     """
-    n, capacity, largest = len(thetas), np.int64(0), np.int64(0)
+    n = len(thetas)
+    capacity = np.int64(0)
+    largest = np.int64(0)
     for group in range(n):
         size = starts[group + 1] - starts[group]
-        capacity, largest = capacity + min(size, k), max(largest, size)
+        capacity = capacity + min(size, k)
+        largest = max(largest, size)
     table = np.zeros((_SLOTS_PER_HASH + 1) * min(largest, 2 * k) + 4, np.int64)
     block = np.empty(_BLOCK, np.int64)
-    smallest, offsets, new_thetas = np.empty(capacity, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
+    smallest = np.empty(capacity, np.int64)
+    offsets = np.zeros(n + 1, np.int64)
+    new_thetas = np.empty(n, np.int64)
     for group in range(n):
-        first_position, theta = offsets[group], thetas[group]
+        first_position = offsets[group]
+        theta = thetas[group]
         limit = min(starts[group + 1] - starts[group], 2 * k)
         scale = _SLOTS_PER_HASH * limit / theta
-        count, used_slots = np.int64(0), np.int64(0)
+        count = np.int64(0)
+        used_slots = np.int64(0)
         for begin in range(starts[group], starts[group + 1], _BLOCK):
             size = min(starts[group + 1] - begin, _BLOCK)
             _hash_block(words, kind, begin, size=size, block=block)
@@ -176,10 +185,13 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
                 hash_ = block[np.uint64(i)]
                 if 0 < hash_ < theta:
                     slot = _insert(table, hash_, scale)
-                    count, used_slots = count + (slot > 0), max(used_slots, slot)
+                    count = count + (slot > 0)
+                    used_slots = max(used_slots, slot)
                     if count == limit and limit > k:
                         theta = _drain(table, used_slots, smallest, first_position=first_position, k=k, theta=theta)[1]
-                        scale, count, used_slots = _SLOTS_PER_HASH * limit / theta, np.int64(k), np.int64(0)
+                        scale = _SLOTS_PER_HASH * limit / theta
+                        count = np.int64(k)
+                        used_slots = np.int64(0)
                         for j in range(k):
                             used_slots = max(used_slots, _insert(table, smallest[first_position + j], scale))
         count, new_thetas[group] = _drain(table, used_slots, smallest, first_position=first_position, k=k, theta=theta)

@@ -19,13 +19,19 @@ from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import WORD, word_at
 
 SEED = np.uint64(9001)  # the seed of Apache DataSketches
-_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
-_M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
-_N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
+_C1 = np.uint64(0x87C37B91114253D5)
+_C2 = np.uint64(0x4CF5AD432745937F)
+_M1 = np.uint64(0xFF51AFD7ED558CCD)
+_M2 = np.uint64(0xC4CEB9FE1A85EC53)
+_N1 = np.uint64(0x52DCE729)
+_N2 = np.uint64(0x38495AB5)
+_FIVE = np.uint64(5)
 _ALL_BITS = np.uint64(2**64 - 1)
 _BLOCK = 16  # bytes per block
-ZERO_BITS, _MAX_ZEROS = 6, 62
-_ADDRESS_MASK, _HIGHEST_BIT = np.uint64(2**26 - 1), np.uint64(1 << 63)
+ZERO_BITS = 6
+_MAX_ZEROS = 62
+_ADDRESS_MASK = np.uint64(2**26 - 1)
+_HIGHEST_BIT = np.uint64(1 << 63)
 
 
 @compiled
@@ -45,8 +51,11 @@ def hash_bytes(data: Bytes, offsets: Whole, as_coupon: bool) -> Whole:
     """
     hashes = np.empty(len(offsets) - 1, np.int64)
     for row in range(len(hashes)):
-        position, end = offsets[row], offsets[row + 1]
-        size, h1, h2 = end - position, SEED, SEED
+        position = offsets[row]
+        end = offsets[row + 1]
+        size = end - position
+        h1 = SEED
+        h2 = SEED
         while position + _BLOCK <= end:
             h1 = (_rotate_left(h1 ^ _block_for_h1(word_at(data, position)), 27) + h2) * _FIVE + _N1
             h2 = (_rotate_left(h2 ^ _block_for_h2(word_at(data, position + WORD)), 31) + h1) * _FIVE + _N2
@@ -91,7 +100,8 @@ def _finalize(h1: Any, h2: Any, size: Int, as_coupon: bool) -> Int:
     """Return the hash, or the coupon if ``as_coupon`` is true, from the two halves ``h1`` and ``h2`` that were computed
     from ``size`` bytes.
     """
-    h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
+    h1 = h1 ^ np.uint64(size)
+    h2 = h2 ^ np.uint64(size)
     h1 += h2
     h2 += h1
     second = _mix(h2)

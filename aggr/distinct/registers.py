@@ -94,7 +94,8 @@ class Registers(Field):
             raise DamagedState(
                 f"contains neither {1 << self.lg_k} registers nor a list of at most {self.most_coupons} coupons"
             )
-        is_register_byte, data = np.repeat(has_registers, sizes), data[offsets[0] : offsets[-1]]
+        is_register_byte = np.repeat(has_registers, sizes)
+        data = data[offsets[0] : offsets[-1]]
         coupons = data[~is_register_byte].view("<u4").astype(np.int64)
         return ColumnParts(
             has_registers,
@@ -112,7 +113,8 @@ class Registers(Field):
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
         new_thetas, coupons, offsets = smallest_hashes(words, kind, starts, thetas, k=self.most_coupons)
-        has_registers, counts = new_thetas < _COUPONS, np.diff(offsets)
+        has_registers = new_thetas < _COUPONS
+        counts = np.diff(offsets)
         has_registers[ids] = True
         register_rows = np.cumsum(has_registers) - 1
         greatest = _registers(words, kind, starts, has_registers, lg_k=self.lg_k)
@@ -121,7 +123,8 @@ class Registers(Field):
             rows = register_rows[ids[first_rows]]
             greatest[rows] = np.maximum(greatest[rows], np.maximum.reduceat(registers, first_rows, axis=0))
         sizes = np.where(has_registers, 1 << self.lg_k, counts * _COUPON_BYTES)
-        data, is_register_byte = np.empty(int(sizes.sum()), np.uint8), np.repeat(has_registers, sizes)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        is_register_byte = np.repeat(has_registers, sizes)
         data[is_register_byte] = greatest.ravel()
         data[~is_register_byte] = coupons[np.repeat(~has_registers, counts)].astype("<u4").view(np.uint8)
         return to_arrow(data, np.append(0, np.cumsum(sizes)))
@@ -160,12 +163,14 @@ def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_
     or values to hash, depending on ``kind``, which is described in `item_hash`.
     """
     registers = np.zeros((has_registers.sum(), 1 << lg_k), np.uint8)
-    row, index_mask = np.int64(0), (1 << lg_k) - 1
+    row = np.int64(0)
+    index_mask = (1 << lg_k) - 1
     for group in range(len(has_registers)):
         if has_registers[group]:
             for i in range(starts[group], starts[group + 1]):
                 coupon = item_hash(words[i], kind)
-                index, zeros = (coupon >> ZERO_BITS) & index_mask, coupon & _MAX_ZEROS
+                index = (coupon >> ZERO_BITS) & index_mask
+                zeros = coupon & _MAX_ZEROS
                 if zeros > registers[row, index]:
                     registers[row, index] = zeros
             row += 1
@@ -188,7 +193,8 @@ def _estimate_counts(registers: Bytes) -> Floats:
 
 def _sigma(x: Floats) -> Floats:
     """Return Ertl's ``σ(x) = x + x²·1 + x⁴·2 + x⁸·4 + …`` for x below 1."""
-    total, weight = x.copy(), 1.0
+    total = x.copy()
+    weight = 1.0
     for _ in range(64):
         x = x * x
         total += x * weight
@@ -198,7 +204,8 @@ def _sigma(x: Floats) -> Floats:
 
 def _tau(x: Floats) -> Floats:
     """Return Ertl's ``τ(x) = (1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, which is 0 for x = 0 and x = 1."""
-    total, weight = 1.0 - x, 1.0
+    total = 1.0 - x
+    weight = 1.0
     at_ends = (x <= 0.0) | (x >= 1.0)
     for _ in range(64):
         x = np.sqrt(x)

@@ -106,10 +106,12 @@ class ExactNumbers:
         -------
         array of float64, shape (n,)
         """
-        dividend, scale = self, self.scale - other.scale
+        dividend = self
+        scale = self.scale - other.scale
         while scale < 0:
             step = min(_MAX_POWER, -scale)
-            dividend, scale = dividend * 10**step, scale + step
+            dividend = dividend * 10**step
+            scale = scale + step
         return ratios(dividend.limbs, other.limbs, scale, root)
 
     def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
@@ -132,7 +134,8 @@ def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: Exact
 
 def scale_up(limbs: Limbs, places: Whole) -> Limbs:
     """Return each number multiplied by ``10^places``. ``places`` has the shape (n,) and is at least 0."""
-    n, remaining = len(limbs.low), places
+    n = len(limbs.low)
+    remaining = places
     while remaining.any():
         steps = np.minimum(remaining, _MAX_POWER)
         limbs = _combine(factors=10**steps, number=limbs, sign=1, left=_zeros(n), right=_zeros(n))
@@ -176,11 +179,14 @@ def _combine_digits(
     lowest digits.
     """
     n = len(factors)
-    lowest_levels, cell_offsets = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+    lowest_levels = np.zeros(n, np.int64)
+    cell_offsets = np.zeros(n + 1, np.int64)
     for i in range(n):
         size = offsets[i + 1] - offsets[i]
-        left_size, right_size = left_offsets[i + 1] - left_offsets[i], right_offsets[i + 1] - right_offsets[i]
-        lowest, end = levels[i], levels[i] + size
+        left_size = left_offsets[i + 1] - left_offsets[i]
+        right_size = right_offsets[i + 1] - right_offsets[i]
+        lowest = levels[i]
+        end = levels[i] + size
         if left_size and right_size:
             product_lowest = left_levels[i] + right_levels[i]
             product_end = product_lowest + left_size + right_size
@@ -204,9 +210,12 @@ def _combine_digits(
             for k in range(right_offsets[i], right_offsets[i + 1]):
                 product = sign * np.int64(left_digits[j]) * np.int64(right_digits[k])
                 _add_product(cells, position + j + k - left_offsets[i] - right_offsets[i], product)
-    balanced, new_offsets, used_digits = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
+    balanced = np.empty(len(cells), np.int32)
+    new_offsets = np.zeros(n + 1, np.int64)
+    used_digits = np.int64(0)
     for i in range(n):
-        carry, end = np.int64(0), used_digits
+        carry = np.int64(0)
+        end = used_digits
         for j in range(cell_offsets[i], cell_offsets[i + 1]):
             total = cells[j] + carry
             carry = (total + HALF) >> BITS

@@ -20,12 +20,17 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
 # the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
 MAX_EXPONENT_DIFFERENCE = 43
-_MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
+_MANTISSA = (1 << 52) - 1
+_EXPONENT = 0x7FF
 _WORD = (1 << 32) - 1
-_HIDDEN_BIT_POSITION, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
-_SHIFT_1, _SHIFT_63 = np.uint64(1), np.uint64(63)
+_HIDDEN_BIT_POSITION = np.uint64(52)
+_UWORD = np.uint64(_WORD)
+_UBITS = np.uint64(32)
+_SHIFT_1 = np.uint64(1)
+_SHIFT_63 = np.uint64(63)
 # the number of digits of a sum and of a sum of squares, before carries are propagated
-_SUM_DIGITS, _SQUARES_DIGITS = 3, 6
+_SUM_DIGITS = 3
+_SQUARES_DIGITS = 6
 
 
 def sum_fixed_point(numbers: Numbers, of_squares: bool) -> pa.StructArray | None:
@@ -46,7 +51,8 @@ def sum_fixed_point(numbers: Numbers, of_squares: bool) -> pa.StructArray | None
     level = (1 + of_squares) * (low - 1 + MIN_EXPONENT) >> 5
     origin = origins(level, level + (_SQUARES_DIGITS if of_squares else _SUM_DIGITS))
     add = _add_squares if of_squares else _add
-    bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
+    bits = numbers.sorted_by_group.view(np.int64)
+    offsets = numbers.groups.offsets
     return to_arrow(add(bits, offsets, low, level, origin), origin, level)
 
 
@@ -61,8 +67,11 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
-        first, second, third = np.int64(0), np.int64(0), np.int64(0)
+        group_bits = bits[offsets[group] : offsets[group + 1]]
+        lowest = low[group]
+        first = np.int64(0)
+        second = np.int64(0)
+        third = np.int64(0)
         for i in range(len(group_bits)):
             (lower, upper), sign = _to_fixed_point(group_bits[i], lowest), group_bits[i] >> 63
             first += (np.int64(lower & _UWORD) ^ sign) - sign
@@ -79,14 +88,25 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
-        digit_0, digit_1, digit_2 = np.uint64(0), np.uint64(0), np.uint64(0)
-        digit_3, digit_4, digit_5 = np.uint64(0), np.uint64(0), np.uint64(0)
+        group_bits = bits[offsets[group] : offsets[group + 1]]
+        lowest = low[group]
+        digit_0 = np.uint64(0)
+        digit_1 = np.uint64(0)
+        digit_2 = np.uint64(0)
+        digit_3 = np.uint64(0)
+        digit_4 = np.uint64(0)
+        digit_5 = np.uint64(0)
         for i in range(len(group_bits)):
             lower, c = _to_fixed_point(group_bits[i], lowest)
-            a, b = lower & _UWORD, lower >> _UBITS
+            a = lower & _UWORD
+            b = lower >> _UBITS
             # (a + 2^32·b + 2^64·c)², digit by digit; each mixed product occurs twice
-            aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
+            aa = a * a
+            ab = a * b
+            ac = a * c
+            bb = b * b
+            bc = b * c
+            cc = c * c
             digit_0 += aa & _UWORD
             digit_1 += (aa >> _UBITS) + ((ab & _UWORD) << _SHIFT_1)
             digit_2 += ((ab >> _UBITS) << _SHIFT_1) + ((ac & _UWORD) << _SHIFT_1) + (bb & _UWORD)
@@ -125,7 +145,8 @@ def _add_sum(sums: tuple[Int, ...], exponent: Int, digits: Whole, position: Int)
     ``sums`` are the digits of the number before carries are propagated, the lowest first. Each digit is below 2^60 in
     magnitude.
     """
-    carry, shift = np.int64(0), exponent & 31
+    carry = np.int64(0)
+    shift = exponent & 31
     for total in sums:
         carry += total
         shifted = (carry & _WORD) << shift

@@ -45,7 +45,8 @@ def unscaled_integers(values: pa.Array) -> NDArray[Any]:
     width = values.type.bit_width // 64
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
-    low, high = words[:, 0], words[:, -1]
+    low = words[:, 0]
+    high = words[:, -1]
     if (words[:, 1:] == (low >> 63)[:, np.newaxis]).all():
         small: NDArray[Any] = low
         return small
@@ -64,14 +65,17 @@ def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]
     >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))
     (array([1, 2]), array([ True,  True]))
     """
-    numbers, ratio = unscaled_integers(values), 1 / (unit * 10 ** scale_of(values.type))
-    numerator, denominator = ratio.numerator, ratio.denominator
+    numbers = unscaled_integers(values)
+    ratio = 1 / (unit * 10 ** scale_of(values.type))
+    numerator = ratio.numerator
+    denominator = ratio.denominator
     if not len(numbers):
         return numbers, np.zeros(0, np.bool_)
     largest = max(abs(int(numbers.max())), abs(int(numbers.min())))
     if largest * numerator >= 2**63 or denominator >= 2**62:
         numbers = numbers.astype(object)
     scaled = numbers * numerator
-    counts, remainders = scaled // denominator, scaled % denominator
+    counts = scaled // denominator
+    remainders = scaled % denominator
     is_rounded_up = (2 * remainders > denominator) | ((2 * remainders == denominator) & (counts % 2 == 1))
     return counts + is_rounded_up.astype(np.int64), (remainders != 0).astype(np.bool_)

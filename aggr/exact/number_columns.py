@@ -27,7 +27,9 @@ from aggr.groups.numbers import Numbers
 
 EXACT_POWER = 22  # the exponent of the largest power of ten that is exact as a double
 # the flags of the special values NaN, inf and -inf; the flags of a group are combined by bitwise or
-NAN, POSITIVE, NEGATIVE = 1, 2, 4
+NAN = 1
+POSITIVE = 2
+NEGATIVE = 4
 
 _INT64 = np.iinfo(np.int64)
 _WORD = np.uint64(0xFFFFFFFF)
@@ -108,7 +110,8 @@ def as_floats(values: pa.Array) -> Floats:
     if not pa.types.is_decimal(values.type):
         floats = values.to_numpy().astype(np.float64, copy=False)
         return floats
-    parts, scale = _decimal_parts(values), values.type.scale
+    parts = _decimal_parts(values)
+    scale = values.type.scale
     if len(parts) == 1 and scale <= EXACT_POWER:  # dividend and divisor are exact, so only the division rounds
         floats = parts[0] / 10.0**scale
         return floats
@@ -184,7 +187,8 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
     width = values.type.bit_width // 64  # the number of 64-bit words of a decimal; its lowest word is first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
-    low, high = words[:, 0], words[:, -1]
+    low = words[:, 0]
+    high = words[:, -1]
     if (words[:, 1:] == (low >> 63)[:, np.newaxis]).all():
         return _integer_parts(low)
     parts = [_scaled_floats(high >> 32, 64 * width - 32), _scaled_floats(high.view(np.uint64) & _WORD, 64 * width - 64)]

@@ -20,7 +20,8 @@ _FLAGS = 7  # all flags of special values together
 # square. These are the lowest and the highest level. The square of two digits in base 2^32 is below 2^128. The scale
 # 2^(32·27) still makes it a finite double, and the scale 2^(32·-62) makes it 0. Levels beyond these limits would not
 # change the result of a comparison.
-_MIN_LEVEL, _MAX_LEVEL = -62, 27
+_MIN_LEVEL = -62
+_MAX_LEVEL = 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
 
@@ -73,7 +74,8 @@ def _are_possible(
     squares are ignored.
     """
     for i in range(len(counts)):
-        size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
+        size = places[i + 1] - places[i]
+        square_size = square_places[i + 1] - square_places[i]
         if special[i] < 0 or special[i] > _FLAGS or (special[i] and not allows_fractions):
             return False
         if counts[i] == 0 and (size or square_size or special[i]):

@@ -62,7 +62,8 @@ def exp2(exponents: Floats) -> Floats:
     square, square_low = two_product(s, 0.5 * s)
     high, low = fast_two_sum(s, square)
     low = low + (square_low + s_low + s * s_low + tail * s * s * s)
-    begin, begin_low = table_high[step % _STEPS], table_low[step % _STEPS]
+    begin = table_high[step % _STEPS]
+    begin_low = table_low[step % _STEPS]
     product, product_low = two_product(begin, high)
     top, error = fast_two_sum(begin, product)
     top = top + (error + (product_low + begin * low + begin_low + begin_low * high))
@@ -116,7 +117,8 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     for factorial in (40320, 5040, 720, 120, 24, 6):
         series = 1 / factorial + x * series
     total_low += x_low + error / 2 + x * x_low + x * square * series
-    base, base_low = power_high[step.astype(np.intp)], power_low[step.astype(np.intp)]
+    base = power_high[step.astype(np.intp)]
+    base_low = power_low[step.astype(np.intp)]
     product_with_base, error = two_product(base, total)
     high, low = fast_two_sum(base, product_with_base)
     return fast_two_sum(high, low + (error + base_low + base * total_low + base_low * total))

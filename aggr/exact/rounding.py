@@ -175,10 +175,16 @@ def _leading_digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tup
     exact if its number has at most three digits. The parameters are `Limbs.parts`.
     """
     n = len(low)
-    high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    high = np.zeros(n)
+    residual = np.zeros(n)
+    exponent = np.zeros(n, np.int64)
+    exact = np.zeros(n, np.bool_)
     for i in range(n):
-        first, top = places[i], places[i + 1] - 1
-        total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
+        first = places[i]
+        top = places[i + 1] - 1
+        total = 0.0
+        error = 0.0
+        scale = 2.0 ** (3 * BITS)
         exact[i] = top - first < 3  # three digits have 96 bits, and two doubles have 2 · 53 bits
         for step in range(4):
             if top - step >= first:
@@ -186,7 +192,8 @@ def _leading_digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tup
                 new_total = total + added
                 rounded_part = new_total - total
                 error += (total - (new_total - rounded_part)) + (added - rounded_part)
-                total, scale = new_total, scale * 2.0**-BITS
+                total = new_total
+                scale = scale * 2.0**-BITS
         new_total = total + error
         high[i], residual[i], exponent[i] = new_total, error - (new_total - total), BITS * (top - first - 3 + low[i])
     return high, residual, exponent, exact
@@ -229,7 +236,8 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
 def _root(pair: Pair) -> Pair:
     """Return the square roots of pairs that are positive or exactly zero."""
     odd = pair.exponent % 2
-    high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
+    high = pair.high * (1.0 + odd)
+    low = pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
     square, error = two_product(root, root)
     remainder = ((high - square) - error) + low
@@ -273,7 +281,8 @@ def _lower_128_bits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tup
     Each result has the shape (n,). The parameters are `Limbs.parts`.
     """
     n = len(low)
-    lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)
+    lower = np.zeros(n, np.uint64)
+    upper = np.zeros(n, np.int64)
     words = np.zeros(_WORDS, np.int64)
     for i in range(n):
         for level in range(_WORDS):

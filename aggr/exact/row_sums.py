@@ -37,7 +37,8 @@ _NONE = 1 << 20  # the lowest exponent of a group without rows; it is larger tha
 # two doubles adds less than 2^32 to a digit. A digit of the sum over 2^20 rows is therefore below 2^62, as `to_arrow`
 # requires.
 _ROWS_OF_PARTS = 1 << 20
-_UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
+_UWORD = np.uint64(_WORD)
+_UBITS = np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 
 
@@ -63,7 +64,8 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     if sums is not None:
         return sums
     low, high = _exponents(parts)
-    low, high = low >> 5, (high >> 5) + 2
+    low = low >> 5
+    high = (high >> 5) + 2
     origin = origins(low, high)
     return to_arrow(_add(_bits(parts), parts[0].groups.ids, origin), origin, low)
 
@@ -93,12 +95,15 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
     """
     groups = left[0].groups
     (low, high), (other_low, other_high) = _exponents(left), _exponents(right)
-    low, high = low + other_low, high + other_high
+    low = low + other_low
+    high = high + other_high
     shifts = np.zeros(0, np.int64)
     if powers is not None:
         shifts, (lowest_power, highest_power) = powers, _power_range(powers, groups.ids, groups.n)
-        low, high = low + lowest_power, high + highest_power
-    low, high = low >> 5, (high >> 5) + 4
+        low = low + lowest_power
+        high = high + highest_power
+    low = low >> 5
+    high = (high >> 5) + 4
     origin = origins(low, high)
     return to_arrow(_add_products(_bits(left), _bits(right), False, shifts, groups.ids, origin), origin, low)
 
@@ -116,7 +121,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     """
     if degree not in (3, 4):
         raise ValueError(f"degree must be 3 or 4; got {degree}")
-    arrays, groups = [part.array for part in parts], parts[0].groups
+    arrays = [part.array for part in parts]
+    groups = parts[0].groups
     # Rows are added in several passes, so that no digit exceeds int64.
     if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:
         slices = [slice(start, start + _ROWS_OF_PARTS) for start in range(0, len(groups), _ROWS_OF_PARTS)]
@@ -187,7 +193,8 @@ def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
 
 @compiled
 def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
-    lowest, highest = np.full(n, _NONE), np.full(n, -_NONE)
+    lowest = np.full(n, _NONE)
+    highest = np.full(n, -_NONE)
     for i in range(len(powers)):
         group = np.uint64(ids[i])
         lowest[group] = min(lowest[group], powers[i])
@@ -231,8 +238,10 @@ def _add_products(left: Whole, right: Whole, is_square: bool, powers: Whole, ids
     for left_part in range(left.shape[0]):
         for right_part in range(left_part if is_square else 0, right.shape[0]):
             for i in range(left.shape[1]):
-                x, y = left[left_part, i], right[right_part, i]
-                x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
+                x = left[left_part, i]
+                y = right[right_part, i]
+                x_biased = (x >> 52) & 0x7FF
+                y_biased = (y >> 52) & 0x7FF
                 a = np.uint64((x & _MANTISSA) | (_HIDDEN_BIT if x_biased else 0))
                 b = np.uint64((y & _MANTISSA) | (_HIDDEN_BIT if y_biased else 0))
                 if a == 0 or b == 0:
@@ -243,8 +252,13 @@ def _add_products(left: Whole, right: Whole, is_square: bool, powers: Whole, ids
                 shift = np.uint64(exponent & 31)
                 factor = ((x ^ y) >> 63 | 1) * (2 if is_square and right_part > left_part else 1)
                 # The product of the integers a and b, which have at most 53 bits, is computed digit by digit.
-                a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
-                lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
+                a_low = a & _UWORD
+                a_high = a >> _UBITS
+                b_low = b & _UWORD
+                b_high = b >> _UBITS
+                lowest = a_low * b_low
+                middle = a_low * b_high + a_high * b_low
+                highest = a_high * b_high
                 first = lowest & _UWORD
                 carry = (lowest >> _UBITS) + (middle & _UWORD)
                 second = carry & _UWORD

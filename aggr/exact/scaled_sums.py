@@ -68,7 +68,8 @@ def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
     """Return ``sums - subtracted`` row by row. A difference has as many decimal places as the operand with more."""
-    places, subtracted_places = _places_of(sums), _places_of(subtracted)
+    places = _places_of(sums)
+    subtracted_places = _places_of(subtracted)
     if not places.any() and not subtracted_places.any():
         return subtract_exactly(sums, subtracted)
     common_places = np.maximum(places, subtracted_places)

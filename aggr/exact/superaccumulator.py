@@ -64,7 +64,8 @@ class Limbs:
         """Return the sign of each number as -1, 0 or 1, shape (n,). The sign of a number is the sign of its last digit,
         which is not 0.
         """
-        signs, has_digits = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
+        signs = np.zeros(len(self.low), np.int32)
+        has_digits = self.places[1:] > self.places[:-1]
         signs[has_digits] = np.sign(self.digits[self.places[1:][has_digits] - 1])
         return signs
 
@@ -80,7 +81,8 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
     """Return ``sums - subtracted``, row by row."""
-    rows, digit_parts = np.arange(len(sums)), [digits_of(column) for column in (sums, subtracted)]
+    rows = np.arange(len(sums))
+    digit_parts = [digits_of(column) for column in (sums, subtracted)]
     lows, highs = zip(
         *(_digit_range(exponents, places, rows, len(rows)) for exponents, places, _ in digit_parts), strict=True
     )
@@ -114,7 +116,8 @@ def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
     low = np.where(high > -_NONE, limbs.low, _NONE)
     origin = origins(low, high)
     rows = np.arange(len(low))
-    exponents, places = limbs.low.astype(np.int16), limbs.places.astype(np.int32)
+    exponents = limbs.low.astype(np.int16)
+    places = limbs.places.astype(np.int32)
     return to_arrow(_add(exponents, places, limbs.digits, rows, origin), origin, low)
 
 
@@ -140,7 +143,8 @@ def _all_canonical(
     exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32], levels: int
 ) -> bool:
     for i in range(len(exponents)):
-        start, end = places[i], places[i + 1]
+        start = places[i]
+        end = places[i + 1]
         if start == end:
             if exponents[i] != 0:
                 return False
@@ -153,7 +157,8 @@ def _all_canonical(
 
 @compiled
 def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
-    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    low = np.full(n, _NONE)
+    high = np.full(n, -_NONE)
     for i in range(len(exponents)):
         digits = np.int64(places[i + 1] - places[i])
         if digits:
@@ -171,7 +176,8 @@ def origins(low: Whole, high: Whole) -> Whole:
     A digit of level n counts multiples of 2^(32·n). A group with ``high < low`` has no digits. Return the position of
     each group's digit of level 0, followed by the total number of digits, shape (groups + 1,).
     """
-    origin, size = np.empty(len(low) + 1, np.int64), 0
+    origin = np.empty(len(low) + 1, np.int64)
+    size = 0
     for group in range(len(low)):
         origin[group] = size - low[group]
         if high[group] >= low[group]:
@@ -199,8 +205,10 @@ def _balance(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16
     The parameters are those of `to_arrow`. Return the exponent of each sum, which is the level of its lowest digit, the
     offsets of the digits of each sum, shape (n + 1,), and the digits of all sums.
     """
-    n, half = len(low), 1 << 31
-    exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
+    n = len(low)
+    half = 1 << 31
+    exponents = np.zeros(n, np.int16)
+    places = np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)
     for group in range(n):
         first = last = position = places[group]

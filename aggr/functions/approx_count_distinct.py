@@ -16,7 +16,8 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.state import State
 
-MIN_K, MAX_K = 16, 1 << 26
+MIN_K = 16
+MAX_K = 1 << 26
 
 
 @dataclass(frozen=True)

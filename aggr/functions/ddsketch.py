@@ -77,14 +77,17 @@ class DdsState(SketchState):
         return self.mapping.values(keys - 1) * edge_ratio, self.mapping.values(keys) * edge_ratio
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
-        buckets, x, groups = Buckets(self.max_bins), values.floats, values.groups
+        buckets = Buckets(self.max_bins)
+        x = values.floats
+        groups = values.groups
         zero_threshold = self.mapping.zero_threshold
         if len(values) and x.min_max[0] > zero_threshold:  # the usual case: all values are positive
             no_zeros = pa.array(np.zeros(groups.n, np.int64))
             no_buckets = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
             positive = self._count_magnitudes(x, values.weights, self._key_ranges(x))
             return {"zero": no_zeros, "positive": positive, "negative": no_buckets}
-        is_positive, is_negative = x.array > zero_threshold, x.array < -zero_threshold
+        is_positive = x.array > zero_threshold
+        is_negative = x.array < -zero_threshold
         columns = {"zero": pa.array(values.filter(~(is_positive | is_negative)).counts)}
         for sign, rows, magnitudes in (("positive", is_positive, x.array), ("negative", is_negative, -x.array)):
             weights = None if values.weights is None else values.weights[rows]
@@ -94,7 +97,8 @@ class DdsState(SketchState):
     def _count_magnitudes(
         self, magnitudes: Numbers, weights: Weights | None, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        buckets, mapping = Buckets(self.max_bins), self.mapping
+        buckets = Buckets(self.max_bins)
+        mapping = self.mapping
         if weights is None:
             return buckets.count(
                 mapping._keys_within(magnitudes.sorted_by_group, magnitudes.min_max), magnitudes.groups, key_ranges

@@ -308,7 +308,8 @@ def _check_inputs(function: type[ExactSums]) -> None:
 
     Raise it also if the function takes weights although one of the sums is a product of several inputs.
     """
-    name, state = function.__name__, function.own_state
+    name = function.__name__
+    state = function.own_state
     inputs = ", ".join(function.inputs)
     for factor in sorted(set(state.units) - set(function.inputs)):
         raise TypeError(f"{name}.own_state.units names {factor!r}, which is not an input; inputs are {inputs}")

@@ -172,7 +172,8 @@ class HdrState(BucketState):
         return Buckets(None, 0, self.layout.last_index)
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
+        buckets = states.field("buckets")
+        counts = states.field("buckets").field("total").to_numpy()
         for name, key_field in (("min", "low"), ("max", "high")):
             extremes = field_of_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
             is_empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
@@ -212,12 +213,14 @@ class HdrState(BucketState):
         ):
             units = Numbers(self._whole_units(values.array), values.groups)
             index = self.layout.index
-            minima, maxima = LEAST.of_numbers(units), GREATEST.of_numbers(units)
+            minima = LEAST.of_numbers(units)
+            maxima = GREATEST.of_numbers(units)
             keys: NDArray[np.integer] = index(units.sorted_by_group if values.weights is None else units.array)
         else:
             if len(values) and np.isnan(values.floats.min_max[1]):
                 is_nan = np.isnan(values.floats.array)
-                nan, values = pa.array(values.filter(is_nan).counts), values.filter(~is_nan)
+                nan = pa.array(values.filter(is_nan).counts)
+                values = values.filter(~is_nan)
             x = values.floats
             self._check_floats(x.array, x.min_max)
             sorted_floats = x.sorted_by_group if values.weights is None else x.array
@@ -318,7 +321,8 @@ class HdrState(BucketState):
         return min(rounded - is_above, 2**63 - 1)
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        histograms, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
+        histograms = Histograms.from_arrow(states.field("buckets"))
+        unit = self.unit or 1.0
         # Values are whole units. The lower edge of a bucket, which it does not contain, is therefore the highest value
         # of the bucket below.
         low = np.maximum(self.layout.lowest(histograms.keys) - 1, 0).astype(np.float64)
@@ -434,8 +438,10 @@ class Hdr(Function):
         sorted_quantiles = [self.quantiles[i] for i in order]
         lower_ranks, upper_ranks, upper_weights = stacked_ranks(sorted_quantiles, counts, self.method)
         keys, mean, variance = buckets.keys_and_moments(lower_ranks, self.layout.half_magnitude)
-        unit, position = self.unit or 1.0, np.argsort(order)
-        variance, mean = variance * unit * unit, mean * unit
+        unit = self.unit or 1.0
+        position = np.argsort(order)
+        variance = variance * unit * unit
+        mean = mean * unit
 
         def values_of_keys(q: float, key: Whole) -> pa.Array:
             return self.own_state.values_of(self.layout.highest(key) if q else self.layout.lowest(key), ~has_values)
@@ -443,7 +449,8 @@ class Hdr(Function):
         quantiles = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
         dtype = pa.int64() if self.unit is None else pa.float64()
         if interpolates(self.method):
-            keys, dtype = buckets.keys_at(upper_ranks), pa.float64()
+            keys = buckets.keys_at(upper_ranks)
+            dtype = pa.float64()
             above = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
             pairs = zip(quantiles, above, position, strict=True)
             quantiles = [

@@ -145,7 +145,8 @@ class KeyedStates(Field):
         owners for which a merged map already had too many keys and is null.
         """
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
-        keys, key_owners = keys.take(pa.array(first_rows)), owners.ids[first_rows]
+        keys = keys.take(pa.array(first_rows))
+        key_owners = owners.ids[first_rows]
         counts = np.bincount(key_owners, minlength=owners.n)
         keyed = KeyGroups(groups, rows=None, keys=keys, owners=key_owners, thetas=thetas)
         if self.beyond != SAMPLE:
@@ -157,7 +158,8 @@ class KeyedStates(Field):
             # A sample has exactly max keys. All samples that were merged for a group with at most max keys therefore
             # have the same keys, and these are the sample for the lowest of their thetas.
             return keyed
-        hashes, thetas = hash64(keys), thetas.copy()
+        hashes = hash64(keys)
+        thetas = thetas.copy()
         is_crowded_key = crowded[key_owners]
         thetas[crowded] = _next_thetas(
             hashes[is_crowded_key], key_owners[is_crowded_key], thetas, crowded=crowded, max_keys=self.max
@@ -210,7 +212,8 @@ def _next_thetas(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, max_
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])
     order = np.lexsort((hashes, owners))
-    owners, hashes = owners[order], hashes[order]
+    owners = owners[order]
+    hashes = hashes[order]
     is_new = np.append(True, (owners[1:] != owners[:-1]) | (hashes[1:] != hashes[:-1]))
     first_positions = np.flatnonzero(np.append(True, np.diff(owners[is_new]) != 0))
     new_thetas: Whole = hashes[is_new][first_positions + max_keys]

@@ -22,7 +22,8 @@ from aggr.arguments import shown
 from aggr.arrays import Flags, Whole
 from aggr.groups.groups import Groups
 
-ERROR, NULL = "error", "null"
+ERROR = "error"
+NULL = "null"
 ACTIONS = (ERROR, NULL)
 BEYOND = "beyond"  # the parameter of functions and states that determines the action beyond a limit
 # the type of this parameter in states; a state has the parameter only if it is not "error"

@@ -83,7 +83,8 @@ class Sum(_SumAndCount):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        total = Limbs.of_arrow(states.field("sum"))
+        dtype = states.field("unit").type
         has_values = states.field("count").to_numpy() > 0
         if pa.types.is_timestamp(dtype):
             raise DamagedState(f"its field 'unit' has type {dtype}, and timestamps cannot be added")
@@ -121,7 +122,8 @@ class Avg(_SumAndCount):
     returns = "float64, or a timestamp for timestamps; null if there are no values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        total = Limbs.of_arrow(states.field("sum"))
+        dtype = states.field("unit").type
         counts = states.field("count").to_numpy()
         has_values = counts > 0
         if pa.types.is_timestamp(dtype):

@@ -94,7 +94,8 @@ class SketchState(BucketState):
             x = values.floats.array
             masks = (np.isnan(x), np.isposinf(x), np.isneginf(x))
             columns = {name: pa.array(values.filter(mask).counts) for name, mask in zip(columns, masks, strict=True)}
-            finite, without_nan = values.filter(np.isfinite(x)), values.filter(~masks[0])
+            finite = values.filter(np.isfinite(x))
+            without_nan = values.filter(~masks[0])
         columns["min"] = LEAST.of_numbers(without_nan.floats)
         columns["max"] = GREATEST.of_numbers(without_nan.floats)
         places = scale_of(values.array.type)
@@ -109,7 +110,8 @@ class SketchState(BucketState):
         most the relative accuracy of the sketch.
         """
         state_counts = SketchCounts.from_states(states, self.side)
-        zero, counts = state_counts.zero, state_counts.counts
+        zero = state_counts.zero
+        counts = state_counts.counts
         below_zero = state_counts.negative_infinity + state_counts.negative.totals
         if value > self.zero_threshold:
             keys = self.keys_of(value, states)
@@ -127,7 +129,8 @@ class SketchState(BucketState):
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         positive, negative = (self._ranges_of_sign(states, sign) for sign in ("positive", "negative"))
         low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
-        lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
+        lowest = BucketRanges.single(low, -np.inf, -np.inf)
+        highest = BucketRanges.single(high, np.inf, np.inf)
         middle = BucketRanges.single(zero, -self.zero_threshold, self.zero_threshold)
         return BucketRanges.joined([lowest, negative.mirrored(), middle, positive, highest])
 
@@ -187,12 +190,15 @@ class SignedSketch(Function):
         values = self._at_ranks(states, parts, lower_ranks)
         if interpolates(self.method):
             values = interpolate(values, self._at_ranks(states, parts, upper_ranks), upper_weights)
-        position, is_empty = np.argsort(order), counts == 0
+        position = np.argsort(order)
+        is_empty = counts == 0
         return [pa.array(values[position[i]], mask=is_empty) for i in range(len(order))]
 
     def _at_ranks(self, states: pa.StructArray, parts: SketchCounts, ranks: Whole) -> Floats:
         """Return the values at ``ranks``, shape (ranks, states). The ranks of a state must ascend."""
-        negative_infinity, zero, counts = parts.negative_infinity, parts.zero, parts.counts
+        negative_infinity = parts.negative_infinity
+        zero = parts.zero
+        counts = parts.counts
         below = parts.negative.totals
         middle = negative_infinity + below  # the number of values below 0, which is the rank of the first zero
         keys = parts.positive.keys_at(ranks - (middle + zero))

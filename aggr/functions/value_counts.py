@@ -207,7 +207,8 @@ class ExactQuantiles(Counted):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self.counted_values(states)
-        totals, starts = sum_by_group(counts, owners), owners.offsets[:-1]
+        totals = sum_by_group(counts, owners)
+        starts = owners.offsets[:-1]
         count_ends = np.cumsum(counts)  # the total may overflow int64, but differences within a state do not
         count_ends -= np.append(0, count_ends)[starts][owners.ids]
         if is_between := interpolates(self.method):

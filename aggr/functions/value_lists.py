@@ -25,7 +25,9 @@ from aggr.functions.limits import ERROR, Limit, absorbed_groups
 from aggr.groups.groups import Groups
 from aggr.values import Values
 
-ALL, EARLIEST, LATEST = "all", "earliest", "latest"
+ALL = "all"
+EARLIEST = "earliest"
+LATEST = "latest"
 KEEP_OPTIONS = (ALL, EARLIEST, LATEST)
 DEFAULT_MAX = 10_000  # the default maximum of values per group
 
@@ -65,7 +67,8 @@ class OrderedRows(Field):
             beyond = limit.groups_beyond(counts, "the list of values", "use keep='earliest' or keep='latest'", absorbed)
         if beyond is not None:
             is_listed = ~beyond[groups.ids]
-            rows, groups = rows.filter(pa.array(is_listed)), groups.filter(is_listed)
+            rows = rows.filter(pa.array(is_listed))
+            groups = groups.filter(is_listed)
             counts = groups.counts()
         keys, values = (order_keys(rows.field(name)) for name in (self.by, "value"))
         order = np.lexsort((values, keys, groups.ids))
@@ -109,7 +112,8 @@ class ValueSet(Field):
         values = normalize_floats(values)
         keys = order_keys(values)
         order = np.lexsort((keys, groups.ids))
-        keys, ids = keys[order], groups.ids[order]
+        keys = keys[order]
+        ids = groups.ids[order]
         is_new = np.ones(len(order), np.bool_)
         is_new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[is_new], minlength=groups.n)
@@ -144,7 +148,8 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     sizes = np.ones(len(times), np.int64)  # the number of values in each entry of ``inner`` and its nested lists
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
-        windows, groups = times[firsts] // length, owners[firsts]
+        windows = times[firsts] // length
+        groups = owners[firsts]
         begins = np.flatnonzero(np.r_[True, (np.diff(windows) != 0) | (np.diff(groups) != 0)][: len(firsts)])
         inner = lists_of(inner, np.diff(np.r_[begins, len(firsts)]))
         sizes = np.add.reduceat(sizes, begins) if len(begins) else sizes
@@ -197,7 +202,8 @@ def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> t
         raise DamagedState(f"has type {column.type}, not a list")
     if not Limit(max_values, beyond).is_absorbing:
         refuse_nulls(column)
-    entries, lengths = column.flatten(), pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    entries = column.flatten()
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     refuse_nulls(entries)
     if len(lengths) and lengths.max() > max_values:
         raise DamagedState(f"contains a list of {lengths.max()} values, and at most max={max_values} are allowed")

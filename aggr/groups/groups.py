@@ -327,7 +327,8 @@ def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], 
 
 @compiled
 def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    counts, row_of_group = np.zeros(n, np.int64), np.empty(n, np.intp)
+    counts = np.zeros(n, np.int64)
+    row_of_group = np.empty(n, np.intp)
     for i in range(len(ids)):
         # the index is unsigned, because compiled code is slower if an index may be negative
         group: Int = np.uint64(ids[i])
@@ -342,7 +343,8 @@ def _rows_by_group(ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray
 
     ``offsets`` is `Groups.offsets`: ``offsets[g]`` is the number of rows in the groups before ``g``.
     """
-    rows, next_position = np.empty(len(ids), np.int32), offsets.copy()
+    rows = np.empty(len(ids), np.int32)
+    next_position = offsets.copy()
     for i in range(len(ids)):
         group: Int = np.uint64(ids[i])
         rows[np.uint64(next_position[group])] = i
@@ -384,7 +386,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     for column in columns:
         if len(column) != rows:
             raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
-    codes, bound = np.zeros(0 if columns else rows, np.int64), 1
+    codes = np.zeros(0 if columns else rows, np.int64)
+    bound = 1
     for position, column in enumerate(flat_columns(columns)):
         column_codes, column_bound = _column_codes(column)
         # If the combined codes might not fit int64, the codes of the earlier columns are first numbered without gaps.
@@ -394,7 +397,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if position:
             codes *= column_bound
             column_codes += codes
-        codes, bound = column_codes, bound * column_bound
+        codes = column_codes
+        bound = bound * column_bound
     ids, counts, row_of_group = _number_codes(codes, bound)
     return Groups._trusted(ids, len(counts), counts), row_of_group
 
@@ -477,7 +481,8 @@ def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
 def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
     low = high = values[0]
     for i in range(len(values)):
-        low, high = min(low, values[i]), max(high, values[i])
+        low = min(low, values[i])
+        high = max(high, values[i])
     return low, high
 
 
@@ -494,7 +499,8 @@ def _divide_distances(values: NDArray[np.int64], low: int, step: int) -> tuple[N
 
 @compiled
 def _divide_many_distances(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    quotients, remainders = np.empty(len(values), np.int64), np.int64(0)
+    quotients = np.empty(len(values), np.int64)
+    remainders = np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
         # The distances are divided as doubles, because the division of integers takes ten times as long. The remainders

@@ -27,7 +27,8 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     ``bits`` are the bits of the doubles, shape (parts, rows), and ``ids`` the group of each row. If a group does not
     have nonzero doubles, the lowest exponent is greater than the highest.
     """
-    low, high = np.full(n, _NO_EXPONENT), np.full(n, -_NO_EXPONENT)
+    low = np.full(n, _NO_EXPONENT)
+    high = np.full(n, -_NO_EXPONENT)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
             if bits[part, i] << 1:
@@ -47,7 +48,8 @@ def biased_exponent_range(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     exponent 1. Both results are 1 for a group without nonzero doubles.
     """
     n = len(offsets) - 1
-    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
+    low = np.empty(n, np.int64)
+    high = np.empty(n, np.int64)
     for group in range(n):
         group_numbers = bits[offsets[group] : offsets[group + 1]]
         lowest: Int = np.int64(_EXPONENT)
@@ -88,7 +90,8 @@ def _add_by_group(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
     The sums may have overflowed. ``ids`` contains the group of each value.
     """
-    total, bound = np.zeros(n, np.int64), 0
+    total = np.zeros(n, np.int64)
+    bound = 0
     for i in range(len(values)):
         value = values[i]
         total[np.uint64(ids[i])] += value
@@ -135,9 +138,12 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, are_floats: bool) -> tuple[W
     `_sortable_bits` converts to the bits of the minima and maxima.
     """
     group: Int
-    low, high, has_nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
+    low = np.full(n, HIGHEST)
+    high = np.full(n, LOWEST)
+    has_nan = False
     for i in range(len(numbers)):
-        number, group = numbers[i], np.uint64(ids[i])
+        number = numbers[i]
+        group = np.uint64(ids[i])
         if are_floats:
             has_nan |= (number & HIGHEST) > _INFINITY
             number = _sortable_bits(number)
@@ -151,11 +157,14 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, are_floats: bool) -> tuple
 
     The numbers of a group are ``numbers[offsets[group]:offsets[group + 1]]``.
     """
-    n, greatest_magnitude = len(offsets) - 1, np.int64(0)
-    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
+    n = len(offsets) - 1
+    greatest_magnitude = np.int64(0)
+    low = np.empty(n, np.int64)
+    high = np.empty(n, np.int64)
     for group in range(n):
         group_numbers = numbers[offsets[group] : offsets[group + 1]]
-        lowest, highest = HIGHEST, LOWEST
+        lowest = HIGHEST
+        highest = LOWEST
         if are_floats:
             for i in range(len(group_numbers)):
                 greatest_magnitude = max(greatest_magnitude, group_numbers[i] & HIGHEST)
@@ -163,7 +172,8 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, are_floats: bool) -> tuple
                 highest = max(highest, _sortable_bits(group_numbers[i]))
         else:
             for i in range(len(group_numbers)):
-                lowest, highest = min(lowest, group_numbers[i]), max(highest, group_numbers[i])
+                lowest = min(lowest, group_numbers[i])
+                highest = max(highest, group_numbers[i])
         low[group], high[group] = lowest, highest
     return low, high, bool(greatest_magnitude > _INFINITY)
 
@@ -183,7 +193,8 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 
     ``ids`` has the group of each value. ``offsets`` has, for each group, the number of values in all earlier groups.
     """
-    sorted_values, next_position = np.empty_like(values), offsets.copy()
+    sorted_values = np.empty_like(values)
+    next_position = offsets.copy()
     for i in range(len(ids)):
         group: Int = np.uint64(ids[i])
         sorted_values[np.uint64(next_position[group])] = values[i]
@@ -241,7 +252,8 @@ class Numbers:
     @cached_property
     def extremes(self) -> Extremes | None:
         """The minimum and maximum of each group, or None if any number is NaN."""
-        are_floats, groups = self.array.dtype == np.float64, self.groups
+        are_floats = self.array.dtype == np.float64
+        groups = self.groups
         if groups.prefers_group_loops:
             low, high, has_nan = _ranges_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, are_floats)
         else:

@@ -51,7 +51,8 @@ from aggr.histograms.pairs import add_two, allocate_pair_lists
 from aggr.histograms.reading import BYTE_MASK, PackedHistograms, next_number
 
 # `_sum_by_key` stores the sum of a key and _OFFSET in the lower 32 bits of a number
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1
+_OFFSET = 1 << 31
+_KEY = (1 << 32) - 1
 _NO_RANKS = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
 # if a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that the other
 # cells need not be examined
@@ -102,7 +103,8 @@ class Buckets(Field):
             no_offsets = np.zeros(groups.n + 1, np.int64)
             return _column(zeros, zeros, zeros, data=np.zeros(0, np.uint8), offsets=no_offsets)
         # always int32, so that loops are compiled only once
-        keys, offsets = keys.astype(np.int32, copy=False), groups.offsets
+        keys = keys.astype(np.int32, copy=False)
+        offsets = groups.offsets
         low, high = key_ranges or find_key_ranges(keys, offsets)
         low = np.maximum(low, high - (self.max_keys or FAR) + 1)
         self._check_range(low, high)
@@ -127,7 +129,8 @@ class Buckets(Field):
         greater than ``high``.
         """
         has_keys = low <= high
-        below, above = low[has_keys & (low < self.lowest_key)], high[has_keys & (high > self.highest_key)]
+        below = low[has_keys & (low < self.lowest_key)]
+        above = high[has_keys & (high > self.highest_key)]
         for key in [*below[:1], *above[:1]]:
             raise ValueError(
                 f"the bucket key {key} is outside the range of the field, {self.lowest_key} to {self.highest_key}; "
@@ -175,7 +178,8 @@ class Buckets(Field):
         )
 
     def subtract(self, column: pa.StructArray, other: pa.StructArray) -> pa.StructArray:
-        minuend, subtrahend = Histograms.from_arrow(column), Histograms.from_arrow(other)
+        minuend = Histograms.from_arrow(column)
+        subtrahend = Histograms.from_arrow(other)
         ids, keys, counts = _sum_by_key(
             np.concatenate([minuend.rows(), subtrahend.rows()]),
             np.concatenate([minuend.keys, subtrahend.keys]),
@@ -229,7 +233,8 @@ def _sum_by_key(
         combined.sort()
     else:
         order = np.argsort(combined)
-        combined, counts = combined[order], counts[order]
+        combined = combined[order]
+        counts = counts[order]
     first_rows = np.flatnonzero(np.append(len(combined) > 0, combined[1:] != combined[:-1]))
     sums = np.diff(first_rows, append=len(combined)) if counts is None else np.add.reduceat(counts, first_rows)
     return combined[first_rows] >> 32, (combined[first_rows] & _KEY) - _OFFSET, sums
@@ -274,23 +279,35 @@ def _merge_groups(
     lowest and a highest key. This lowest key takes ``max_keys`` into account: the caller must count all lower keys of
     the group at this key.
     """
-    n, is_damaged, has_overflowed = len(offsets_of_groups) - 1, False, False
+    n = len(offsets_of_groups) - 1
+    is_damaged = False
+    has_overflowed = False
     is_sparse = np.zeros(n, np.bool_)
-    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    lows = np.zeros(n, np.int64)
+    highs = np.zeros(n, np.int64)
+    totals = np.zeros(n, np.int64)
     # The array has room for all merged histograms: a merged count takes no more bytes than the counts that are added,
     # and a gap no more bytes than the gaps that it replaces. In addition, a gap of at most 6 bytes can be necessary
     # before the first count of each histogram.
-    data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, marks = np.zeros(MIN_CELLS, np.int64), np.zeros(MIN_CELLS // 64 + 1, np.uint64)
+    data = np.empty(len(counts) + 6 * len(low) + 2, np.uint8)
+    offsets = np.zeros(n + 1, np.int64)
+    cells = np.zeros(MIN_CELLS, np.int64)
+    marks = np.zeros(MIN_CELLS // 64 + 1, np.uint64)
     min_cells = np.int64(MIN_CELLS)  # an int64 variable, because loops would be compiled again for a literal
-    key_lists, lists, no_keys = allocate_lists(min_cells), allocate_pair_lists(min_cells), np.zeros((0, 0), np.int64)
+    key_lists = allocate_lists(min_cells)
+    lists = allocate_pair_lists(min_cells)
+    no_keys = np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
         lowest_key: Int
         highest_key: Int
-        lowest_key, highest_key, size = FAR, -FAR, 0
+        lowest_key = FAR
+        highest_key = -FAR
+        size = 0
         # for the group: the number of rows with a nonempty histogram, and the first and the last such row
-        nonempty_count, first, last = 0, np.int64(-1), np.int64(-1)
+        nonempty_count = 0
+        first = np.int64(-1)
+        last = np.int64(-1)
         for i in range(offsets_of_groups[group], offsets_of_groups[group + 1]):
             row = np.int64(rows[i])
             byte_count = places[row + 1] - places[row]
@@ -305,7 +322,8 @@ def _merge_groups(
             )
             if total[row]:
                 nonempty_count, first, last = nonempty_count + 1, row if nonempty_count == 0 else first, row
-                lowest_key, highest_key = min(lowest_key, np.int64(low[row])), max(highest_key, np.int64(high[row]))
+                lowest_key = min(lowest_key, np.int64(low[row]))
+                highest_key = max(highest_key, np.int64(high[row]))
                 size += places[row + 1] - places[row]
                 totals[group] = capped_sum(totals[group], total[row])
         first_key = max(lowest_key, highest_key - max_keys + 1)
@@ -314,7 +332,8 @@ def _merge_groups(
         if is_damaged:
             break
         if nonempty_count == 1 and first_key == lowest_key:  # a single histogram is copied
-            begin, end = places[first], places[first + 1]
+            begin = places[first]
+            end = places[first + 1]
             if checked:
                 is_damaged |= not is_sound(
                     low[first],
@@ -327,7 +346,8 @@ def _merge_groups(
                     row=first,
                     keys=no_keys,
                 )
-            target, source = np.uint64(at), np.uint64(begin)
+            target = np.uint64(at)
+            source = np.uint64(begin)
             for byte in range(end - begin):  # with unsigned indices, the loop takes a tenth of the time
                 data[target + np.uint64(byte)] = counts[source + np.uint64(byte)]
             at += end - begin
@@ -346,13 +366,15 @@ def _merge_groups(
             is_sparse[group] = True
         elif size:
             if span > len(cells):
-                cells, marks = np.zeros(2 * span, np.int64), np.zeros(2 * span // 64 + 1, np.uint64)
+                cells = np.zeros(2 * span, np.int64)
+                marks = np.zeros(2 * span // 64 + 1, np.uint64)
                 key_lists = allocate_lists(2 * span)
             uses_marks = span > _MAX_CELLS_PER_BYTE * size
             for i in range(offsets_of_groups[group], offsets_of_groups[group + 1]):
                 row = np.int64(rows[i])
                 if total[row]:
-                    begin, end = places[row], places[row + 1]
+                    begin = places[row]
+                    end = places[row + 1]
                     if checked and not is_sound(
                         low[row],
                         high[row],

@@ -78,7 +78,8 @@ class Histograms(NamedTuple):
         """
         end = 0
         for size in self.sizes.tolist():
-            keys, end = self.keys[end : end + size], end + size
+            keys = self.keys[end : end + size]
+            end = end + size
             low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
             if high - low >= widest:
                 raise ValueError(
@@ -119,7 +120,8 @@ def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDAr
     ``values`` contains the values of all rows, one row after the other. ``lengths`` contains the number of values of
     each row.
     """
-    is_nonempty, row_ends = lengths > 0, np.cumsum(lengths)
+    is_nonempty = lengths > 0
+    row_ends = np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
     first[is_nonempty], last[is_nonempty] = values[(row_ends - lengths)[is_nonempty]], values[row_ends[is_nonempty] - 1]
     return first, last
@@ -172,7 +174,9 @@ def find_keys(
     rank_count, n = ranks.shape
     keys = np.zeros((rank_count, n), np.int64)
     for row in range(n):
-        at, end, total = places[row], places[row + 1], totals[row]
+        at = places[row]
+        end = places[row + 1]
+        total = totals[row]
         if not are_possible_bounds(
             low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
         ):
@@ -206,10 +210,14 @@ def is_sound(
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time if each
     of them is a complete number, and if the next rank in ``ranks`` is not among the values that they count.
     """
-    key, value_count, rank_index, words_from = np.int64(low), np.uint64(0), 0, at
+    key = np.int64(low)
+    value_count = np.uint64(0)
+    rank_index = 0
+    words_from = at
     # ``was_gap`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because
     # a gap is also invalid at the start.
-    is_wrong, was_gap = np.uint64(0), np.uint64(1)
+    is_wrong = np.uint64(0)
+    was_gap = np.uint64(1)
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NO_RANK
     while at < end:
         if at >= words_from and at + WORD <= end:
@@ -275,7 +283,9 @@ def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, 
 
     All are 0 for an empty histogram. The parameters are the fields of `Histograms`.
     """
-    low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+    low = np.zeros(len(sizes), np.int64)
+    high = np.zeros(len(sizes), np.int64)
+    totals = np.zeros(len(sizes), np.int64)
     at: Int = np.int64(0)
     for row in range(len(sizes)):
         if sizes[row]:

@@ -26,20 +26,25 @@ LONGEST = 9  # the maximum number of bytes of a number: eight bytes with 7 bits 
 FAR = 1 << 40
 
 
-_SHIFT, _SEVEN_BITS, _CONTINUES, _LAST_SHIFT = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
+_SHIFT = np.uint64(7)
+_SEVEN_BITS = np.uint64(0x7F)
+_CONTINUES = np.uint64(0x80)
+_LAST_SHIFT = np.uint64(56)
 
 # Constants for words of eight bytes. `LONGER`, ``_LOW…`` and ``_LOWER…`` are masks that select the same bits in each
 # byte, and ``_PAIRS`` selects every second byte. To add the four 16-bit numbers of a word, the word is multiplied by
 # ``_PAIR_SUM``: their sum is the upper 16 bits of the product.
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
-_LOWEST_BITS, _LOWER_SEVEN_BITS, _LOWER_SIX_BITS = (
-    np.uint64(0x0101010101010101),
-    np.uint64(0x7F7F7F7F7F7F7F7F),
-    np.uint64(0x3F3F3F3F3F3F3F3F),
-)
-_PAIRS, _PAIR_SUM = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
-_ONE, _BYTE_SHIFT, _ALL_BITS, _LAST_PAIR_SHIFT = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.uint64(48)
+_LOWEST_BITS = np.uint64(0x0101010101010101)
+_LOWER_SEVEN_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_LOWER_SIX_BITS = np.uint64(0x3F3F3F3F3F3F3F3F)
+_PAIRS = np.uint64(0x00FF00FF00FF00FF)
+_PAIR_SUM = np.uint64(0x0001000100010001)
+_ONE = np.uint64(1)
+_BYTE_SHIFT = np.uint64(8)
+_ALL_BITS = np.uint64(0xFF)
+_LAST_PAIR_SHIFT = np.uint64(48)
 
 
 def write(first_keys: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
@@ -112,7 +117,8 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     ``end`` is the offset after the last byte of the data, and must be greater than ``at``. Return the number and the
     offset after it. If the number is incomplete, this offset is -1.
     """
-    word, shift = np.uint64(0), np.uint64(0)
+    word = np.uint64(0)
+    shift = np.uint64(0)
     is_incomplete: Any = True
     while is_incomplete and at < end:
         byte = np.uint64(data[at])
@@ -137,7 +143,8 @@ def word_at(data: Bytes, at: Int) -> Any:
     If ``word & LONGER`` is 0, each of the bytes is a complete number.
     """
     # the index is unsigned, because compiled code is slower if an index may be negative
-    word, place = np.uint64(0), np.uint64(at)
+    word = np.uint64(0)
+    place = np.uint64(at)
     for i in range(WORD):
         word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
     return word
@@ -178,7 +185,8 @@ def _write(first_keys: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple
 
     The parameters are those of `write`.
     """
-    data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
+    data = np.empty((LONGEST + 6) * len(keys), np.uint8)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
     # an int64 variable, because the loops that it is passed to would be compiled again for a literal 0
     at: Int = np.int64(0)
     entry = 0
@@ -204,11 +212,17 @@ def _read(first_keys: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, 
     """
     n = len(first_keys)
     max_entries = places[n] - places[0]  # the number of bytes, because each count takes at least one
-    sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)
-    key_ends, is_damaged = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    sizes = np.zeros(n, np.int64)
+    keys = np.empty(max_entries, np.int64)
+    counts = np.empty(max_entries, np.int64)
+    key_ends = np.zeros(n, np.int64)
+    is_damaged = np.zeros(n, np.bool_)
     entry = 0
     for row in range(n):
-        key, at, end, first_entry = first_keys[row], places[row], places[row + 1], entry
+        key = first_keys[row]
+        at = places[row]
+        end = places[row + 1]
+        first_entry = entry
         while 0 <= at < end:
             number, at = get_number(data, at, end)
             if at < 0:

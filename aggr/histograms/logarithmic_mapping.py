@@ -103,7 +103,8 @@ class LogarithmicMapping:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in value_range)
         # The exponents are rounded to multiples of 8, so that batches with similar values share a table.
-        low, high = low - low % 8, high - high % 8 + 8
+        low = low - low % 8
+        high = high - high % 8 + 8
         return _step_table(self, low, high) if high - low <= _MAX_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:
@@ -130,7 +131,8 @@ class LogarithmicMapping:
 
         Its distance from every value ``x`` in the bucket is at most ``relative_accuracy · x``.
         """
-        low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
+        low = int(keys.min(initial=0))
+        high = int(keys.max(initial=0))
         # if keys repeat often, the value of each key in the range is computed once, and then looked up
         if high - low < keys.size // 2:
             return self._values(np.arange(low, high + 1))[keys - low]
@@ -173,7 +175,9 @@ def _look_up_keys(bits: Whole, first_step: int, table: NDArray[np.int32]) -> tup
 
     ``bits`` contains the bits of the doubles, and ``first_step`` is the step of the first entry.
     """
-    keys, edge_rows, edge_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
+    keys = np.empty(len(bits), np.int32)
+    edge_rows = np.empty(len(bits) + 1, np.int32)
+    edge_count = 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first_step]
         keys[i] = key

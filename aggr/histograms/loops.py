@@ -19,10 +19,13 @@ from aggr.histograms.leb128 import FAR, put_number
 # would need more cells, its keys are sorted instead. In measurements, sorting took 60 ns per key, and an empty cell
 # only 0.01 ns, because used cells are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
 MAX_CELLS_PER_KEY_OF_LARGE = 32
-MAX_CELLS_PER_KEY, LARGE_GROUP_CELLS = 1 << 10, 1 << 20
+MAX_CELLS_PER_KEY = 1 << 10
+LARGE_GROUP_CELLS = 1 << 20
 _BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
 # The mark of ``cell`` is the bit ``ONE << (cell & MARK_BIT_MASK)`` of the word ``marks[cell >> MARK_WORD_SHIFT]``.
-ONE, MARK_WORD_SHIFT, MARK_BIT_MASK = np.uint64(1), np.uint64(6), np.uint64(63)
+ONE = np.uint64(1)
+MARK_WORD_SHIFT = np.uint64(6)
+MARK_BIT_MASK = np.uint64(63)
 # If a group has more than this number of cells per key, each used cell is marked by a bit, so that empty cells need not
 # be examined.
 MAX_UNMARKED_CELLS_PER_KEY = 3
@@ -44,7 +47,8 @@ def find_key_ranges(keys: NDArray[np.integer], offsets: Whole) -> tuple[Whole, W
     ``-FAR``.
     """
     n = len(offsets) - 1
-    low, high = np.full(n, FAR), np.full(n, -FAR)
+    low = np.full(n, FAR)
+    high = np.full(n, -FAR)
     for group in range(n):
         for key in keys[offsets[group] : offsets[group + 1]]:
             low[group], high[group] = min(low[group], key), max(high[group], key)
@@ -59,16 +63,23 @@ def count_keys(keys: NDArray[np.integer], offsets_of_groups: Whole, low: Whole, 
     ``spans[g]`` is 0, the group is left out, and its histogram is empty.
     """
     cell: Int
-    n, widest = len(offsets_of_groups) - 1, np.int64(MIN_CELLS)
+    n = len(offsets_of_groups) - 1
+    widest = np.int64(MIN_CELLS)
     for group in range(n):
         widest = max(widest, spans[group])
-    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    lows = np.zeros(n, np.int64)
+    highs = np.zeros(n, np.int64)
+    totals = np.zeros(n, np.int64)
     # An encoded count of n takes at most n bytes, and the gap before each count takes at most five bytes.
-    data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, marks, key_lists = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), allocate_lists(widest)
+    data = np.empty(6 * len(keys) + 2, np.uint8)
+    offsets = np.zeros(n + 1, np.int64)
+    cells = np.zeros(widest, np.int32)
+    marks = np.zeros(widest // 64 + 1, np.uint64)
+    key_lists = allocate_lists(widest)
     at: Int = np.int64(0)
     for group in range(n):
-        span, lowest = spans[group], low[group]
+        span = spans[group]
+        lowest = low[group]
         group_keys = keys[offsets_of_groups[group] : offsets_of_groups[group + 1]]
         if span:
             # Keys are clipped, so that a key outside the range of the group cannot write outside the cells.
@@ -101,7 +112,8 @@ def write_cells(cells: NDArray[np.integer], key_lists: KeyLists, data: Bytes, at
     the encoded counts.
     """
     keys, counts = key_lists
-    size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
+    size = np.int64(0)
+    blocks_end = len(cells) - len(cells) % _BLOCK
     for start in range(0, blocks_end, _BLOCK):
         has_count = cells[start]
         for cell in range(start + 1, start + _BLOCK):
@@ -132,12 +144,14 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
             bit = remaining_marks & (~remaining_marks + ONE)
             remaining_marks &= remaining_marks - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
-            count, skipped = np.int64(cells[np.uint64(cell)]), cell - last - 1
+            count = np.int64(cells[np.uint64(cell)])
+            skipped = cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
             gap = (2 * skipped - 1) * (skipped > 1)
             while gap > 127:  # the bytes of `put_number` for -skipped; a call would be slower
                 data[np.uint64(at)] = (gap & 127) | 128
-                gap, at = gap >> 7, at + 1
+                gap = gap >> 7
+                at = at + 1
             data[np.uint64(at)] = gap
             at += skipped != 0
             if count < 64:
@@ -168,7 +182,8 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
     """
     previous_key = keys[0] - 1
     for i in range(size):
-        count, gap = counts[np.uint64(i)], keys[np.uint64(i)] - previous_key - 1
+        count = counts[np.uint64(i)]
+        gap = keys[np.uint64(i)] - previous_key - 1
         previous_key = keys[np.uint64(i)]
         # The gap and the count take at most one byte each. They are written without further branches, because the
         # processor cannot predict gaps.

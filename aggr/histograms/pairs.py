@@ -26,7 +26,9 @@ def allocate_pair_lists(max_bytes: Int) -> PairLists:
     The encoded counts of both histograms take at most ``max_bytes`` together.
     """
     n = max_bytes + 1
-    keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    keys = np.empty(n, np.int64)
+    counts = np.empty(n, np.int64)
+    more_keys = np.empty(n, np.int64)
     return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
 
 
@@ -51,9 +53,11 @@ def add_two(
     have. Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
-    begin, end = places[first], places[first + 1]
+    begin = places[first]
+    end = places[first + 1]
     n = decode_histogram(low[first], high[first], bytes_of_rows, at=begin, end=end, keys=keys_1, counts=counts_1)
-    begin, end = places[second], places[second + 1]
+    begin = places[second]
+    end = places[second + 1]
     m = decode_histogram(low[second], high[second], bytes_of_rows, at=begin, end=end, keys=keys_2, counts=counts_2)
     if not (_adds_up(counts_1, n, total[first]) and _adds_up(counts_2, m, total[second])):
         return np.int64(-1)
@@ -84,9 +88,13 @@ def _merge_keys(
     ``keys_1`` has ``n`` ascending keys, with the counts ``counts_1``, and ``keys_2`` has ``m`` keys, with the counts
     ``counts_2``. The counts of a key that occurs in both are added.
     """
-    i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
+    i = np.uint64(0)
+    j = np.uint64(0)
+    size = np.uint64(0)
+    step = np.uint64(1)
     while i < n and j < m:  # no branches, because the processor cannot predict the order of the keys
-        a, b = keys_1[i], keys_2[j]
+        a = keys_1[i]
+        b = keys_2[j]
         keys[size] = min(a, b)
         counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]
         i += np.uint64(a <= b)

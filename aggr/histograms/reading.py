@@ -25,7 +25,9 @@ from aggr.histograms.column import (
 )
 from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, word_at
 
-_LOWEST_BIT, BYTE_MASK, _MIN_LONG_BYTE = np.uint64(1), np.uint64(0xFF), 128
+_LOWEST_BIT = np.uint64(1)
+BYTE_MASK = np.uint64(0xFF)
+_MIN_LONG_BYTE = 128
 
 
 class PackedHistograms(NamedTuple):
@@ -128,11 +130,16 @@ def _keys_and_moments(
     of `PackedHistograms.keys_and_moments`.
     """
     rank_count, n = ranks.shape
-    keys, means, variances = np.zeros((rank_count, n), np.int64), np.zeros(n), np.zeros(n)
-    bucket_keys, bucket_counts = np.empty(max_bytes + 1, np.int64), np.empty(max_bytes + 1, np.int64)
+    keys = np.zeros((rank_count, n), np.int64)
+    means = np.zeros(n)
+    variances = np.zeros(n)
+    bucket_keys = np.empty(max_bytes + 1, np.int64)
+    bucket_counts = np.empty(max_bytes + 1, np.int64)
     bucket_middles = np.empty(max_bytes + 1)
     for row in range(n):
-        at, end, total = places[row], places[row + 1], totals[row]
+        at = places[row]
+        end = places[row + 1]
+        total = totals[row]
         if not are_possible_bounds(
             low[row], high[row], total, size=end - at, max_keys=max_keys, lowest_key=lowest_key, highest_key=highest_key
         ):
@@ -147,10 +154,13 @@ def _keys_and_moments(
             bucket_middles[i] = np.float64(
                 ((bucket_keys[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1)
             )
-        value_count, rank_index, sum_of_middles = np.uint64(0), 0, 0.0
+        value_count = np.uint64(0)
+        rank_index = 0
+        sum_of_middles = 0.0
         rank = np.uint64(max(ranks[0, row], 0)) if rank_count else NO_RANK
         for i in range(size):
-            key, count = bucket_keys[i], bucket_counts[i]
+            key = bucket_keys[i]
+            count = bucket_counts[i]
             value_count = saturated_sum(value_count, count)
             while value_count > rank:
                 keys[rank_index, row] = key
@@ -159,7 +169,8 @@ def _keys_and_moments(
             sum_of_middles += bucket_middles[i] * np.float64(count)
         if value_count != np.uint64(total):
             return keys, means, variances, False
-        mean, squared_deviations = sum_of_middles / np.float64(total), 0.0
+        mean = sum_of_middles / np.float64(total)
+        squared_deviations = 0.0
         for i in range(size):
             deviation = bucket_middles[i] - mean
             squared_deviations += deviation * deviation * np.float64(bucket_counts[i])
@@ -176,7 +187,8 @@ def decode_histogram(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: 
     """
     key: Int = np.int64(low)
     size: Int = 0
-    is_wrong, was_gap = np.uint64(0), np.uint64(1)
+    is_wrong = np.uint64(0)
+    was_gap = np.uint64(1)
     while at < end:
         word = word_at(data, at) if at + WORD <= end else LONGER
         if not word & LONGER:
@@ -210,7 +222,9 @@ def decode_histogram(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: 
 def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: Whole) -> Whole:
     counts = np.zeros(len(low), np.int64)
     for row in range(len(low)):
-        key, at, end = np.int64(low[row]), places[row], places[row + 1]
+        key = np.int64(low[row])
+        at = places[row]
+        end = places[row + 1]
         while at < end and key <= last[row]:
             number, at = next_number(data, at, end)
             counts[row] += max(number, 0)

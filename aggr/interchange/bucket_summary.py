@@ -36,7 +36,8 @@ def derive_summaries(
     (0.0, 1.5)
     """
     values = [_clip_infinities(values_of(positive)), -_clip_infinities(values_of(negative))]
-    has_positive, has_negative = positive.sizes > 0, negative.sizes > 0
+    has_positive = positive.sizes > 0
+    has_negative = negative.sizes > 0
     (positive_low, positive_high), (negative_high, negative_low) = (
         first_last(side.sizes, side_values) for side_values, side in zip(values, (positive, negative), strict=True)
     )
@@ -64,7 +65,8 @@ def fill_summaries(
     >>> fill_summaries(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
     [0.5, 2.0]
     """
-    filled_parts, supplied = dict(parts), {}
+    filled_parts = dict(parts)
+    supplied = {}
     for name, column in columns.items():
         if column is not None:
             supplied[name] = _supplied_column(f"{name}s", column, valid)
@@ -126,7 +128,8 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     column = column.cast(pa.float64())
     floats = pc.fill_null(column, 0.0).to_numpy()
     if (bad := np.flatnonzero(~np.isfinite(floats))).size:
-        row, value = np.flatnonzero(valid)[bad[0]], floats[bad[0]]
+        row = np.flatnonzero(valid)[bad[0]]
+        value = floats[bad[0]]
         raise ValueError(
             f"{name} must be finite or null; got {value} in row {row}; pass null to compute the value from the buckets"
         )

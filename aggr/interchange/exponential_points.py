@@ -87,7 +87,8 @@ def _histograms_of_points(sides: list[SignBuckets], points: list[Point], rows: A
 
     ``rows`` contains the row of each point's message, for errors.
     """
-    keys, counts = [], []
+    keys = []
+    counts = []
     for (point_keys, all_counts), point, row in zip(sides, points, rows, strict=True):
         excess_scale = max(point.scale - FINEST, 0)
         # the lowest and the highest key of finite doubles at the scale of the point

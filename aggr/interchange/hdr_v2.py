@@ -34,7 +34,9 @@ from aggr.extend.tables import checked
 from aggr.functions.hdrhistogram import Layout
 from aggr.histograms import leb128
 
-_PLAIN_COOKIE, _COMPRESSED_COOKIE, _WORD_SIZE_BITS = 0x1C849303, 0x1C849304, 0x10
+_PLAIN_COOKIE = 0x1C849303
+_COMPRESSED_COOKIE = 0x1C849304
+_WORD_SIZE_BITS = 0x10
 _ADVICE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
 _UNSUPPORTED_FORMATS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
     0x1C849308: "a histogram of version V0",
@@ -44,7 +46,8 @@ _UNSUPPORTED_FORMATS = {  # cookie, without the bits of the word size -> the nam
     0x0C72124E: "a histogram of doubles",
     0x0C72124F: "a compressed histogram of doubles",
 }
-_OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
+_OUTER = struct.Struct(">II")
+_HEADER = struct.Struct(">IIIIqqd")
 _HIGHEST = np.iinfo(np.int64).max  # the greatest possible highest trackable value
 
 
@@ -192,7 +195,8 @@ def _array_lengths(highest: Whole, layout: Layout) -> Whole:
 
 
 def _encode_text(counts: bytes, highest: int, function: Hdr) -> str:
-    index_offset, lowest = 0, 1
+    index_offset = 0
+    lowest = 1
     numbers = (index_offset, function.digits, lowest, highest, function.unit or 1.0)
     header = _HEADER.pack(_PLAIN_COOKIE | _WORD_SIZE_BITS, len(counts), *numbers)
     packed = zlib.compress(header + counts)
@@ -217,7 +221,8 @@ def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[byte
         raise ValueError("it is not in base64; pass a histogram as HdrHistogram writes it in a log") from None
     cookie, length = _OUTER.unpack_from(data) if len(data) >= _OUTER.size else (0, 0)
     if cookie & ~0xF0 == _COMPRESSED_COOKIE:
-        packed, inflate = data[_OUTER.size :], zlib.decompressobj()
+        packed = data[_OUTER.size :]
+        inflate = zlib.decompressobj()
         try:
             data = inflate.decompress(packed, max_bytes)
         except zlib.error as error:

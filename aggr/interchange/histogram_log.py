@@ -36,7 +36,10 @@ from aggr.extend.arguments import because, checked_type, is_name, nearest, shown
 from aggr.extend.columns import Whole, normalize
 from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
 
-START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
+START = "start"
+END = "end"
+TAG = "tag"
+HISTOGRAM = "histogram"
 Micros = Whole
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -87,7 +90,8 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     """
     checked_type(function, Hdr, "function")
     lines = list(_parse_intervals(_read_lines(_checked_path(path)), os.fspath(path)))
-    texts, names = [line.text for line in lines], [line.name for line in lines]
+    texts = [line.text for line in lines]
+    names = [line.name for line in lines]
     columns = {
         START: pa.array([line.start for line in lines], pa.int64()).cast(_INSTANT),
         END: pa.array([line.end for line in lines], pa.int64()).cast(_INSTANT),
@@ -225,12 +229,14 @@ def _parse_intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     """
     base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        line, name = line.strip(), f"line {number} of {path}"
+        line = line.strip()
+        name = f"line {number} of {path}"
         if match := _TIME_COMMENT.match(line):
             base_times[match[1]] = _parse_seconds(match[2], f"{name}: the {match[1]}")
         if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
             continue
-        tag, fields = None, line
+        tag = None
+        fields = line
         if line.startswith("Tag="):
             tag, _, fields = line.removeprefix("Tag=").partition(",")
         parts = fields.split(",")
@@ -293,7 +299,8 @@ def _checked_columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | No
     start_times, end_times = (_times_in_microseconds(intervals, name) for name in (START, END))
     wrong_rows = np.flatnonzero(end_times < start_times)
     if len(wrong_rows):
-        start, end = start_times[wrong_rows[0]], end_times[wrong_rows[0]]
+        start = start_times[wrong_rows[0]]
+        end = end_times[wrong_rows[0]]
         raise ValueError(
             f"row {wrong_rows[0]} ends before it starts: its start is {start}, and its end {end}, in microseconds "
             "since 1970; exchange start and end"

@@ -20,9 +20,15 @@ from aggr.extend.lists import Registers
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow
 
-_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the format's version, the family HLL, and the mode of 8-bit registers
-_LIST, _SET, _REGISTERS = 0, 1, 2
-_EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
+_VERSION = 1  # of the format
+_FAMILY = 7  # the number of the family HLL
+_EIGHT_BITS = 8  # the mode of 8-bit registers
+_LIST = 0
+_SET = 1
+_REGISTERS = 2
+_EMPTY = 4
+_COMPACT = 8
+_OUT_OF_ORDER = 16
 _MAX_LIST_SIZE = 7  # up to this number, coupons are written as a list; more are written as a set
 # The header has two sums of 2^-register: one for the registers below this value, and one for the others.
 _FIRST_LARGE_REGISTER = 32
@@ -57,8 +63,10 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     """
     column = checked(function, states).states
     registers = column.drop_null().field("registers")
-    parts, n = Registers(function.lg_k).parts(registers), len(registers)
-    counts, modes = np.zeros(n, np.int64), np.full(n, _REGISTERS)
+    parts = Registers(function.lg_k).parts(registers)
+    n = len(registers)
+    counts = np.zeros(n, np.int64)
+    modes = np.full(n, _REGISTERS)
     counts[~parts.has_registers] = parts.counts
     modes[~parts.has_registers] = np.where(parts.counts > _MAX_LIST_SIZE, _SET, _LIST)
     flags = np.where(parts.has_registers, _OUT_OF_ORDER, _COMPACT | np.where(counts == 0, _EMPTY, 0))
@@ -80,7 +88,8 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     header[parts.has_registers, 32:36] = (parts.registers == 0).sum(axis=1).astype("<u4")[:, np.newaxis].view(np.uint8)
     lengths = np.array([8, 12, 40])[modes]
     headers = to_arrow(header[np.arange(40) < lengths[:, np.newaxis]], np.append(0, np.cumsum(lengths)))
-    leading_zeros, addresses = parts.coupons & ((1 << ZERO_BITS) - 1), parts.coupons >> ZERO_BITS
+    leading_zeros = parts.coupons & ((1 << ZERO_BITS) - 1)
+    addresses = parts.coupons >> ZERO_BITS
     data, offsets = of_arrow(registers)
     data = data[offsets[0] : offsets[-1]].copy()
     data[np.repeat(~parts.has_registers, np.diff(offsets))] = (

@@ -87,7 +87,8 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
             buckets.bucket_counts.extend(counts.tolist())
             message.count += int(counts.sum())
         if message.count and np.isfinite([mins[i], maxs[i]]).all():
-            message.min, message.max = mins[i], maxs[i]
+            message.min = mins[i]
+            message.max = maxs[i]
         messages.append(message.SerializeToString())
     return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
 

@@ -27,7 +27,8 @@ from aggr.interchange.otlp import bucket_values, from_otlp
 
 # A function with such a high limit of buckets that the buckets of a message are never merged to a coarser scale.
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
-_DELTA, _NO_VALUE = 1, 1  # the value of AGGREGATION_TEMPORALITY_DELTA, and the flag of a data point without a value
+_DELTA = 1  # the value of AGGREGATION_TEMPORALITY_DELTA
+_NO_VALUE = 1  # the flag of a data point without a value
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

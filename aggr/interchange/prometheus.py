@@ -31,7 +31,8 @@ from aggr.extend.tables import checked
 from aggr.interchange.exponential_points import MAX_COUNT, SIGNS, Point, SignBuckets, states_of_messages
 from aggr.interchange.prometheus_messages import prometheus_message
 
-_MIN_SCHEMA, _MAX_SCHEMA = -4, 8
+_MIN_SCHEMA = -4
+_MAX_SCHEMA = 8
 
 
 def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
@@ -68,7 +69,8 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     (0, 1, [1, 1])
     """
     states = checked(function, states).states
-    histogram, valid_states = prometheus_message("Histogram"), states.drop_null()
+    histogram = prometheus_message("Histogram")
+    valid_states = states.drop_null()
     scales = valid_states.field("kept_scale").to_numpy().astype(np.int64)
     if (scales < _MIN_SCHEMA).any():
         row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _MIN_SCHEMA)]
@@ -86,7 +88,8 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     sides = [_split_by_histogram(shifted(valid_states.field(sign), scales - schemas)) for sign in SIGNS]
     messages = []
     for i, schema in enumerate(schemas.tolist()):
-        zero, count = int(counts["zero"][i]), int(counts["zero"][i]) + int(nan[i])
+        zero = int(counts["zero"][i])
+        count = int(counts["zero"][i]) + int(nan[i])
         message = histogram(schema=schema, zero_threshold=0.0, zero_count=zero, sample_sum=sums[i])
         for name, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
             count += _add_buckets(message, name, *side[i], schema, int(infinity_counts[i]))
@@ -157,7 +160,8 @@ def _add_buckets(message: Any, sign: str, keys: Any, counts: Any, schema: int, i
     bucket for infinities is added.
     """
     if infinity_count:
-        keys, counts = np.append(keys, _infinity_key(schema)), np.append(counts, infinity_count)
+        keys = np.append(keys, _infinity_key(schema))
+        counts = np.append(counts, infinity_count)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
     expected_key = -1  # the offset of the first span is relative to the bucket with index 0, whose key is -1
     for run in runs:

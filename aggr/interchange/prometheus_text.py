@@ -71,7 +71,8 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     earlier_series = {} if since is None else _buckets_by_series(since, name)
     rows = []
     for labels, weights in _buckets_by_series(text, name).items():
-        earlier_weights, low = earlier_series.get(labels, {}), -math.inf
+        earlier_weights = earlier_series.get(labels, {})
+        low = -math.inf
         if earlier_weights.keys() != weights.keys() or any(
             weights[high] < weight for high, weight in earlier_weights.items()
         ):
@@ -94,7 +95,8 @@ def _buckets_by_series(text: str, name: str) -> dict[Labels, dict[float, int]]:
     counts_by_labels: dict[Labels, dict[float, float]] = {}
     for sample in _bucket_samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
-        edge_text, counts = sample.labels.get("le", "nothing"), counts_by_labels.setdefault(labels, {})
+        edge_text = sample.labels.get("le", "nothing")
+        counts = counts_by_labels.setdefault(labels, {})
         try:
             high = float(edge_text)
         except ValueError:
@@ -111,7 +113,8 @@ def _buckets_by_series(text: str, name: str) -> dict[Labels, dict[float, int]]:
 def _bucket_weights(series: str, counts: dict[float, float]) -> dict[float, int]:
     if math.inf not in counts:
         raise ValueError(f'{series} has no bucket of le="+Inf", probably because the text is cut off; scrape it again')
-    previous_count, weights = 0.0, {}
+    previous_count = 0.0
+    weights = {}
     for high, count in sorted(counts.items()):
         if not previous_count <= count <= 2**53 or count != int(count):
             raise ValueError(

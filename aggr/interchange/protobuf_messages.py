@@ -35,7 +35,8 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
             label = "optional" if type_name == type_text else "repeated"
             field_descriptor = descriptor.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
             if type_name in table:
-                field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{type_name}"
+                field_descriptor.type = field_type.TYPE_MESSAGE
+                field_descriptor.type_name = f".{package}.{type_name}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{type_name.upper()}")
     # A separate pool is used, because an application may have registered these messages in the default pool.

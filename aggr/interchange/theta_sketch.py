@@ -31,10 +31,15 @@ from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 _COMPACT = 3  # the number of the family of compact sketches
 _SEED_HASH = 0x93CC  # sketches contain a hash of their seed: this is the hash of DataSketches' default seed, 9001
 # `_FLAGS` are the flags read-only, compact and ordered, which are set in all sketches that are written
-_BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
+_BIG_ENDIAN = 1
+_EMPTY = 4
+_FLAGS = 2 | 8 | 16
 # the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble
-_LONG, _LONGS = 8, 0x3F
-_PLAIN, _PACKED = 3, 4  # the versions of the format that can be read
+_LONG = 8
+_LONGS = 0x3F
+# the versions of the format that can be read
+_PLAIN = 3
+_PACKED = 4
 
 
 def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array:
@@ -132,7 +137,8 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 def _read_sketches(column: pa.BinaryArray, rows: Ids) -> Sketches:
     """Decode compact sketches with any number of hashes. Errors name a sketch by its number in ``rows``."""
     data, places = of_arrow(column)
-    starts, sizes = places[:-1], np.diff(places)
+    starts = places[:-1]
+    sizes = np.diff(places)
     _raise_if_any(
         rows,
         sizes < _LONG,
@@ -143,7 +149,8 @@ def _read_sketches(column: pa.BinaryArray, rows: Ids) -> Sketches:
         _read_numbers(data, starts + at, 1) for at in range(6)
     )
     preamble_longs &= _LONGS
-    is_nonempty, is_packed = flags & _EMPTY == 0, version == _PACKED
+    is_nonempty = flags & _EMPTY == 0
+    is_packed = version == _PACKED
     _raise_if_any(rows, family != _COMPACT, "not a compact Theta sketch; call compact() on it before it is serialized")
     _raise_if_any(
         rows,
@@ -218,7 +225,8 @@ def _read_hashes(data: Bytes, starts: Whole, hash_places: Whole, bit_counts: Who
     """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
-        previous_hash, at = np.int64(0), 8 * starts[row]
+        previous_hash = np.int64(0)
+        at = 8 * starts[row]
         for i in range(hash_places[row], hash_places[row + 1]):
             if is_packed[row]:
                 previous_hash += _read_bits(data, at, bit_counts[row])
@@ -232,7 +240,8 @@ def _read_hashes(data: Bytes, starts: Whole, hash_places: Whole, bit_counts: Who
 @compiled
 def _read_bits(data: Bytes, at: Int, size: Int) -> Int:
     """Return the integer in the ``size`` bits from the bit offset ``at`` on, highest bit first."""
-    number, end = np.int64(0), at + size
+    number = np.int64(0)
+    end = at + size
     while at < end:
         bit_count = min(8 - (at & 7), end - at)
         byte = np.int64(data[at >> 3]) >> (8 - (at & 7) - bit_count)

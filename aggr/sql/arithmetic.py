@@ -63,7 +63,8 @@ def compute(steps: Steps) -> Term:
     first, further_steps = steps
     if first.is_untyped_null or any(term.is_untyped_null for _, term in further_steps):
         return null(pa.float64())
-    kind, kernels = first.type, list[Kernel]()
+    kind = first.type
+    kernels = list[Kernel]()
     constants = first.literal is not None and all(term.literal is not None for _, term in further_steps)
     value = first.sample
     for operator, term in further_steps:
@@ -149,7 +150,9 @@ def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     If the types of the operands allow more digits, the result is computed with up to 76 digits and cast to 38. The cast
     raises an error for a result with more than 38 digits.
     """
-    x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
+    x = decimal_type(a)
+    y = decimal_type(b)
+    kernel = _KERNELS[operator]
     whole_digits = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     # the precision that Arrow declares for the result
@@ -187,7 +190,8 @@ def _time_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     if kernel and pa.types.is_date32(a) and pa.types.is_duration(b):
         return _with_casts(kernel, a, b, left_type=pa.timestamp("us"), right_type=pa.duration("us"))
     if kernel and pa.types.is_date32(a) and pa.types.is_integer(b):
-        days, sum_of = caster(b, pa.int64()), kernel
+        days = caster(b, pa.int64())
+        sum_of = kernel
         return lambda x, y: sum_of(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
     raise ValueError(f"{operator} cannot take {a} and {b}; add an interval to a time, such as ts + INTERVAL '1' DAY")
 

@@ -78,7 +78,8 @@ def cast(term: Term, target_type: pa.DataType, is_try: bool = False) -> Term:
     ``ValueError``.
     """
     source_type = term.type
-    from_text, to_text = pa.types.is_string(source_type), pa.types.is_string(target_type)
+    from_text = pa.types.is_string(source_type)
+    to_text = pa.types.is_string(target_type)
     if term.is_constant_null or source_type == target_type:
         return null(target_type) if term.is_constant_null else term
     if (

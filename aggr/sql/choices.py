@@ -86,7 +86,8 @@ def _evaluate_by_branch(
         except (pa.ArrowException, ValueError, OverflowError):
             if isinstance(source, Fields):
                 raise
-        places, parts = np.arange(source.table.num_rows), list[tuple[Whole, pa.Array]]()
+        places = np.arange(source.table.num_rows)
+        parts = list[tuple[Whole, pa.Array]]()
         for condition, value in zip(conditions, values, strict=True):
             is_chosen = _repeat_scalar(false_if_null(condition.evaluate(source)), len(places)).to_numpy(
                 zero_copy_only=False
@@ -94,7 +95,8 @@ def _evaluate_by_branch(
             parts.append(
                 (places[is_chosen], _repeat_scalar(value.evaluate(source.where(is_chosen)), int(is_chosen.sum())))
             )
-            places, source = places[~is_chosen], source.where(~is_chosen)
+            places = places[~is_chosen]
+            source = source.where(~is_chosen)
         parts.append((places, _repeat_scalar(otherwise.evaluate(source), len(places))))
         order = np.argsort(np.concatenate([rows for rows, _ in parts]))
         return pa.concat_arrays([array.cast(all_branches.type) for _, array in parts]).take(pa.array(order))

@@ -91,7 +91,8 @@ class Bound:
         if self.values is None and other.values is None:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
-            low, high = max(lows, default=None), min(highs, default=None)
+            low = max(lows, default=None)
+            high = min(highs, default=None)
             is_empty = low is not None and high is not None and low > high
             return Bound.of_values(()) if is_empty else Bound(low, high)
         if self.values is not None and other.values is not None:
@@ -158,7 +159,8 @@ def _union_of_bounds(alternatives: Sequence[Bound]) -> Bound:
     """Return a bound that contains all values of several bounds."""
     if all(bound.values is not None for bound in alternatives):
         return Bound.of_values(frozenset[Any]().union(*(bound.values or () for bound in alternatives)))
-    lows, highs = [bound.low for bound in alternatives], [bound.high for bound in alternatives]
+    lows = [bound.low for bound in alternatives]
+    highs = [bound.high for bound in alternatives]
     return Bound(None if None in lows else min(lows), None if None in highs else max(highs))
 
 
@@ -169,7 +171,9 @@ def _bounds_of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound
         return _bound_of_column(compiler, node.this, [node.args["low"], node.args["high"]], _bound_of_range)
     if type(node) not in _BOUND_OF_COMPARISON:
         return {}
-    left, right, kind = node.this.unnest(), node.expression.unnest(), type(node)
+    left = node.this.unnest()
+    right = node.expression.unnest()
+    kind = type(node)
     if not isinstance(left, exp.Column):
         left, right, kind = right, left, _MIRRORED_COMPARISONS.get(kind, kind)
     return _bound_of_column(compiler, left, [right], _BOUND_OF_COMPARISON[kind])

@@ -54,9 +54,11 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     if a.literal is None and b.literal is not None:
         fit = literal_as(b, a.type, kind)
         if fit is not None:
-            b, kind = constant(fit), a.type
+            b = constant(fit)
+            kind = a.type
     if pa.types.is_timestamp(kind) and a.type != b.type and kind.unit == "ns":
-        a, b = nanoseconds_since_epoch(a), nanoseconds_since_epoch(b)
+        a = nanoseconds_since_epoch(a)
+        b = nanoseconds_since_epoch(b)
         kind = unify_types([a, b])[1]
     return apply(comparison(operator, kind, b.literal), coerce(a, kind), coerce(b, kind), kind=BOOL)
 
@@ -127,7 +129,8 @@ def operands(node: exp.Expr) -> list[exp.Expr]:
 
     An operand in parentheses that is such a chain itself is replaced by its operands.
     """
-    parts, pending = list[exp.Expr](), [node]
+    parts = list[exp.Expr]()
+    pending = [node]
     while pending:
         part = pending.pop()
         inner = part.unnest()

@@ -29,7 +29,8 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
     """
     if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
         return None
-    record, key = node.this, node.expressions[0]
+    record = node.this
+    key = node.expressions[0]
     if not isinstance(record, exp.Column) or not isinstance(key, exp.Column):
         return None
     name = entry_column(name_of(record), name_of(key))
@@ -61,13 +62,15 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
     kind = term.type
     if pa.types.is_map(kind):
         key, inner_path = (path, "") if not pa.types.is_nested(kind.item_type) else path.partition(".")[::2]
-        read_part, inner_type = _entry(kind, key), kind.item_type
+        read_part = _entry(kind, key)
+        inner_type = kind.item_type
     elif pa.types.is_struct(kind):
         names = [field.name for field in kind]
         name = max((n for n in names if path == n or path.startswith(f"{n}.")), key=len, default=None)
         if name is None:
             raise ValueError(f"there is no field {shown(path)}; {nearest(path, names)}")
-        inner_type, inner_path = kind.field(name).type, path[len(name) + 1 :]
+        inner_type = kind.field(name).type
+        inner_path = path[len(name) + 1 :]
 
         def read_part(value: Value) -> Value:
             return pc.struct_field(value, [name])

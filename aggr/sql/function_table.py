@@ -233,7 +233,9 @@ def whole_number(what: str) -> Argument:
 
 ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
 MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
-TEXT, NUMBER, CONDITION = checked_argument(require_text), checked_argument(require_number), checked_argument(as_boolean)
+TEXT = checked_argument(require_text)
+NUMBER = checked_argument(require_number)
+CONDITION = checked_argument(as_boolean)
 DOUBLE = checked_argument(lambda term, what: coerce(require_number(term, what), pa.float64()))
 RAW = Argument(lambda compiler, node, name: node.args[name])  # the argument itself, which is not compiled
 SKIP = Argument(None, None)  # an argument that is ignored, or that the rule of another argument reads

@@ -48,7 +48,8 @@ def number(text: str) -> pa.Scalar:
     if text.isdigit() and int(text) < 2**63:
         return pa.scalar(int(text), pa.int64())
     exact = Decimal(text)
-    digits, scale = len(exact.as_tuple().digits), max(0, -int(exact.as_tuple().exponent))
+    digits = len(exact.as_tuple().digits)
+    scale = max(0, -int(exact.as_tuple().exponent))
     if max(digits, scale) > 76:
         raise ValueError(f"the number {text} has more than 76 digits; write it with an exponent, as a float")
     precision = max(digits, scale, 1)

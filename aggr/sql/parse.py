@@ -36,7 +36,8 @@ _TIME_POSITIONS = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind i
 _ESCAPED_CHARACTERS = set("0bnrtZ%_u'\"\\") | set("1234567")
 _MAX_CHARACTERS = 10_000_000
 # the words for a text in error messages: a condition is boolean and selects rows, an expression computes values
-CONDITION, EXPRESSION = "condition", "expression"
+CONDITION = "condition"
+EXPRESSION = "expression"
 _WITH_ARTICLE = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _EXAMPLES = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 

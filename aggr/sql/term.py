@@ -138,7 +138,8 @@ def combine_balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
         # time.
         partial_results: list[tuple[int, Value]] = []
         for part in parts:
-            size, value = 1, part.evaluate(source)
+            size = 1
+            value = part.evaluate(source)
             while partial_results and partial_results[-1][0] == size:
                 value = kernel(partial_results.pop()[1], value)
                 size *= 2

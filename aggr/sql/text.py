@@ -34,12 +34,11 @@ from aggr.sql.types import coerce
 
 # Marks for the parts of a LIKE pattern that match any text (%) and any character (_). A mark has two characters, so
 # that it differs from a literal part, which has one.
-_ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
+_ANY_TEXT = "\0%"
+_ANY_CHARACTER = "\0_"
 _STRING = pa.string()
-_SEARCH_TEXT, _REPLACEMENT = (
-    literal_argument("the text that {} searches for"),
-    literal_argument("the replacement of {}"),
-)
+_SEARCH_TEXT = literal_argument("the text that {} searches for")
+_REPLACEMENT = literal_argument("the replacement of {}")
 
 _kind: type[exp.Expr]
 for _kind, _names, _kernel in (
@@ -73,7 +72,8 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
     before a character other than ``%``, ``_`` and itself raises ``ValueError``.
     """
     parts = _like_parts(pattern, escape)
-    any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
+    any_before = parts[:1] == [_ANY_TEXT]
+    any_after = parts[1:] != [] and parts[-1] is _ANY_TEXT
     inner = parts[any_before : len(parts) - any_after]
     if ignore_case or _ANY_TEXT in inner or _ANY_CHARACTER in inner:
         regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _escape_for_regex(part) for part in parts)
@@ -90,7 +90,8 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
 
 
 def _like_parts(pattern: str, escape: str) -> list[str]:
-    parts, is_escaped = list[str](), False
+    parts = list[str]()
+    is_escaped = False
     for character in pattern:
         if is_escaped:
             if character not in ("%", "_", escape):
@@ -192,7 +193,8 @@ def _to_re2(replacement: str) -> str:
     return "".join(replacements.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-_START, _LENGTH = whole_number("the start of a substring"), whole_number("the length of a substring")
+_START = whole_number("the start of a substring")
+_LENGTH = whole_number("the length of a substring")
 
 
 @kernel_rule(exp.Substring, names="substr substring", this=TEXT, start=_START, length=optional(_LENGTH, 2**31))

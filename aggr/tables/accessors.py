@@ -144,7 +144,8 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     this limit and ``value`` is at most the relative accuracy. For hdr, the two have the same significant digits. NaN is
     never counted.
     """
-    value, function = checked_rank_limit(value), function_of(states)
+    value = checked_rank_limit(value)
+    function = function_of(states)
     state = function.own_state
     if not isinstance(state, BucketState):
         raise _missing_accessor_error("rank", function)
@@ -178,10 +179,12 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 
     It is null if the count is not above ddof. For hdr, it has the number of accurate digits that the states have.
     """
-    reader, function = Stdev(ddof), function_of(states)  # the constructor of Stdev rejects an invalid ddof
+    reader = Stdev(ddof)  # the constructor rejects an invalid ddof
+    function = function_of(states)
     if _is_read_by(Stdev, function):
         return reader.finish(states)
-    population, counts = _field(states, function, "stdev"), count(states)
+    population = _field(states, function, "stdev")
+    counts = count(states)
     degrees_of_freedom = pc.if_else(pc.greater(counts, ddof), pc.subtract(counts, ddof), None)
     return pc.multiply(population, pc.sqrt(pc.divide(counts.cast(pa.float64()), degrees_of_freedom.cast(pa.float64()))))
 
@@ -248,7 +251,8 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     >>> bounds(ApproxCountDistinct().reduce(pa.array(["a", "b", "a"]), Groups.single(3)))[0].as_py()
     {'estimate': 2.0, 'lower': 2.0, 'upper': 2.0, 'theta': 1.0, 'retained': 2}
     """
-    errors, function = standard_errors(sigmas), function_of(states)
+    errors = standard_errors(sigmas)
+    function = function_of(states)
     if not isinstance(function.own_state, HashesState):
         raise _missing_accessor_error("bounds", function)
     column = checked(function, states).states
@@ -345,7 +349,8 @@ def _result_fields(function: type[Function]) -> frozenset[str]:
 
 def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
     """Return whether ``reader`` can compute its results from the states of ``function``."""
-    reading_function, state = reader(), function.own_state
+    reading_function = reader()
+    state = function.own_state
     return state == reading_function.own_state or state in reading_function.reads
 
 

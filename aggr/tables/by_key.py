@@ -142,11 +142,13 @@ class _CopiedRanges:
         remaining = checked_like(states, column.filter(pa.array(self.is_outside)))
         merged = arrow_of(function.merge(remaining, self.remaining_groups))
         pieces = list[pa.Array]()
-        copied, end = 0, 0  # the number of groups in the ranges so far, and the end of the last range
+        copied = 0  # the number of groups in the ranges so far
+        end = 0  # the end of the last range
         for group, row, size in zip(*map(np.ndarray.tolist, self._ranges), strict=True):
             pieces.append(merged.slice(end - copied, group - end))
             pieces += column.slice(row, size).chunks
-            copied, end = copied + size, group + size
+            copied = copied + size
+            end = group + size
         pieces.append(merged.slice(end - copied, count - end))
         return pa.chunked_array([piece for piece in pieces if len(piece)], merged.type)
 
@@ -176,7 +178,8 @@ def _find_copied_ranges(
     first_groups = np.flatnonzero(np.append(True, ~continues))
     sizes = np.diff(first_groups, append=groups.n)
     is_long = sizes >= _RANGE_GROUPS
-    first_groups, sizes = first_groups[is_long], sizes[is_long]
+    first_groups = first_groups[is_long]
+    sizes = sizes[is_long]
     if sizes.sum() < _RANGE_SHARE * table.num_rows:
         return None
     is_copied = np.zeros(groups.n, np.bool_)
@@ -263,7 +266,8 @@ def _first_rejected_number(is_rejected: Callable[[int, int], bool], n: int) -> i
     """
     if n == 0 or is_rejected(0, 0):
         return None
-    low, high = 0, n
+    low = 0
+    high = n
     while high - low > 1:
         middle = (low + high) // 2
         if is_rejected(low, middle):
@@ -291,10 +295,12 @@ def subtract_by(
     if (rows_of_keys < 0).any():
         row = int(np.argmax(rows_of_keys < 0))
         raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the state at {_row_text(subtracted.select(keys), row)}")
-    is_empty, result_rows = np.ones(len(rows_of_keys), np.bool_), np.arange(states.num_rows)
+    is_empty = np.ones(len(rows_of_keys), np.bool_)
+    result_rows = np.arange(states.num_rows)
     result_rows[rows_of_keys] = states.num_rows + np.arange(len(rows_of_keys))
     for name, function in functions.items():
-        minuends, subtrahends = one_array(states.column(name)), one_array(subtracted.column(name))
+        minuends = one_array(states.column(name))
+        subtrahends = one_array(subtracted.column(name))
         is_known = pc.and_(minuends.take(pa.array(rows_of_keys)).is_valid(), subtrahends.is_valid()).to_numpy(
             zero_copy_only=False
         )
@@ -368,14 +374,16 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
     Return None and ``error`` if the result of each row can be computed by itself.
     """
-    low, high = 0, len(states)
+    low = 0
+    high = len(states)
     while high - low > 1:
         middle = (low + high) // 2
         try:
             function.finish(states.slice(low, middle - low))
             low = middle
         except (TypeError, ValueError, OverflowError) as finish_error:
-            high, error = middle, finish_error
+            high = middle
+            error = finish_error
     try:
         function.finish(states.slice(low, high - low))
     except (TypeError, ValueError, OverflowError) as finish_error:

@@ -66,7 +66,8 @@ class ColumnUses:
 
         A column is included if it is read as a value, or if a struct or a list inside it is read as a value.
         """
-        names, complete_columns = schema.names, set[str]()
+        names = schema.names
+        complete_columns = set[str]()
         readable = [name for name, field in zip(names, schema, strict=True) if pa.types.is_nested(field.type)]
         if not readable:
             return frozenset()

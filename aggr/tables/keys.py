@@ -227,7 +227,8 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
     columns in ``needed_columns`` are repeated, and the others are left out.
     """
     names = rows.column_names
-    plain_columns, lists = dict[str, pa.Array](), dict[str, Elements]()
+    plain_columns = dict[str, pa.Array]()
+    lists = dict[str, Elements]()
     for name, text in keys.items():
         column = _inside_each(name, text, names)
         if column is not None:
@@ -269,7 +270,8 @@ def _has_floats(dtype: pa.DataType) -> bool:
 
 def _plain_key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column that `key_column` describes in the type that `key_type` returns, also for a dictionary."""
-    values, dtype = normalize(column), key_type(column.type)
+    values = normalize(column)
+    dtype = key_type(column.type)
     if not pa.types.is_struct(dtype):
         return normalize_floats(values.cast(dtype))
     fields = [_plain_key_column(field) for field in values.flatten()]
@@ -511,10 +513,12 @@ def _combine_elements(
     function returns the row of each combination and two dicts by the name of the key. The first dict has the element of
     each combination. The second has the index of this element in the `Elements` of the key.
     """
-    places, element_indices = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
+    places = np.arange(rows)
+    element_indices = dict[str, np.ndarray[Any, Any]]()
     for list_index, (name, elements) in enumerate(lists.items()):
         if list_index == 0:
-            places, element_indices = elements.rows, {name: np.arange(len(elements.rows))}
+            places = elements.rows
+            element_indices = {name: np.arange(len(elements.rows))}
             continue
         sizes = np.bincount(elements.rows, minlength=rows)
         first_elements = np.cumsum(sizes) - sizes

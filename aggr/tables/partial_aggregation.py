@@ -87,9 +87,11 @@ def adaptive_states(
     keep_freed_memory()
     partials: list[pa.Table] = []
     min_merge_limit = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
-    size, merge_limit = 0, min_merge_limit
+    size = 0
+    merge_limit = min_merge_limit
     wanted_rows = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
-    has_many_groups, uncounted_tables = count_groups is not None, 0
+    has_many_groups = count_groups is not None
+    uncounted_tables = 0
 
     def states_or_rows(table: pa.Table) -> tuple[bool, int, pa.Table]:
         """Return whether the rows of a table were reduced, the number of rows, and the table of states or of rows."""
@@ -126,7 +128,8 @@ def adaptive_states(
         merge_limit = max(min_merge_limit, 2 * size)
         if max_bytes is not None and size >= max_bytes:
             yield True, partials.pop()
-            size, merge_limit = 0, min_merge_limit
+            size = 0
+            merge_limit = min_merge_limit
     if partials:
         partials = [_merge_partials(partials, merge)]
         yield True, partials.pop()  # popped, so that the consumer has the only reference to the table, and can free it
@@ -197,13 +200,16 @@ def _gather_batches(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -
     their schema is yielded. Without batches, nothing is yielded.
     """
     pending: list[pa.RecordBatch] = []
-    rows, has_yielded = 0, False
+    rows = 0
+    has_yielded = False
     for batch in chain.from_iterable(map(_slices, batches)):
         pending.append(batch)
         rows += batch.num_rows
         if rows >= wanted_rows[0]:
             yield joined_batches(pending)
-            pending, rows, has_yielded = [], 0, True
+            pending = []
+            rows = 0
+            has_yielded = True
     if pending and (rows or not has_yielded):
         yield joined_batches(pending)
 

@@ -83,7 +83,8 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     if first[0] < 0 or last[-1] > rows:
         raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
     cuts = np.union1d(first, last)
-    begin, end = int(cuts[0]), int(cuts[-1])
+    begin = int(cuts[0])
+    end = int(cuts[-1])
     lengths = np.diff(cuts)
     groups = Groups.of(np.repeat(np.arange(len(lengths)), lengths), len(lengths))
     return Runs(
@@ -178,7 +179,9 @@ def _choose_boundaries(first: Places, last: Places) -> Places:
 
     Each range that is not empty contains or touches at least one boundary. At most one boundary lies inside a range.
     """
-    boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
+    boundaries = np.empty(len(first), np.int64)
+    count = 0
+    boundary = np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
             boundary = last[i]
@@ -271,10 +274,8 @@ def _levels(segments: Places) -> list[_Level]:
         earlier_pairs = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2
         pair = np.repeat(earlier_pairs, lengths) + position // 2
         count = int(pair[-1]) + 1
-        later_firsts, segment_firsts = (
-            np.flatnonzero((position % 2 == 0) & (position > 0)),
-            np.flatnonzero(position == 0),
-        )
+        later_firsts = np.flatnonzero((position % 2 == 0) & (position > 0))
+        segment_firsts = np.flatnonzero(position == 0)
         source = pair.copy()  # the result for the second state of a pair is that of the pair
         source[later_firsts] = count + np.arange(len(later_firsts))
         source[segment_firsts] = count + len(later_firsts) + np.arange(len(segment_firsts))

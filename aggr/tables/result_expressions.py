@@ -38,7 +38,8 @@ def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], di
 
     Raises ``ValueError`` for a value that is neither.
     """
-    measures, expressions = dict[str, Measure](), dict[str, str]()
+    measures = dict[str, Measure]()
+    expressions = dict[str, str]()
     for name, result in results.items():
         if isinstance(result, Measure):
             measures[name] = result

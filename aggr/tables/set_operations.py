@@ -183,10 +183,12 @@ def _select_hashes(
 
     ``places`` and ``other_places`` are the offsets of each row's hashes in ``hashes`` and in ``other_hashes``.
     """
-    selected, selected_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
+    selected = np.empty(len(hashes), np.int64)
+    selected_places = np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):
-        other_position, end = other_places[row], other_places[row + 1]
+        other_position = other_places[row]
+        end = other_places[row + 1]
         for i in range(places[row], places[row + 1]):
             while other_position < end and other_hashes[other_position] < hashes[i]:
                 other_position += 1

@@ -23,7 +23,8 @@ from aggr.testing.parameter_values import variants
 
 def refusal(case: Case) -> None:
     """States with other parameters, states of another function, and columns of other types raise an error."""
-    states, n = case.states, case.groups.n
+    states = case.states
+    n = case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other_value = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
         if pa.types.is_null(dtype):  # a parameter of the null type has only one value
@@ -45,7 +46,8 @@ def refusal(case: Case) -> None:
 
 def versions(case: Case) -> None:
     """States of a later version raise an error, and so do states of an earlier version that is not in ``versions``."""
-    states, version = case.states, case.function.own_state.version
+    states = case.states
+    version = case.function.own_state.version
     unsupported = set(range(1, version)) - set(case.function.own_state.versions)
     for other in [version + 1, *unsupported] if len(states) else []:
         fields = {f.name: states.field(f.name) for f in states.type}
@@ -134,8 +136,11 @@ def subtraction(case: Case) -> None:
     """Subtracting states from a merge gives the remaining states, or raises `CannotSubtract`."""
     if not case.function.own_state.counted_by:
         return
-    n, parts = case.groups.n, case.parts(2)
-    first_states, second_states, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
+    n = case.groups.n
+    parts = case.parts(2)
+    first_states = parts.slice(0, n)
+    second_states = parts.slice(n)
+    merged = case.merge(parts)
     zero = case.function.zero(n, case.values.type)
     require_same_bits(case.function.subtract(merged, zero), merged, "after subtracting states of no rows")
     require_same_bits(case.function.subtract(merged, merged), zero, "after subtracting all rows")

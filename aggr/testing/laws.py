@@ -275,7 +275,8 @@ def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
 
     Some of 66,000 groups are also reduced, merged and finished separately.
     """
-    function, name = trial.function, trial.function.name
+    function = trial.function
+    name = trial.function.name
     row_values = trial.draw(kind, _FEW_ROWS, trial.seed)
     if row_values is None:
         return

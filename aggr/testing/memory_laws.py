@@ -36,7 +36,8 @@ def neighbours(case: Case) -> None:
 
 def _check_unchanged(case: Case, shared: Values) -> None:
     """Raise `LawBroken` if reducing ``shared`` changes its values, groups, weights or doubles."""
-    before, ids = digest(shared.array), shared.groups.ids.copy()
+    before = digest(shared.array)
+    ids = shared.groups.ids.copy()
     counts = np.bincount(ids, minlength=shared.groups.n)
     numeric = len(case.function.inputs) == 1 and is_number(shared.array.type)
     doubles = _doubles(shared) if numeric else None

@@ -24,7 +24,8 @@ def tower(case: Case) -> None:
 
 def identity(case: Case) -> None:
     """Merging a state alone, or with an identity state, gives the same state. The state of no rows is the identity."""
-    states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
+    states = case.states
+    zero = case.function.zero(case.groups.n, case.values.type)
     require_same_bits(case.merge(states), states)
     require_same_bits(case.merge(pa.concat_arrays([states, zero])), states)
     require_same_bits(case.merge(pa.concat_arrays([zero, states])), states)
@@ -34,7 +35,8 @@ def identity(case: Case) -> None:
 
 def no_groups(case: Case) -> None:
     """No rows in no groups give no states and no results, as in an empty partition."""
-    none, groups = pa.array([], case.values.type), Groups.of([], 0)
+    none = pa.array([], case.values.type)
+    groups = Groups.of([], 0)
     try:
         states = case.function.reduce(none, groups)
         merged = case.function.merge(states, groups)
@@ -69,7 +71,8 @@ def any_order(case: Case) -> None:
 
 def any_tree(case: Case) -> None:
     """States do not depend on the tree of merges: left to right, in pairs, or all at once."""
-    n, parts = case.groups.n, case.parts(4)
+    n = case.groups.n
+    parts = case.parts(4)
     pieces = [parts.slice(i * n, n) for i in range(4)]
     left = pieces[0]
     for piece in pieces[1:]:
@@ -110,7 +113,8 @@ def isolation(case: Case) -> None:
 
 def purity(case: Case) -> None:
     """Inputs never change, reading never changes a state, and reading a state twice gives the same result."""
-    values, states = digest(case.values), case.states
+    values = digest(case.values)
+    states = case.states
     before = digest(states)
     results = digest(case.function.finish(states))
     case.merge(states)
@@ -146,7 +150,8 @@ def travel(case: Case) -> None:
     """States that were written and read again by Arrow IPC, Parquet or pickle, and slices of columns, are unchanged."""
     states = case.states
     table = pa.table({"state": states})
-    sink, file = io.BytesIO(), io.BytesIO()
+    sink = io.BytesIO()
+    file = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     pq.write_table(table, file)

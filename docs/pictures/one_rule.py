@@ -20,8 +20,13 @@ FRAME = TiltFrame(
     "ts",
     {"n": aggr.count(), "sum": aggr.sum("ms"), "max": aggr.max("ms"), "p50": aggr.hdr("ms", [0.5])},
 )
-WIDTH, LEFT, COLUMN = 840, 150, 220
-INK, PAPER, FINE, COARSE = "#1f2933", "#ffffff", "#e3f0fb", "#fdeccf"
+WIDTH = 840
+LEFT = 150
+COLUMN = 220
+INK = "#1f2933"
+PAPER = "#ffffff"
+FINE = "#e3f0fb"
+COARSE = "#fdeccf"
 
 
 def results() -> dict[str, list[str]]:

@@ -457,7 +457,8 @@ def finish(
         columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
         source, states_schema = source_of(states, lambda names: [name for name in columns if name in names])
         compute_table = partial(tiltframe.finish_ordered, frame=measures)
-        schema, names = compute_table(states_schema.empty_table()).schema, states_schema.names
+        schema = compute_table(states_schema.empty_table()).schema
+        names = states_schema.names
     else:
         checked_measures(measures)
         source, states_schema = source_of(states)

@@ -28,7 +28,8 @@ from tiltframe.names import LEVEL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_BEYOND, _REFUSED = "groups beyond the limit", "refused values"
+_BEYOND = "groups beyond the limit"
+_REFUSED = "refused values"
 
 
 @dataclass(frozen=True)

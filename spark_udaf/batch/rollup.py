@@ -163,7 +163,8 @@ def plan_rollup(
         # The shard of a row depends on its coarsest window and its keys or, if windows overlap, on its keys alone.
         if coarsest_columns:
             assigned = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
-            rows, coarsest_starts = take_rows(rows, assigned.rows), [pa.array(assigned.starts).cast(INSTANT)]
+            rows = take_rows(rows, assigned.rows)
+            coarsest_starts = [pa.array(assigned.starts).cast(INSTANT)]
         return rows, [*coarsest_starts, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
     def reduce_shuffled(rows: pa.Table) -> pa.Table:
@@ -180,7 +181,8 @@ def plan_rollup(
         finest, *coarser = states_by_level
         return convert_levels(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
 
-    columns, plain_names = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
+    columns = frame.columns_in(input_schema.names)
+    plain_names = plain_keys(frame.keyed_by)
     unreduced = UnreducedRows(rows_schema(input_schema, columns), shard_rows, reduce_shuffled)
     shard_columns = [*coarsest_columns, *frame.keys]
     return TwoPhasePlan(

@@ -32,7 +32,11 @@ from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
 
-_ARRIVAL, _AT, _END, _FIRST, _KEY = "__arrival", "__at", "__end", "__first", "__key"
+_ARRIVAL = "__arrival"
+_AT = "__at"
+_END = "__end"
+_FIRST = "__first"
+_KEY = "__key"
 
 
 def running(

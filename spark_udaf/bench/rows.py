@@ -18,7 +18,8 @@ from aggr.measure import Measure
 from spark_udaf.bench.ways import Rows
 
 TIME = "bench_time"  # the column of event times of random rows, all of one day
-EVEN, SKEWED = "even", "skewed"
+EVEN = "even"
+SKEWED = "skewed"
 _FILES = 8
 _FIRST_TIME = 1_714_521_600_000_000  # microseconds of 2024-05-01T00:00:00Z
 _DAY = 86_400_000_000  # microseconds

@@ -142,7 +142,8 @@ def _workers(spark: SparkSession) -> list[Path]:
         except OSError:  # the process has ended in the meantime
             continue
         parents.setdefault(int(after_name[1]), []).append(int(process.name))
-    unvisited, descendants = [root], []
+    unvisited = [root]
+    descendants = []
     while unvisited:
         children = parents.get(unvisited.pop(), [])
         unvisited += children

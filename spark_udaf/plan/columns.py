@@ -67,7 +67,8 @@ def _with_description(schema: pa.Schema) -> pa.Schema:
     """
     if LEVEL not in schema.names or START not in schema.names:
         return schema
-    level, start = schema.field(LEVEL), schema.field(START)
+    level = schema.field(LEVEL)
+    start = schema.field(START)
     if KEY in (level.metadata or {}) or KEY not in (start.metadata or {}):
         return schema
     return schema.set(schema.names.index(LEVEL), level.with_metadata({KEY: start.metadata[KEY]}))

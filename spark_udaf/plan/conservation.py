@@ -63,7 +63,8 @@ def with_receipts(
     """Yield the messages of the task with the index ``task``, and then one receipt for each shard. ``numbers`` contains
     the numbers of all shards. Columns of ``schema`` that `MESSAGE` does not have are null in receipts.
     """
-    counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
+    counts = dict.fromkeys(numbers.tolist(), 0)
+    rows = dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
         shards, _, contents_sent, rows_sent, *_ = batch.columns
         sent_messages = zip(shards.to_pylist(), contents_sent.to_pylist(), rows_sent.to_pylist(), strict=True)

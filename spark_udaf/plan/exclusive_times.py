@@ -99,7 +99,8 @@ def _row_group_times(
     latest time of each row group that has rows. Return None if a row group has no statistics, or a time that Python or
     Arrow cannot represent.
     """
-    metadata, column_index = file.metadata, file.physical_schema.get_field_index(time)
+    metadata = file.metadata
+    column_index = file.physical_schema.get_field_index(time)
     # The statistics are numbered by leaf columns. A nested column can have several leaf columns; the position of a
     # column in the schema is then not its number.
     if metadata.num_columns != len(file.physical_schema):

@@ -23,6 +23,7 @@ def gather_batches(batches: Batches) -> Iterator[pa.Table]:
         size += batch.nbytes
         if size >= MAX_STATE_BYTES:
             yield pa.Table.from_batches(pending)
-            pending, size = [], 0
+            pending = []
+            size = 0
     if pending:
         yield pa.Table.from_batches(pending)

@@ -174,7 +174,8 @@ def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
     """Return the conditions of the filters of a plan, and the relation that it reads, as objects of the JVM. Raise
     `NotPlain` if the plan does more than filter rows and select columns of Parquet files.
     """
-    conditions, names = [], set()
+    conditions = []
+    names = set()
     while (kind := _kind(plan)) != "LogicalRelation":
         if kind == "Filter":
             conditions.append(plan.condition())
@@ -220,7 +221,8 @@ def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:
     )
     if differing_names:
         name = differing_names[0]
-        spark_type, file_type = _type_text(spark_types.get(name)), _type_text(scanned_types.get(name))
+        spark_type = _type_text(spark_types.get(name))
+        file_type = _type_text(scanned_types.get(name))
         raise NotPlain(f"Spark reads {name!r} as {spark_type}, and its files have {file_type}")
 
 
@@ -241,7 +243,8 @@ def _arrow_condition(node: Any, schema: pa.Schema) -> pc.Expression:
     """Return a condition of Spark as an Arrow expression with the same result (true, false or null) for every row.
     Raise `NotPlain` for a condition that is not supported.
     """
-    kind, parts = _kind(node), list(_elements(node.children()))
+    kind = _kind(node)
+    parts = list(_elements(node.children()))
     if kind in ("And", "Or"):
         combine: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
         return combine(*(_arrow_condition(part, schema) for part in parts))
@@ -275,7 +278,8 @@ def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
 
 def _comparison(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
     """Return the Arrow expression that compares a column with a value. As in Spark, NaN is greater than all numbers."""
-    arrow_type, column = schema.field(name).type, pc.field(name)
+    arrow_type = schema.field(name).type
+    column = pc.field(name)
     result = compare(column, _scalar(value, arrow_type, name))
     is_greater = compare in (operator.gt, operator.ge)
     return result | pc.is_nan(column) if is_greater and pa.types.is_floating(arrow_type) else result

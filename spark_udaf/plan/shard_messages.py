@@ -103,7 +103,9 @@ def _messages(
         if size >= _BATCH_BYTES:
             yield _message_batch(messages, numbers[sent_count : sent_count + len(messages)], content, rows)
             sent_count += len(messages)
-            messages, rows, size = [], [], 0
+            messages = []
+            rows = []
+            size = 0
     if messages:
         yield _message_batch(messages, numbers[sent_count:], content, rows)
 

@@ -237,7 +237,8 @@ class TwoPhasePlan:
         """Return a plan with the schema ``result``. Its tasks call ``compute_results`` with each table of results of
         this plan.
         """
-        compute_previous, previous_schema = self.compute_results, self.result
+        compute_previous = self.compute_results
+        previous_schema = self.result
         # If `can_finish_early` is true, the first phase has already computed some results without the new function, and
         # `shuffled` contains these results. The new plan then cannot use `shuffled`, and plans the first phase again.
         shuffled = None if self.can_finish_early else self.shuffled
@@ -302,9 +303,15 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
     """Return a DataFrame with the messages of the first phase after the shuffle. Messages contain states, rows or
     results. Each partition is ordered by shard.
     """
-    numbers, partitions, task_count = plan.numbers, plan.partitions, plan.source.partitions
-    reduce, partial_schema, unreduced, shard_by = plan.reduce, plan.partial_schema, plan.unreduced, plan.shard_by
-    compute_results, result = plan.compute_results, plan.result
+    numbers = plan.numbers
+    partitions = plan.partitions
+    task_count = plan.source.partitions
+    reduce = plan.reduce
+    partial_schema = plan.partial_schema
+    unreduced = plan.unreduced
+    shard_by = plan.shard_by
+    compute_results = plan.compute_results
+    result = plan.result
 
     def send_messages(batches: Batches, number: int) -> Batches:
         for content, table in reduce(batches, number):
@@ -339,13 +346,11 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
     """Return the function of the second phase. It receives the messages of a partition, merges the states of complete
     shards, and yields their results. Results of the first phase are yielded unchanged.
     """
-    partial_schema, merge, compute_results, result, unreduced = (
-        plan.partial_schema,
-        plan.merge,
-        plan.compute_results,
-        plan.result,
-        plan.unreduced,
-    )
+    partial_schema = plan.partial_schema
+    merge = plan.merge
+    compute_results = plan.compute_results
+    result = plan.result
+    unreduced = plan.unreduced
     task_count = plan.source.partitions
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
     shards_per_partition = len(plan.numbers) // plan.partitions if has_shards else None
@@ -410,11 +415,13 @@ def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
     at least `MAX_STATE_BYTES` bytes. ``messages`` must be ordered by shard.
     """
     messages_of_shards: list[Message] = []
-    size, last_shard = 0, None
+    size = 0
+    last_shard = None
     for message in messages:
         if size >= MAX_STATE_BYTES and message.shard != last_shard:
             yield messages_of_shards
-            messages_of_shards, size = [], 0
+            messages_of_shards = []
+            size = 0
         messages_of_shards.append(message)
         size += len(message.data)
         last_shard = message.shard

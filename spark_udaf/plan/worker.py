@@ -11,7 +11,9 @@ from itertools import count
 import pyarrow as pa
 from pyspark import TaskContext
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the numbers by which glibc's mallopt identifies these parameters
+# the numbers by which glibc's mallopt identifies these parameters
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
 _MAX_FREED_BYTES = 1 << 28
 TUNE_VARIABLE = "TILTFRAME_TUNE_WORKERS"
 _TASKS = count(1)  # counts the tasks of this process

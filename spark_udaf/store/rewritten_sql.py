@@ -124,7 +124,9 @@ class _RewrittenQuery:
         """Read the clauses of ``select``. Raise ``ValueError`` for a clause that may have another result if the store
         answers the query.
         """
-        self.store, self.select, self.exact = store, select, exact
+        self.store = store
+        self.select = select
+        self.exact = exact
         self.types = {column.name.lower(): column.dataType for column in table}
         self.names = {column.name.lower(): column.name for column in table}
         frame = store.frame
@@ -185,7 +187,8 @@ class _RewrittenQuery:
         the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]
-        conditions, clause = list[str](), self.select.args.get("where")
+        conditions = list[str]()
+        clause = self.select.args.get("where")
         parts: list[exp.Expr] = []
         if clause:
             parts = list(clause.this.flatten()) if isinstance(clause.this, exp.And) else [clause.this]
@@ -249,7 +252,8 @@ class _RewrittenQuery:
             if isinstance(node, exp.AggFunc):
                 return parse_column(self._add_aggregate(node))
             if isinstance(node, exp.Column):
-                name, owner = node.name.lower(), node.table.lower()
+                name = node.name.lower()
+                owner = node.table.lower()
                 if owner == "window" and name in ("start", "end") and "window" in self.columns.values():
                     return parse_column(f"window.{name}")
                 if name == "window" and not owner and "window" in self.columns.values():
@@ -267,7 +271,8 @@ class _RewrittenQuery:
         ``ValueError`` if there is no such measure.
         """
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
-        column, make_measure = call.this, calls.get(type(call))
+        column = call.this
+        make_measure = calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
         if make_measure is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
             refuse(

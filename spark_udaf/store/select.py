@@ -63,10 +63,12 @@ def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions
         match = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
-        size, column = (f"{match[1]}{match[2][0].lower()}" if match else None), "window"
+        size = f"{match[1]}{match[2][0].lower()}" if match else None
+        column = "window"
     elif isinstance(group, exp.TimestampTrunc):
         column_of_time = group.this
-        size, column = _UNITS.get(group.text("unit").upper()), "__time"
+        size = _UNITS.get(group.text("unit").upper())
+        column = "__time"
     else:
         return None, ""
     is_time = isinstance(column_of_time, exp.Column) and column_of_time.name.lower() == time.lower()

@@ -53,7 +53,9 @@ Reduce: TypeAlias = Callable[[Batches, int], Batches]
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 # the schema of Spark's source binaryFile
 _FILE_SCHEMA = "path string, modificationTime timestamp, length bigint, content binary"
-_PATH, _LENGTH, _SHARE = "path", "length", "share"
+_PATH = "path"
+_LENGTH = "length"
+_SHARE = "share"
 _LATEST = pa.field("latest", INSTANT)
 
 
@@ -152,7 +154,8 @@ class ParquetStream:
         Each message has the latest event time in the column ``time`` that the task has read so far. Spark computes the
         watermark from these times. If the column contains dates, they are days in ``timezone``.
         """
-        files, tasks = self.files, self.tasks
+        files = self.files
+        tasks = self.tasks
         # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
         # each path is repeated with one number per task, and Spark partitions the repeated paths by the hash of the
         # number. `shard_numbers` chooses the numbers so that each of them is put into another partition.
@@ -223,7 +226,8 @@ def share_of(
     pieces: list[tuple[int, list[int] | None]] = []
     end = 0
     for index, length in enumerate(lengths):
-        begin, end = end, end + length
+        begin = end
+        end = end + length
         if share_at(begin) == share_at(max(end - 1, begin)):
             if share_at(begin) == share:
                 pieces.append((index, None))

@@ -66,7 +66,10 @@ _TOTAL_METRICS = (
 )
 _LEVEL_METRICS = ("open_windows", "kept_windows")
 
-ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names for the clock that timers follow
+# Spark's names for the clock that timers follow
+ARRIVAL = "ProcessingTime"
+EVENT = "EventTime"
+NO_TIME = "None"
 
 
 class Job:
@@ -295,7 +298,8 @@ class ShardJob(Job):
         """Return the states of dropped late rows as a table with the columns of emitted states, such as level and
         reason.
         """
-        finest, constants = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
+        finest = self.frame.levels[0].name
+        constants = {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted_schema:
             if field.name not in table.column_names:

@@ -47,7 +47,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         """Store the job, and the name of the clock that timers follow, as `_timer_clock` of
         `spark_udaf.streaming.stream` returns it. Spark sends the processor to the tasks.
         """
-        self._job, self._timer_clock = job, timer_clock
+        self._job = job
+        self._timer_clock = timer_clock
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a shard in Spark's state store.
@@ -118,7 +119,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         """Write each large block of ``state`` that differs from its block in ``saved_blocks``, and remove the pieces
         that are not used any more. Return the bytes of all small blocks, one after the other.
         """
-        small_names, previous_small_names = _small_block_names(state.blocks), _small_block_names(saved_blocks)
+        small_names = _small_block_names(state.blocks)
+        previous_small_names = _small_block_names(saved_blocks)
         # ``block.data`` reads a block from Spark's state if the block is not in memory.
         small_bytes = b"".join(block.data for name, block in state.blocks.items() if name in small_names)
         for name, block in state.blocks.items():
@@ -140,7 +142,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         dropped: pa.Table | None = None,
     ) -> Iterator[Row]:
         """Advance the time, save the shard, and yield its metrics and emitted rows."""
-        watermark, now = time_values.getCurrentWatermarkInMs(), time_values.getCurrentProcessingTimeInMs()
+        watermark = time_values.getCurrentWatermarkInMs()
+        now = time_values.getCurrentProcessingTimeInMs()
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
         small_bytes = self._write_blocks(state, saved_blocks)
@@ -160,7 +163,8 @@ def _small_block_names(blocks: Mapping[str, StoredTable]) -> set[str]:
     """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. The
     choice depends only on the sizes and the order of the blocks.
     """
-    names, total = set(), 0
+    names = set()
+    total = 0
     for name, block in blocks.items():
         if block.size < _SMALL_BYTES and total + block.size <= _PIECE_BYTES:
             names.add(name)
@@ -169,7 +173,8 @@ def _small_block_names(blocks: Mapping[str, StoredTable]) -> set[str]:
 
 
 def _unpack_small_blocks(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
-    tables, start = {}, 0
+    tables = {}
+    start = 0
     names = _small_block_names(blocks)
     for name, block in blocks.items():
         if name in names:

@@ -26,7 +26,8 @@ def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timer_cloc
     """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch."""
     from spark_udaf.streaming.shards import ShardWindows, output_schema
 
-    messages_by_shard, schema = messages.groupBy(SHARD), output_schema(job.levels)
+    messages_by_shard = messages.groupBy(SHARD)
+    schema = output_schema(job.levels)
     if has_row_state():
         return messages_by_shard.transformWithState(ShardWindows(job, timer_clock), schema, "Append", timer_clock)
     from spark_udaf.streaming.pandas_shards import PandasShardWindows

@@ -169,7 +169,8 @@ def stream(
     if isinstance(frame_or_aggregator, OrderedAggregator):
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=frame_or_query.time)
-        input_schema, timer_clock = source.input_schema(frame_or_query.columns_in), EVENT
+        input_schema = source.input_schema(frame_or_query.columns_in)
+        timer_clock = EVENT
         frame_or_query.check(input_schema)
         check_no_fractions_in_query(frame_or_query, input_schema)
         job: ShardJob | OrderedJob = OrderedJob(

@@ -371,6 +371,7 @@ def _join_batches(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         rows += len(batch)
         if rows >= REDUCE_ROWS:
             yield pa.concat_arrays(arrays)
-            arrays, rows = [], 0
+            arrays = []
+            rows = 0
     if arrays:
         yield pa.concat_arrays(arrays)

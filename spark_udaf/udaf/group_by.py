@@ -242,7 +242,8 @@ class Grouped:
         """Return the results in ``answers``, joined with the results of Spark's own aggregates for the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
-        keys, results = names[: len(self.keys)], names[len(self.keys) :]
+        keys = names[: len(self.keys)]
+        results = names[len(self.keys) :]
         check_distinct_names([*names, *built_in], self.df.sparkSession)
         for name in built_in:
             if name in keys:

@@ -140,7 +140,8 @@ def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit
     alias, Spark would name the column by the rewritten text.
     """
     for first, last in _results(tokens):
-        start, end = tokens[first].start, tokens[last].end + 1
+        start = tokens[first].start
+        end = tokens[last].end + 1
         has_call = any(start <= call.start and call.end <= end for call in calls)
         is_in_call = any(call.start < start and end < call.end for call in calls)
         text = query[start:end]
@@ -185,7 +186,8 @@ def _ends_result(tokens: Sequence[Token], position: int) -> bool:
     """Return whether the token at a position, or the end of the query, ends a result of a SELECT clause."""
     if position == len(tokens):
         return True
-    token_kind, previous_kind = tokens[position].token_type, tokens[position - 1].token_type
+    token_kind = tokens[position].token_type
+    previous_kind = tokens[position - 1].token_type
     next_kind = tokens[position + 1].token_type if position + 1 < len(tokens) else None
     if (token_kind, previous_kind) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
         return False  # FROM in ``x IS DISTINCT FROM y``, and EXCEPT in ``* EXCEPT (y)``
@@ -203,7 +205,8 @@ def _read_call(query: str, tokens: Sequence[Token], position: int, function: Fun
     starts = [separators[0], *(cut + 1 for cut in separators[1:])]
     spans = zip(starts, end_positions, strict=True)
     arguments = [query[tokens[start].start : tokens[end - 1].end + 1] for start, end in spans if start < end]
-    condition, end = "", last
+    condition = ""
+    end = last
     if last + 1 < len(tokens) and tokens[last + 1].text.upper() == "FILTER":
         end = _closing_position(tokens, last + 2)
         condition = query[tokens[last + 1].start : tokens[end].end + 1]
@@ -231,7 +234,8 @@ def _closing_position(tokens: Sequence[Token], opening: int) -> int:
 
 
 def _comma_positions(tokens: Sequence[Token], first: int, last: int) -> list[int]:
-    depth, positions = 0, []
+    depth = 0
+    positions = []
     for position in range(first, last):
         depth += (tokens[position].token_type in _OPENING_TOKENS) - (tokens[position].token_type in _CLOSING_TOKENS)
         if not depth and tokens[position].token_type == TokenType.COMMA:

@@ -164,7 +164,8 @@ class Family:
         if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
             return udfs
         for operation in OPERATIONS:
-            name, dtype = f"{self.name}_{operation}", operation_type(operation)
+            name = f"{self.name}_{operation}"
+            dtype = operation_type(operation)
             returns_states = pa.types.is_struct(dtype)
             udfs[name] = SqlFunction(
                 name, set_operation(operation), dtype, is_aggregate=False, returns_states=returns_states
@@ -252,7 +253,8 @@ def _families(name: str, types_by_name: Mapping[str, pa.DataType], is_requested:
 def _create_functions(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
     result_spec = UdafSpec(function, name, dtype, is_type_assumed=dtype == pa.float64())
     state_spec = UdafSpec(function, f"{name}_state", dtype, returns_states=True)
-    result, state = sql_type(result_spec.result_type), state_spec.result_type
+    result = sql_type(result_spec.result_type)
+    state = state_spec.result_type
     inputs = len(function.inputs)
     # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
@@ -431,7 +433,8 @@ def further_inputs(
     """Return the inputs after the first, and the remaining positional and named arguments, which are parameters. An
     input is passed by keyword or by position. Raise ``ValueError`` if an input is missing.
     """
-    remaining, remaining_named = list(positional), dict(named)
+    remaining = list(positional)
+    remaining_named = dict(named)
     further_columns: list[T] = []
     missing: list[str] = []
     for role in inputs[1:]:
@@ -527,7 +530,8 @@ def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
 def _map(record: pa.StructArray) -> pa.MapArray:
     """Return records of quantiles as maps from the names of fields to their values."""
     names = [f.name for f in record.type]
-    count, width = len(record), len(names)
+    count = len(record)
+    width = len(names)
     order = pa.array(np.arange(count * width).reshape(width, count).T.ravel())
     items = pa.concat_arrays([child.cast(pa.float64(), safe=False) for child in record.flatten()]).take(order)
     offsets = pa.array(np.arange(0, (count + 1) * width, width, dtype=np.int32))

@@ -63,7 +63,8 @@ def _requiring_states(states: Column, name: str) -> Column:
 
 
 def _sentence_of_other_column(text: str) -> str | None:
-    values, struct = _OTHER_COLUMN.search(text), _OTHER_STRUCT.search(text)
+    values = _OTHER_COLUMN.search(text)
+    struct = _OTHER_STRUCT.search(text)
     if values is not None:
         return f"{_CALL_PREFIX}{values[1]}: the column {values[2]} does not contain states; {_USE}"
     if struct is not None:

@@ -43,7 +43,8 @@ _PLAIN_NAMES: dict[str, type[T.DataType]] = {
     "bigint": T.LongType,
     "string": T.StringType,
 }
-_TIMESTAMP_TYPE, _INSTANTS = "spark.sql.timestampType", "TIMESTAMP_LTZ"
+_TIMESTAMP_TYPE = "spark.sql.timestampType"
+_INSTANTS = "TIMESTAMP_LTZ"
 _VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),

@@ -33,7 +33,8 @@ from windows import TimeWindow, window
 _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01, in microseconds UTC; the windows per day are counted from this day on
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
-_GROUP_BYTES, _MIN_GROUP_ROWS = 1 << 20, 512
+_GROUP_BYTES = 1 << 20
+_MIN_GROUP_ROWS = 512
 _COMMITS = 4  # the number of commits whose time is measured
 _TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
 _SHUFFLE_BLOCK = 1 << 15  # the number of bytes that Spark compresses together by default
@@ -284,7 +285,8 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
     """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
-    states, seconds = join_levels(levels, frame), []
+    states = join_levels(levels, frame)
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(_COMMITS):
             store = FrameStore(f"{folder}/{number}", frame)
@@ -335,7 +337,8 @@ def _level_capacities(
     for level, states in levels:
         starts = instants_of(states)
         # the window that begins last is not counted, because it may be incomplete
-        span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1
+        span = float(starts.max() - starts.min()) / DAY
+        windows = len(np.unique(starts)) - 1
         per_day = _windows_per_day(level)
         if per_day is None and not windows:
             raise ValueError(

@@ -66,7 +66,8 @@ def backfill(
             f"the store {store.display_uri} already contains the rows of {ingested[0]}, which would be counted twice; "
             "leave out this file"
         )
-    finest, times = store.frame.levels[0], {path: span for path, (_, span) in plan.record["files"].items() if span}
+    finest = store.frame.levels[0]
+    times = {path: span for path, (_, span) in plan.record["files"].items() if span}
     ranges = {
         known_file.file: align_outward((span[0], span[1] + 1), finest)
         for known_file in known_files

@@ -213,7 +213,8 @@ def evolve(
     windows of the coarsest level.
     """
     store = FrameStore(uri, name=name)
-    frame, added = store.frame, measures_from(measures)
+    frame = store.frame
+    added = measures_from(measures)
     if not added and not drops and levels is None:
         raise ValueError("there is nothing to add or to drop; pass --measure, --levels or --drop")
     for dropped in drops:

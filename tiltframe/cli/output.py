@@ -46,7 +46,8 @@ def format_of(out: Path | None) -> str:
     """
     if out is None:
         return "table"
-    ending, kind = out.suffix.lower(), kind_of(out)
+    ending = out.suffix.lower()
+    kind = kind_of(out)
     if ending.removeprefix(".") in _SPREADSHEETS:
         raise ValueError(
             f"cannot write {out}: spreadsheets are not supported; write CSV, which Excel can open: "

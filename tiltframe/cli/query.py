@@ -221,7 +221,8 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     Windows are printed in the order of their commits. If the process is killed and started again, some windows may be
     printed twice, but each window is printed.
     """
-    seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
+    seconds = window(every).length / 1e6
+    store = FrameStore(uri, name=name)
     seen = SeenParts.from_json(since.read_text()) if since is not None and since.exists() else None
     if since is None or seen is None:
         seen = store.at().seen

@@ -216,7 +216,8 @@ def append_new(
         initial_store = store
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            check, jobs = initial_store.backend.check_values, initial_store.jobs
+            check = initial_store.backend.check_values
+            jobs = initial_store.jobs
             return stack.enter_context(spill_states(batches, initial_store.frame, max_bytes, check=check, jobs=jobs))
 
         slices, files_read = _read_files(files, store.frame, bad, spill)
@@ -395,7 +396,8 @@ def _check_outside(
     ]
     for part in difference(union(ranges), [span]):
         if not _equals_stored(_states_in_range(finest, part), store, part):
-            low, high = min(low for low, _ in [*ranges, span]), max(high for _, high in [*ranges, span])
+            low = min(low for low, _ in [*ranges, span])
+            high = max(high for _, high in [*ranges, span])
             raise ValueError(
                 f"{', '.join(str(known_file.file) for known_file in unstored_files)}: in {range_text(part)}, outside "
                 f"the range to replace, {store.display_uri} differs from the inputs; use a range that contains all "

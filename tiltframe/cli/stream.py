@@ -217,7 +217,8 @@ def _run(
     metrics: str | None,
 ) -> None:
     """Check the options of a stream that runs without Spark, and run the stream."""
-    disorder_micros, allowed_ahead = micros(disorder), AheadLimit(ahead, read_ahead(ahead))
+    disorder_micros = micros(disorder)
+    allowed_ahead = AheadLimit(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; name a folder in which files arrive, or send rows through standard input"

@@ -76,7 +76,8 @@ class StreamMetrics:
 
     def line(self) -> str:
         """Return the most important metrics as one line of text, for a terminal."""
-        row_count, seconds = sum(self.row_counts.values()), max(clock.monotonic() - self._started, 1e-9)
+        row_count = sum(self.row_counts.values())
+        seconds = max(clock.monotonic() - self._started, 1e-9)
         windows = ", ".join(f"{level} {count:,}" for level, count in self.progress.open_windows.items()) or "·"
         dropped = " · ".join(f"{reason} {count:,}" for reason, count in self.dropped().items() if reason != "keys")
         at = time_or_dot(self.progress.watermark_us)
@@ -88,7 +89,8 @@ class StreamMetrics:
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
-        progress, now = self.progress, clock.time_ns() // 1000
+        progress = self.progress
+        now = clock.time_ns() // 1000
         watermarks = {name: at for name, at in self.watermarks_of_inputs.watermarks.items() if at is not None}
         idle = set(self.watermarks_of_inputs.idle_sources(now))
         stream_watermark = [] if progress.watermark_us is None else [progress.watermark_us]

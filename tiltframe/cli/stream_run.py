@@ -40,7 +40,8 @@ def run_stream(
     open_store: Callable[..., FrameStore] | None,
 ) -> None:
     """Open the saved state or the store of a stream, and run the stream until its inputs end or a signal stops it."""
-    state, bad = settings.state, settings.bad
+    state = settings.state
+    bad = settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
     sink = create_sink(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
@@ -75,7 +76,8 @@ def _restore_watermarks(inputs: Mapping[str, Path], settings: Settings, notes: M
     """Return the watermarks of the inputs. ``notes`` is the information about inputs in the saved state. If it contains
     the watermark of an input, the input begins with this watermark.
     """
-    watermarks, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
+    watermarks = SourceWatermarks(inputs, idle=settings.idle)
+    now = clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
         if name in inputs and watermark is not None:
             watermarks.advance(name, watermark, now)
@@ -94,7 +96,8 @@ def _open_inputs(
     read, except those that ``notes``, the information about inputs in the saved state, lists as already read.
     """
     row_sources: dict[str, RowSource] = {}
-    reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
+    reading = settings.reading
+    common = {"bad": settings.bad, "ahead": settings.ahead}
     for name, path in inputs.items():
         own_notes = notes if name == SINGLE_INPUT else notes.get("inputs", {}).get(name, {})
         if path == STANDARD_INPUT or path.is_fifo():
@@ -120,7 +123,9 @@ def _run_until_stopped(
     """Process batch after batch, until the inputs end or ``received_signals`` contains a signal. After an error, save
     the state as of the last complete batch or file, and raise the error again.
     """
-    state, last_complete, losses = settings.state, sink.copy(), metrics.losses
+    state = settings.state
+    last_complete = sink.copy()
+    losses = metrics.losses
     with progress_line(metrics) as show, dropped_rows_writer(settings.dropped) as write_dropped:
         try:
             for arrived in inputs.batches(received_signals):

@@ -179,7 +179,8 @@ class StoreSink(Sink):
         self.closed.commit(_ignore_sentence)
         if ended and state is not None:
             save_state(state, self.closed.to_ipc(notes))
-        self._last_commit, self._has_unsaved_rows = clock.monotonic(), False
+        self._last_commit = clock.monotonic()
+        self._has_unsaved_rows = False
 
 
 @contextmanager

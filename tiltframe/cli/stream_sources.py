@@ -226,7 +226,8 @@ class InputLines:
         check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:
             rows = self._with_arrival_times(rows)
-        time, reading = self.frame.time, self.reading
+        time = self.frame.time
+        reading = self.reading
         if self.schema is None:
             uses = self.frame.column_uses(reading.where)
             self._number_types = find_number_types(
@@ -325,7 +326,9 @@ def _gather_lines(source: int, received_signals: list[int], pause: float) -> Ite
         if not wait_for_input([source], pause):
             yield b""
             continue
-        parts, size, ended = [incomplete], len(incomplete), False
+        parts = [incomplete]
+        size = len(incomplete)
+        ended = False
         while size < _MAX_BATCH_BYTES and wait_for_input([source], 0):
             part = os.read(source, _MAX_BATCH_BYTES)
             ended = not part
@@ -401,10 +404,12 @@ class ArrivingFiles:
         """Return the files that were not read yet, with the oldest first. Forget files that no longer exist. Raise
         ``ValueError`` if a file has changed since it was read.
         """
-        new_files, present = [], set()
+        new_files = []
+        present = set()
         for path in self._files():
             status = path.stat()
-            name, stamp = self._name_of(path), [status.st_size, status.st_mtime_ns]
+            name = self._name_of(path)
+            stamp = [status.st_size, status.st_mtime_ns]
             present.add(name)
             if name in self.files_read:
                 self._check_unchanged(path, name, stamp)

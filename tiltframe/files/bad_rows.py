@@ -75,7 +75,9 @@ class BadRows:
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
         """Read the rows that the file already contains if ``once`` is true."""
-        self.file, self.count, self._lines_in_file = file, 0, set[str]()
+        self.file = file
+        self.count = 0
+        self._lines_in_file = set[str]()
         if once:
             self.restart()
 
@@ -151,7 +153,8 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
     """Return the number of lines before the first line for which ``read`` raises an error. The line is found by
     bisection. At least one line must be bad.
     """
-    low, high = 0, len(lines)
+    low = 0
+    high = len(lines)
     while high - low > 1:
         half = (low + high) // 2
         try:
@@ -285,11 +288,14 @@ def _text_file_pieces(
     """Yield a `_Piece` for each block of a text file. A block consists of complete records. If a block cannot be read
     as a whole, `separate_bad_lines` separates its good lines from its bad lines.
     """
-    reading, delimiter = source.reading, delimiter_of(file, source.reading)
+    reading = source.reading
+    delimiter = delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
     schema = source.file_schemas.get(file) or schema_of_file(sample_of(file, reading, folder), reading)
     source = replace(source, file_schemas={piece: schema})
-    head, data, number = b"", b"", 1
+    head = b""
+    data = b""
+    number = 1
 
     def read(lines: Sequence[Line]) -> pa.Table:
         piece.write_bytes(head + b"".join(line.text for line in lines))
@@ -299,12 +305,14 @@ def _text_file_pieces(
         data += chunk
         if not head and delimiter is not None:
             head = _header_part(data, delimiter, reading.skip_rows)
-            number, data = 1 + count_line_ends(head), data[len(head) :]
+            number = 1 + count_line_ends(head)
+            data = data[len(head) :]
         text = data[: _end_of_records(data, delimiter is not None) if chunk else len(data)]
         rows = _read_if_good(partial(read, [Line(0, text)]), check) if text.strip() else None
         if rows is not None:
             yield rows, rows.num_rows, _NO_BAD_LINES
-            number, data = number + count_line_ends(text), data[len(text) :]
+            number = number + count_line_ends(text)
+            data = data[len(text) :]
         elif text.strip():
             records, left = _records(text, number, delimiter, last=not chunk)
             lines = [line for line in records if line.text.strip()]
@@ -325,7 +333,8 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
     quotes = data.count(b'"', 0, end) if quoted else 0
     while quotes % 2 and end:
         before = data.rfind(line_end, 0, end - 1) + 1
-        quotes, end = quotes - data.count(b'"', before, end), before
+        quotes = quotes - data.count(b'"', before, end)
+        end = before
     return end or last
 
 
@@ -379,7 +388,8 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
             break
         text = (match or line.match(data, at))[0]  # type: ignore[index]
         records.append(Line(number, text))
-        number, at = number + (count_line_ends(text) or 1), at + len(text)
+        number = number + (count_line_ends(text) or 1)
+        at = at + len(text)
     return records, data[at:]
 
 

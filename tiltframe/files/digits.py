@@ -23,7 +23,8 @@ from tiltframe.files.read_options import ReadOptions
 # texts that are read as null in columns of numbers, times or booleans, in addition to those of `ReadOptions.null`
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
-_INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
+_INTEGER = r"[+-]?[0-9]+"
+_FINITE = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
 # a decimal number with at most this number of digits has the same digits after its conversion to a double and back
 _SAFE_DIGITS = 15
@@ -64,7 +65,8 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
     options declare a decimal comma, the point in a text such as ``1.5`` is replaced by another character, so that Arrow
     rejects the text.
     """
-    point, separator = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
+    point = re.escape(reading.point)
+    separator = "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({separator}[0-9]{{3}})+|" if separator else ""
     number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
     plain = pc.replace_substring(column, reading.thousands, "") if reading.thousands is not None else column
@@ -109,7 +111,8 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _SAFE_DIGITS + 1), False)
     if not pc.any(long).as_py():
         return None
-    texts, values = texts.filter(long), values.filter(long)
+    texts = texts.filter(long)
+    values = values.filter(long)
     changed_texts = texts.filter(pc.not_equal(values.cast(pa.string()), texts))
     for text in pc.unique(changed_texts).to_pylist():
         if Decimal(text) != Decimal(repr(float(text))):
@@ -235,7 +238,8 @@ def exact_type(numbers: Collection[str]) -> str | None:
     if len(values) < len(numbers):
         return None
     fraction = max((max(-int(value.as_tuple().exponent), 0) for value in values), default=0)
-    low, high = min(values, default=Decimal(0)), max(values, default=Decimal(0))
+    low = min(values, default=Decimal(0))
+    high = max(values, default=Decimal(0))
     if not fraction:
         if low >= -(2**63) and high < 2**63:
             return "int64"

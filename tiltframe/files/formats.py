@@ -136,7 +136,8 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
     """Return the schema of a CSV file whose numbers may have separators of thousands. A column of text becomes a column
     of numbers if all its values in the first block are numbers.
     """
-    schema, first = reader.schema, reader.read_next_batch()
+    schema = reader.schema
+    first = reader.read_next_batch()
     for place, field in enumerate(schema):
         for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
             with suppress(pa.ArrowInvalid):

@@ -250,7 +250,8 @@ class Source:
             return needed_schema
         if (fraction := self.reading.fraction(self.time)) is not None:
             return needed_schema.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
-        place, declared = file_schema.get_field_index(self.time), self.reading.declared.get(self.time)
+        place = file_schema.get_field_index(self.time)
+        declared = self.reading.declared.get(self.time)
         # An integer would lose the first zero of 01052024, which is 1 May 2024 in the format %d%m%Y.
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
         is_integer = place >= 0 and pa.types.is_integer(file_schema.field(place).type)
@@ -440,7 +441,8 @@ def _columns_to_examine(
     """
     names = []
     for name in [name for name in uses if name in file_schema.names]:
-        kind, of_column = schema.field(name).type, uses[name]
+        kind = schema.field(name).type
+        of_column = uses[name]
         is_guessed = is_number_or_boolean(kind) and kind_of(file) in ("csv", "tsv") and name not in reading.declared
         if (is_guessed and of_column & {Use.TEXT, Use.KEEP}) or (
             pa.types.is_string(kind) and needs_numbers(of_column, name in reading.declared)

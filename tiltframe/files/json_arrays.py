@@ -45,15 +45,21 @@ class ArrayLines:
 
     def __init__(self, source: BinaryIO, name: str) -> None:
         """Prepare to read from the beginning of the text."""
-        self._source, self._name = source, name
-        self._depth, self._arrays, self._is_in_string, self._escaped, self._has_begun = 0, 0, False, False, False
+        self._source = source
+        self._name = name
+        self._depth = 0
+        self._arrays = 0
+        self._is_in_string = False
+        self._escaped = False
+        self._has_begun = False
         self._unread = b""
 
     def read(self, size: int = -1) -> bytes:
         """Return the next ``size`` bytes of the JSON lines, or all bytes if ``size`` is negative. Raise ``ValueError``
         if the array is not closed, or if text follows it.
         """
-        parts, length = [self._unread], len(self._unread)
+        parts = [self._unread]
+        length = len(self._unread)
         while size < 0 or length < size:
             chunk = self._source.read(_CHUNK)
             if not chunk:
@@ -79,7 +85,8 @@ class ArrayLines:
     def _lines(self, chunk: bytes) -> bytes:
         """Return the next bytes of the array as JSON lines. Raise ``ValueError`` if text follows the array."""
         if not self._has_begun:
-            self._has_begun, chunk = True, chunk.removeprefix(b"\xef\xbb\xbf")
+            self._has_begun = True
+            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
         codes = np.frombuffer(chunk, np.uint8).copy()
         outside = ~self._in_strings(codes)
         opening = outside & ((codes == ord("[")) | (codes == ord("{")))

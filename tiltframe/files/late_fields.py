@@ -26,7 +26,9 @@ class LateFields(ValueError):
     def __init__(self, column: str, kind: pa.DataType, parsed: pa.DataType) -> None:
         """Create the error for a column."""
         super().__init__(column, kind, parsed)
-        self.column, self.kind, self.parsed = column, kind, parsed
+        self.column = column
+        self.kind = kind
+        self.parsed = parsed
 
     def __str__(self) -> str:
         """Return the message for users, which names the fields."""

@@ -25,7 +25,9 @@ class LateType(ValueError):
         returns the message for users.
         """
         super().__init__(column, kind)
-        self.column, self.kind, self._describe = column, kind, describe
+        self.column = column
+        self.kind = kind
+        self._describe = describe
 
     def __str__(self) -> str:
         """Return the message for users. This may read the file again to name the line of the value."""

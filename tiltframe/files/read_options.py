@@ -286,7 +286,8 @@ class ReadOptions:
         option = self.say(name, kind)
         decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))
         if decimal:
-            digits, fraction = int(decimal[1]), int(decimal[2] or 0)
+            digits = int(decimal[1])
+            fraction = int(decimal[2] or 0)
             if not 1 <= digits <= 38 or fraction > digits:
                 raise ValueError(
                     f"{option}: a decimal has 1 to 38 digits, and at most as many after the point; write a type such "

@@ -106,7 +106,8 @@ def register_reader(reader: type[FileReader]) -> type[FileReader]:
         raise TypeError(f"register_reader takes a subclass of FileReader; got {shown(reader)}")
     if missing := sorted(reader.__abstractmethods__):
         raise TypeError(f"{reader.__name__} does not define {', '.join(missing)}; FileReader describes each method")
-    name, endings = getattr(reader, "name", None), getattr(reader, "endings", None)
+    name = getattr(reader, "name", None)
+    endings = getattr(reader, "endings", None)
     if not isinstance(name, str) or not name.isidentifier() or name in BUILT_IN:
         raise ValueError(f"a reader's name must be a word other than {', '.join(BUILT_IN)}; got {shown(name)}")
     if not isinstance(endings, tuple) or not endings or not all(map(_is_ending, endings)):

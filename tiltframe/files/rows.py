@@ -74,9 +74,11 @@ def convert_times(column: pa.Array, time: str, reading: ReadOptions, timezone: s
 
     Raise ``ValueError`` if a value is not a time.
     """
-    unit, kind = reading.unit(time), column.type
+    unit = reading.unit(time)
+    kind = column.type
     if pa.types.is_integer(kind) and (reading.time_format is not None or reading.declared.get(time) == pa.string()):
-        column, kind = column.cast(pa.string()), pa.string()
+        column = column.cast(pa.string())
+        kind = pa.string()
     is_date = False
     if unit is not None and (is_number(kind) or pa.types.is_string(kind)):
         try:
@@ -96,7 +98,8 @@ def convert_times(column: pa.Array, time: str, reading: ReadOptions, timezone: s
             )
         if has_offset(reading.time_format):
             return read
-        column, is_date = read.cast(pa.timestamp("us")), not has_time_of_day(reading.time_format)
+        column = read.cast(pa.timestamp("us"))
+        is_date = not has_time_of_day(reading.time_format)
     return pa.array(event_times(column, time, timezone, timezone if is_date else reading.clock))
 
 

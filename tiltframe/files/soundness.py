@@ -28,7 +28,9 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
     field, or be written twice inside a field.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
-    plain, lines, quotes = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
+    plain = encoding in ("utf-8", "utf-8-sig")
+    lines = 0
+    quotes = _Quotes(delimiter) if delimiter else None
     with pa.input_stream(file, compression="detect") as stream:
         while True:
             chunk = stream.read(_CHUNK)
@@ -36,7 +38,8 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
             try:
                 text = None if plain and not incomplete and chunk.isascii() else decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:
-                content, wrong = incomplete + chunk, "it does not begin with a byte order mark"
+                content = incomplete + chunk
+                wrong = "it does not begin with a byte order mark"
                 if isinstance(error, UnicodeDecodeError):
                     line = lines + content.count(b"\n", 0, error.start) + 1
                     wrong = f"byte 0x{content[error.start]:02x} in line {line:,}"
@@ -66,7 +69,9 @@ class _Quotes:
     def __init__(self, delimiter: str) -> None:
         self._may_be_next = np.zeros(256, bool)
         self._may_be_next[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
-        self._last, self._is_open, self._is_valid = b"\n", False, True
+        self._last = b"\n"
+        self._is_open = False
+        self._is_valid = True
 
     def check(self, chunk: bytes) -> None:
         """Check the next bytes of the stream. Pass empty bytes at its end. The last byte is checked by the next call,

@@ -118,7 +118,8 @@ def _regex(time_format: str) -> str:
     if not isinstance(time_format, str) or not is_unicode(time_format):
         raise ValueError(f"a time format must be text, such as '%d.%m.%Y %H:%M'; got {shown(time_format)}")
     time_format = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], time_format)
-    pattern, seen = "", set[str]()
+    pattern = ""
+    seen = set[str]()
     for piece in re.findall(r"%.|%|\s+|[^%\s]", time_format, re.DOTALL):
         sign = piece[1:]
         if piece[0] != "%":

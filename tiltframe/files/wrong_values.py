@@ -23,7 +23,8 @@ from tiltframe.files.digits import parse_texts
 from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
 
-_MAX_SIGNS, _USUAL_FRACTION = 4, 0.5
+_MAX_SIGNS = 4
+_USUAL_FRACTION = 0.5
 _HEADER_BYTES = 1 << 16
 _NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -162,7 +163,8 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
         for _ in range(reading.skip_rows):
             next(lines)
         rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
-        before, seen = 0, -1  # the header comes first and has the number -1; rows of values are numbered from 0
+        before = 0
+        seen = -1  # the header comes first and has the number -1; rows of values are numbered from 0
         for fields in rows:
             if fields:
                 if seen == row:
@@ -264,7 +266,8 @@ def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
                 except ValueError:
                     yield number, None
         return
-    at, decoder = text.index("[") + 1, json.JSONDecoder()
+    at = text.index("[") + 1
+    decoder = json.JSONDecoder()
     while start := re.compile(r"[\s,]*([^\s,\]])").match(text, at):
         line = text.count("\n", 0, start.start(1)) + 1
         try:

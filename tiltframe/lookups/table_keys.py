@@ -138,7 +138,8 @@ class Lookup(DerivedKey):
         that is valid at ``now``, in microseconds UTC, or with ``valid="as_of"`` at the start of the window. It is null
         if the table has no such row.
         """
-        row_keys, table_keys = one_array(rows.column(self.key)), self._converted_keys(rows.schema.field(self.key).type)
+        row_keys = one_array(rows.column(self.key))
+        table_keys = self._converted_keys(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
         at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
         ids, since, places = self._order

@@ -164,7 +164,8 @@ class RunningAggregation(OrderedAggregator):
         """Process a batch, and return its results. ``last`` is true for the last batch. ``until`` is as in `add`."""
         if self._is_finished:
             raise ValueError("this aggregation is finished; create a new one")
-        table, query = self._checked_batch(batch), self.query
+        table = self._checked_batch(batch)
+        query = self.query
         if query.first_time is not None:
             self._keys = self._keys._replace(first_time=query.first_time)
         ordered = sort_rows(table, query.order, self._keys)
@@ -197,7 +198,8 @@ class RunningAggregation(OrderedAggregator):
                 last=drops_state,
             )
             batch_results.append(advanced)
-        self._keys, self._is_finished = ordered.keys, last
+        self._keys = ordered.keys
+        self._is_finished = last
         # The results at ticks before ``until`` are returned by this call. ``latest`` is set to ``until`` so that the
         # next call does not return them again.
         if query.ticks and until is not None:
@@ -223,7 +225,8 @@ class RunningAggregation(OrderedAggregator):
         results of that time were already returned.
         """
         if self._keys.n and ordered.keys.first_time < self._keys.first_time:
-            begin, earlier = shown_time(self._keys.first_time), shown_time(ordered.keys.first_time)
+            begin = shown_time(self._keys.first_time)
+            earlier = shown_time(ordered.keys.first_time)
             fill = parameter("fill")
             raise ValueError(
                 f"with {fill}, all keys have ticks from the time of the first row on, {begin}, but a later batch has a "
@@ -248,17 +251,21 @@ class RunningAggregation(OrderedAggregator):
     def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, batch_results: list[BatchResult]) -> None:
         """Store the last result of each key in this batch. It replaces the stored result of an earlier batch."""
         ranges = batch_results[0].ranges
-        keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in batch_results]
+        keys = ranges.key
+        times = entries.rows.times[ranges.row]
+        states = [entry.states for entry in batch_results]
         if self._final is not None:
             old_keys = ordered.new_key_ids[self._final[0]]
             old = np.flatnonzero(~np.isin(old_keys, keys))
-            both, rows = np.append(old_keys[old], keys), pa.array(old)
+            both = np.append(old_keys[old], keys)
+            rows = pa.array(old)
             by = np.argsort(both, kind="stable")
             states = [
                 {name: pa.concat_arrays([before[name].take(rows), now[name]]).take(pa.array(by)) for name in now}
                 for before, now in zip(self._final[2], states, strict=True)
             ]
-            keys, times = both[by], np.append(self._final[1][old], times)[by]
+            keys = both[by]
+            times = np.append(self._final[1][old], times)[by]
         self._final = (keys, times, states)
 
     def _final_results(self, schema: pa.Schema, last: bool) -> pa.Table:
@@ -274,13 +281,15 @@ class RunningAggregation(OrderedAggregator):
         else:
             carry = self._window_states[0].carry
             with_open_starts = np.flatnonzero(carry.open_starts < carry.position)
-            keys, times = with_open_starts, self._keys.latest[with_open_starts]
+            keys = with_open_starts
+            times = self._keys.latest[with_open_starts]
             states = [
                 {n: s.take(pa.array(with_open_starts)) for n, s in state.states.items()}
                 for state in self._window_states
             ]
         if not last:
-            keys, times = keys[:0], times[:0]
+            keys = keys[:0]
+            times = times[:0]
             states = [{n: s.slice(0, 0) for n, s in states_of_window.items()} for states_of_window in states]
         columns = _key_columns(query, self._keys, keys) | _time_column(query, times)
         return query.with_expressions(pa.table(columns | _compute_results(query, states)))
@@ -387,7 +396,8 @@ def row_reducer(
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
-        table, remaining = ordered.table, groups if is_row.all() else groups.filter(is_row[used])
+        table = ordered.table
+        remaining = groups if is_row.all() else groups.filter(is_row[used])
         used = used & is_row
         if not used.all() or len(used) != table.num_rows:
             read = measures[name].columns(table.column_names) or tuple(table.column_names[:1])
@@ -404,7 +414,8 @@ def _results_table(
     one row per closed window. ``batch_results`` has one element for each window of the query.
     """
     ranges = batch_results[0].ranges
-    times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
+    times = entries.rows.times[ranges.row]
+    source = entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys = _key_columns(query, ordered.keys, ranges.key)
     if query.keeps_rows:

@@ -20,7 +20,9 @@ from windows.ordered import Carry
 if TYPE_CHECKING:
     from typing import Self
 
-_KEYS, _CARRY, _STATES = "keys", "carry", "states"
+_KEYS = "keys"
+_CARRY = "carry"
+_STATES = "states"
 _ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
@@ -97,7 +99,8 @@ class OrderedAggregator:
             bounds = (last_time[0].as_py(), first_time[0].as_py())
         self._keys = Keys(tuple(columns), _numbers(latest), *bounds)
         for at, measured_window in enumerate(self.query.measured_windows):
-            of_keys, states = tables[f"{at}.{_CARRY}"], tables[f"{at}.{_STATES}"]
+            of_keys = tables[f"{at}.{_CARRY}"]
+            states = tables[f"{at}.{_STATES}"]
             position, counts, *numbers = (_numbers(column) for column in of_keys.columns)
             names = [name.removeprefix("number ") for name in of_keys.column_names[2:]]
             carry = Carry(position, counts, _numbers(states.column("start")), dict(zip(names, numbers, strict=True)))

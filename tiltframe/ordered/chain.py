@@ -198,11 +198,14 @@ class OrderedRollup(OrderedAggregator):
             If the data does not fit the frame, or a row precedes a row of the same key in an earlier batch. After an
             error, the state is unchanged.
         """
-        table, frame = self._checked_batch(batch), self.query
+        table = self._checked_batch(batch)
+        frame = self.query
         names = [column.name for column in frame.states]
         ordered = sort_rows(table, frame.order, self._keys)
         entries = with_ticks(ordered, frame.reads, ())
-        rows, tables, new_states = entries.rows, [], []
+        rows = entries.rows
+        tables = []
+        new_states = []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             measured_window = frame.measured_windows[number]
@@ -217,7 +220,9 @@ class OrderedRollup(OrderedAggregator):
             batch_result = advance(
                 window, measured_window.functions, rows, state=window_state, reduce=reduce, choose=lambda ranges: None
             )
-            key_ids, times, states = batch_result.ranges.key, rows.times[batch_result.ranges.row], batch_result.states
+            key_ids = batch_result.ranges.key
+            times = rows.times[batch_result.ranges.row]
+            states = batch_result.states
             if window.least_rows:
                 enough = pa.array(batch_result.ranges.last - batch_result.ranges.first >= window.least_rows)
                 states = {n: with_nulls(state.filter(enough), enough) for n, state in states.items()}
@@ -227,7 +232,8 @@ class OrderedRollup(OrderedAggregator):
             keys = {n: c.take(pa.array(key_ids)) for n, c in zip(frame.order.keys, ordered.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key_ids)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._window_states = ordered.keys, new_states
+        self._keys = ordered.keys
+        self._window_states = new_states
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:

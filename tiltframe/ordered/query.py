@@ -27,7 +27,8 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
-NEXT, ZERO = "next", "zero"  # a value of the argument ``until``, and a value of the argument ``fill``
+NEXT = "next"  # a value of the argument ``until``
+ZERO = "zero"  # a value of the argument ``fill``
 # an internal measure: the number of rows of a window, which is compared with `OrderedWindow.least_rows`
 ROWS = "__rows"
 # the type of the positions of rows within their key, which `first` and `last` use instead of times

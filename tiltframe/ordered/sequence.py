@@ -107,12 +107,15 @@ def sort_rows(table: pa.Table, order: Order, earlier_keys: Keys) -> SortedRows:
     times = event_times(table.column(order.time), order.time)
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(earlier_keys.columns, own, strict=True)]
     groups, first_rows = group_by(both, earlier_keys.n + len(times))
-    new_key_ids, key = groups.ids[: earlier_keys.n], groups.ids[earlier_keys.n :]
+    new_key_ids = groups.ids[: earlier_keys.n]
+    key = groups.ids[earlier_keys.n :]
     columns = tuple(column.take(pa.array(first_rows)) for column in both)
     ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.tie_columns]
     if not _is_sorted([key, times, *ranks]):
         by = np.lexsort([*ranks[::-1], times, key])
-        table, key, times = table.take(pa.array(by)), key[by], times[by]
+        table = table.take(pa.array(by))
+        key = key[by]
+        times = times[by]
     earlier_latest = np.full(groups.n, _NEVER)
     earlier_latest[new_key_ids] = earlier_keys.latest
     heads = np.flatnonzero(np.diff(key, prepend=-1))
@@ -157,7 +160,9 @@ def with_ticks(
     is_filled : bool
         Whether the ticks of every key begin with the first row of all keys, and not with the first row of the key.
     """
-    key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
+    key = ordered.key
+    times = ordered.times
+    source = np.arange(len(ordered.key))
     end = ordered.keys.last_time if until is None else max(ordered.keys.last_time, until - 1)
     instants = _tick_times(ordered, ticks, end, is_filled=is_filled)
     if is_last and end > _NEVER:
@@ -166,10 +171,13 @@ def with_ticks(
     if len(instants):
         tick_key, tick_times = _ticks_between_rows(ordered, instants, until, is_filled=is_filled)
         kind = np.repeat([0, 1], [len(key), len(tick_key)])
-        key, times = np.append(key, tick_key), np.append(times, tick_times)
+        key = np.append(key, tick_key)
+        times = np.append(times, tick_times)
         source = np.append(source, np.full(len(tick_key), -1))
         by = np.lexsort([kind, times, key])
-        key, times, source = key[by], times[by], source[by]
+        key = key[by]
+        times = times[by]
+        source = source[by]
     inputs: dict[Input, NDArray[Any]] = {}
     for read in reads:
         if isinstance(read, Tick):
@@ -232,14 +240,16 @@ def _ticks_between_rows(
     Between two rows of a key, these are the ticks from the time of the earlier row, inclusively, to the time of the
     later row, exclusively. After the last row of a key, these are the ticks before ``until``, if it is not None.
     """
-    key, times = ordered.key, ordered.times
+    key = ordered.key
+    times = ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     since[heads] = ordered.earlier_latest[key[heads]]
     # A key without earlier rows has ticks before its first row only with ``is_filled``.
     since = np.where(since == _NEVER, ordered.keys.first_time if is_filled else times, since)
-    low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
+    low = np.searchsorted(instants, since)
+    high = np.searchsorted(instants, times)
     if until is not None:
         low = np.append(low, np.searchsorted(instants, ordered.keys.latest))
         high = np.append(high, np.full(ordered.keys.n, np.searchsorted(instants, until)))

@@ -112,14 +112,16 @@ def advance(
     if chosen is not None:
         ranges = Ranges(*(column[chosen] for column in ranges))
     sequence = _StatesAndRows(rows, state.carry)
-    first, until = sequence.index_of(ranges.key, ranges.first), sequence.index_of(ranges.key, ranges.last)
+    first = sequence.index_of(ranges.key, ranges.first)
+    until = sequence.index_of(ranges.key, ranges.last)
     begins, stops = (np.zeros(0, np.int64),) * 2 if last else sequence.ranges_to_keep(next_carry)
     is_cut = np.zeros(sequence.length + 1, np.bool_)
     for places in (first, until, begins, stops, sequence.state_edges()):
         is_cut[places] = True
     segments = _Segments(sequence, is_cut)
     first, until, begins, stops = (segments.number[places] for places in (first, until, begins, stops))
-    states, carried = {}, {}
+    states = {}
+    carried = {}
     for name, function in functions.items():
         of_segments = segments.states(state.states[name], reduce(name, segments.row_used, segments.row_groups))
         states[name] = merge_runs(function, of_segments, first, until)
@@ -137,7 +139,8 @@ class _StatesAndRows:
     """
 
     def __init__(self, rows: Rows, carry: Carry) -> None:
-        self.rows, self.carry = rows, carry
+        self.rows = rows
+        self.carry = carry
         units = carry.counts + rows.lengths
         self.first_index = np.cumsum(units) - units
         self.length = int(units.sum())
@@ -150,7 +153,8 @@ class _StatesAndRows:
         is the index of the row. For the first row of a state, it is the index of the state. For the position after the
         last row of the key, it is the index after the key's last element. Other positions are not allowed.
         """
-        carry, base = self.carry, self.first_index[key]
+        carry = self.carry
+        base = self.first_index[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
         old = np.flatnonzero(~in_batch)

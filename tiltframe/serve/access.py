@@ -85,7 +85,8 @@ class AccessControl:
         """Create the middleware. Requests for the paths ``public_paths`` need no token, because their answers contain
         no data of stores.
         """
-        self._app, self._public_paths = app, public_paths
+        self._app = app
+        self._public_paths = public_paths
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -49,7 +49,9 @@ class Answers:
 
     def __init__(self, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
         """Create an empty cache."""
-        self._pool, self._limits, self._metrics = pool, limits, metrics
+        self._pool = pool
+        self._limits = limits
+        self._metrics = metrics
         # the other half of the limit is for the files that stores keep open
         self._cache = AnswerCache(limits.memory // 2)
         # tag → the task that computes the answer; used only in the event loop

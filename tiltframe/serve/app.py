@@ -78,7 +78,8 @@ def app_of(
     ``is_writable`` is true, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
-    budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
+    budget = Budget(limits, metrics)
+    answers = Answers(pool, limits, metrics)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "ok"})

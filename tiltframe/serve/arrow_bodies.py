@@ -18,7 +18,9 @@ import pyarrow as pa
 from aggr.extend.columns import compute as pc
 from tiltframe.serve.errors import Refused
 
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # members of the union MessageHeader
+# members of the union MessageHeader
+_DICTIONARY_BATCH = 2
+_RECORD_BATCH = 3
 
 
 def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
@@ -72,7 +74,8 @@ def _rows_and_bytes(body: bytes) -> tuple[int, int]:
     rows = size = 0
     for message in pa.ipc.MessageReader.open_stream(body):
         root = _Table.root(message.metadata.to_pybytes())
-        kind, header = root.byte(1), root.table(2)
+        kind = root.byte(1)
+        header = root.table(2)
         if header is None or kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
             continue
         batch = header if kind == _RECORD_BATCH else header.table(1)
@@ -118,7 +121,8 @@ class _Table:
 
     def __init__(self, data: bytes, offset: int) -> None:
         """Find the vtable of the table at the byte offset ``offset``."""
-        self._data, self._offset = data, offset
+        self._data = data
+        self._offset = offset
         self._vtable = offset - struct.unpack_from("<i", data, offset)[0]
         (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)
 

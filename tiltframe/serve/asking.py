@@ -205,7 +205,8 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
     """Return the description of a store, from its manifest and its list of parts, without reading states. A part
     consists of states of one level that were written together.
     """
-    frame, known_starts = view.frame, view.known_from
+    frame = view.frame
+    known_starts = view.known_from
     levels = []
     for level in frame.levels:
         windows_of_level = view.level(level.name)

@@ -106,7 +106,8 @@ def prometheus_error_response(error: BaseException) -> Response:
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
     elif status == 400:  # not a `PromQLError`, so the expression is valid, but the store cannot evaluate it
-        status, kind = Unanswerable.status, Unanswerable.kind
+        status = Unanswerable.status
+        kind = Unanswerable.kind
     return _response({"status": "error", "errorType": kind, "error": client_message(error)}, status, error)
 
 

@@ -16,7 +16,9 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
 from tiltframe.store import Answer, Joined, StoreView
 
-JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+CSV = "text/csv"
+ARROW = "application/vnd.apache.arrow.stream"
 PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
 LINES = "application/x-ndjson"  # JSON lines, a format in which clients send events
 
@@ -139,12 +141,14 @@ def _preferred(header: str, offered: Sequence[str]) -> str | None:
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))
         weights[name] = next((_weight(text[2:]) for text in parameters if text.startswith("q=")), 1.0)
-    best, preferred = 0.0, None
+    best = 0.0
+    preferred = None
     for name in offered:
         patterns = (name, f"{name.partition('/')[0]}/*", "*/*" if "/" in name else "*")
         weight = next((weights[pattern] for pattern in patterns if pattern in weights), 0.0)
         if weight > best:
-            best, preferred = weight, name
+            best = weight
+            preferred = name
     return preferred
 
 

@@ -23,7 +23,8 @@ from tiltframe.store import FrameStore, PreparedRows
 _MAX_REQUESTS = 64  # the maximum number of requests in one commit
 # the time from the begin of a commit of several requests to the next one: a multiple of the commit's duration, and its
 # maximum in seconds
-_PERIOD_FACTOR, _LONGEST_PERIOD = 3, 0.2
+_PERIOD_FACTOR = 3
+_LONGEST_PERIOD = 0.2
 
 
 @dataclass(eq=False)

@@ -69,7 +69,8 @@ def check_word_count(members: object) -> None:
     """Raise `Refused`, with status 413, if the texts of a query have more than `_MAX_WORDS` words, numbers and signs
     in total. This limits the time of parsing, which takes about a tenth of a millisecond per word, number or sign.
     """
-    texts, unvisited = [], [members]
+    texts = []
+    unvisited = [members]
     while unvisited:
         value = unvisited.pop()
         if isinstance(value, Mapping):

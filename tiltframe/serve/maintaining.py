@@ -54,7 +54,9 @@ class Maintenance:
 
     def __init__(self, stores: Stores, metrics: Metrics, pause_seconds: float = _PAUSE_SECONDS) -> None:
         """Create the thread without starting it."""
-        self._stores, self._metrics, self._pause_seconds = stores, metrics, pause_seconds
+        self._stores = stores
+        self._metrics = metrics
+        self._pause_seconds = pause_seconds
         self._stopping = threading.Event()
         self._next_complete_round = dict.fromkeys(stores, time.monotonic())
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)

@@ -127,7 +127,8 @@ class RequestObserver:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, sent = time.monotonic(), {"status": 0, "bytes": 0}
+        began = time.monotonic()
+        sent = {"status": 0, "bytes": 0}
         response: dict[str, Any] = {}
 
         async def send_observed(message: Message) -> None:
@@ -194,5 +195,6 @@ def log_to_stderr(redact: Redaction) -> None:
     levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
     for name, level in levels.items():
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers = [handler]
+        logger.propagate = False
         logger.setLevel(level)

@@ -191,7 +191,8 @@ class _Api:
         return self._list_response(names, form)
 
     def label_values(self, form: Form, metrics: MetricsByName, deadline: Deadline) -> str:
-        name, matches = form["name"][0], form.get("match[]", [])
+        name = form["name"][0]
+        matches = form.get("match[]", [])
         return self._list_response(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:

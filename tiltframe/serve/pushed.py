@@ -42,7 +42,8 @@ class PushedChanges:
 
     def __init__(self, stores: Stores, pool: WorkerPool) -> None:
         """Create the route for ``stores``. Versions are compared in threads of ``pool``."""
-        self._stores, self._pool = stores, pool
+        self._stores = stores
+        self._pool = pool
         self._parts_by_version: dict[str, OrderedDict[int, SeenParts]] = {}
         self._listeners = 0
 

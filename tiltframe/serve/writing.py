@@ -40,7 +40,10 @@ class Writing:
         """Create the routes for ``stores``. Commits run in threads of ``pool``. Rejected data points are counted in
         ``metrics``.
         """
-        self._stores, self._pool, self._limits, self._metrics = stores, pool, limits, metrics
+        self._stores = stores
+        self._pool = pool
+        self._limits = limits
+        self._metrics = metrics
         self._commits = {name: GroupCommits() for name in stores}
 
     def routes(self) -> list[Route]:

@@ -132,7 +132,8 @@ def _check_derived(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
     if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return
     states = merge_level(states, frame, level, nulls_are_unknown=True)
-    derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
+    derived_hashes = _hashes(derived, frame)
+    state_hashes = _hashes(states, frame)
     # The hashes can be compared row by row, because both tables are sorted by window and keys.
     if np.array_equal(derived_hashes, state_hashes):
         return

@@ -114,13 +114,16 @@ class ClosedWindows:
         **bounds: Any,
     ) -> None:
         """Check the arguments, and read the time before which all windows of the stream are in the store."""
-        self.store, self.stream = store, stream
+        self.store = store
+        self.stream = stream
         check_writer(checked_name(stream, "stream, the name of the stream,"), 0)
-        self._emit, self._late = _checked_emit(emit), read_late(late)
+        self._emit = _checked_emit(emit)
+        self._late = read_late(late)
         self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
         self._frame = finest_frame(store.frame)
         self._window_late_policy = Drop() if self._late == TrueWindow() else self._late
-        self.writer, self.commit_number = f"{stream} {uuid.uuid4()}", 0
+        self.writer = f"{stream} {uuid.uuid4()}"
+        self.commit_number = 0
         self.uncommitted_windows: pa.Table | None = None
         self._has_ended = False
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
@@ -146,10 +149,8 @@ class ClosedWindows:
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
-        times, finest = (
-            event_times(rows.column(self._frame.time), self._frame.time, self._frame.timezone),
-            self._frame.levels[0],
-        )
+        times = event_times(rows.column(self._frame.time), self._frame.time, self._frame.timezone)
+        finest = self._frame.levels[0]
         committed = EVER[0] if self.committed is None else self.committed
         window_ends = finest.ends(finest.starts(times))
         late = (window_ends <= self.windows.closed_before) & (window_ends > committed)
@@ -239,11 +240,9 @@ class ClosedWindows:
         restored.windows = OpenWindows.from_ipc(
             data, restored._frame, restored._emit, restored._window_late_policy, **bounds
         )
-        restored.writer, restored.commit_number, restored.committed = (
-            description["writer"],
-            description["number"],
-            description["committed"],
-        )
+        restored.writer = description["writer"]
+        restored.commit_number = description["number"]
+        restored.committed = description["committed"]
         restored._owner = description.get("owner", restored._owner)  # States that earlier releases saved have no owner.
         restored.uncommitted_windows = uncommitted_windows if uncommitted_windows.num_rows else None
         return restored
@@ -266,7 +265,8 @@ class ClosedWindows:
             if watermark is not None and self._closes_windows(watermark):
                 self._record_watermark(watermark)
             return False
-        finer, levels = self.uncommitted_windows, []
+        finer = self.uncommitted_windows
+        levels = []
         for level in self.store.frame.levels:
             finer = merge_level(mark_as_checked(finer), self.store.frame, level, nulls_are_unknown=True)
             levels.append((level, finer))
@@ -333,7 +333,8 @@ class ClosedWindows:
         Return an empty dict if no window has closed, or if the record in the store has this time or a later one.
         ``before`` contains the records in the store.
         """
-        until, name = self.windows.closed_before, _closed_record_name(self.stream)
+        until = self.windows.closed_before
+        name = _closed_record_name(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _watermark_after(self, end: int) -> int:

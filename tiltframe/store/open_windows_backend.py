@@ -72,7 +72,8 @@ class _SavedStream:
         description, self._pending_windows = read_extension(data)
         if "writer" not in description:
             raise ValueError("it belongs to a stream without a store; pass the saved state of a stream into this store")
-        self.writer, self._number = str(description["writer"]), int(description["number"])
+        self.writer = str(description["writer"])
+        self._number = int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
@@ -122,7 +123,8 @@ def _merged_into_levels(tables: Sequence[pa.Table], manifest: Manifest) -> list[
     from the finest level to the coarsest.
     """
     no_states = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
-    finer, levels = pa.concat_tables([no_states, *tables], promote_options="default").select(no_states.column_names), []
+    finer = pa.concat_tables([no_states, *tables], promote_options="default").select(no_states.column_names)
+    levels = []
     for level in manifest.frame.levels:
         finer = merge_level(finer, manifest.frame, level, nulls_are_unknown=True)
         levels.append((level.name, finer))

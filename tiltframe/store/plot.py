@@ -167,7 +167,8 @@ def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
     has expired. It is also incomplete if the data of the store begin or end inside the window (`_are_cut_off`).
     """
     incomplete: NDArray[np.bool_] = results.column(PARTIAL).to_numpy(zero_copy_only=False).astype(bool)
-    starts, window_ends = instants_of(results), instants_of(results, END)
+    starts = instants_of(results)
+    window_ends = instants_of(results, END)
     level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
     for level in set(level_of_row):
         rows = np.flatnonzero(level_of_row == level)
@@ -219,7 +220,8 @@ def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
     """
     bounds = tuple(np.datetime64(at, "us").astype(object) for at in within)
     windows = view.windows(Query(per=level, within=bounds, keys=[], timezone="UTC")).table()
-    starts, window_ends = instants_of(windows), instants_of(windows, END)
+    starts = instants_of(windows)
+    window_ends = instants_of(windows, END)
     return int((starts[1:] - window_ends[:-1]).max(initial=0))
 
 
@@ -262,7 +264,8 @@ def _choose_lines(
         notes.append(", ".join(keys))
     if len(chosen_series) < len(series):
         notes.append(f"the {len(chosen_series)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
-    colors, lines = {}, []
+    colors = {}
+    lines = []
     for (group, colored_name), color in zip(chosen_series, cycle, strict=False):
         text = " ".join(word for word in (colored_name if len(colored_names) > 1 else "", key_texts[group]) if word)
         colors[text or measure] = color
@@ -294,7 +297,8 @@ def _draw_line(
     # The line ends after some windows: true for the window before each gap, and for the last window.
     is_before_gap = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[is_before_gap], window_ends[is_before_gap]])
-    order, no_values = np.argsort(at, kind="stable"), np.full(int(is_before_gap.sum()), np.nan)
+    order = np.argsort(at, kind="stable")
+    no_values = np.full(int(is_before_gap.sum()), np.nan)
     label = f"{line.column} per {level}{line.label.removeprefix(line.column)}"
     variants = [(~incomplete, line.style, label)]
     if incomplete.any():
@@ -357,7 +361,8 @@ def _label_times(axes: Any, timezone: str) -> None:
     """Label the time axis in a time zone, with dates that are short enough not to overlap."""
     from matplotlib import dates
 
-    zone, ticks = zone_of(timezone), {"minticks": 3, "maxticks": 6}
+    zone = zone_of(timezone)
+    ticks = {"minticks": 3, "maxticks": 6}
     locator = dates.AutoDateLocator(tz=zone, **ticks)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]

@@ -102,7 +102,8 @@ class Report:
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Return a report of all levels. Only the starts of windows are read."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
-    snapshot, frame = snapshot_of(backend), manifest.frame
+    snapshot = snapshot_of(backend)
+    frame = manifest.frame
     since = known_from(snapshot)
     first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
     return Report(
@@ -116,7 +117,8 @@ def inspect(backend: Backend, manifest: Manifest) -> Report:
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
     """Return the report of each level, from the finest level to the coarsest."""
-    snapshot, reports = snapshot_of(backend), []
+    snapshot = snapshot_of(backend)
+    reports = []
     for level in manifest.frame.levels:
         parts = snapshot.of(level.name)
         starts = np.unique(instants_of(backend.read(pieces_of(parts, [EVER]), [])))

@@ -73,11 +73,14 @@ def verify_store(
     problems of the log. ``jobs`` is the number of threads; the report does not depend on it.
     """
     names = tuple(level.name for level in manifest.frame.levels)
-    problems, parts, rows = backend.verify(), 0, 0
+    problems = backend.verify()
+    parts = 0
+    rows = 0
     if not problems:
         try:
             snapshot = snapshot_of(backend)
-            parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
+            parts = len(snapshot.parts)
+            rows = sum(part.rows for part in snapshot.parts)
             counter = _ProgressCounter(2 * rows, progress)
             messages = _problems(backend, manifest, snapshot, counter=counter, jobs=threads_of(backend, jobs))
             problems = list(dict.fromkeys(messages))
@@ -90,7 +93,9 @@ class _ProgressCounter:
     """A counter of checked rows. It calls a function with the number of checked rows and the number of all rows."""
 
     def __init__(self, total: int, progress: Progress) -> None:
-        self.done, self.total, self.progress = 0, total, progress
+        self.done = 0
+        self.total = total
+        self.progress = progress
 
     def add(self, rows: int) -> None:
         self.done = min(self.done + rows, self.total)
@@ -103,7 +108,8 @@ def _problems(
     """Yield a message for each problem of a part. If all parts are undamaged, compare each level with the next finer
     level, and yield a message for each difference.
     """
-    levels, is_intact = manifest.frame.levels, True
+    levels = manifest.frame.levels
+    is_intact = True
 
     def check(part_of_level: tuple[TimeWindow, Part]) -> tuple[list[str], int]:
         level, part = part_of_level

@@ -201,7 +201,8 @@ class OpenLevel:
         if now is not None and (windows.marks["last_arrival"] == UNSTAMPED).any():
             arrived = windows.marks["last_arrival"]
             windows = windows.with_marks(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
-        end_times, policy_windows = windows.ends, rules.held_windows(windows)
+        end_times = windows.ends
+        policy_windows = rules.held_windows(windows)
         were_closed = rules.are_closed(end_times, self.watermark) | (end_times <= windows.marks["closed_until"])
         by_watermark = rules.are_closed(end_times, watermark)
         timed_out = rules.emit.timed_out(policy_windows, watermark if watermark > LOWEST else None, now)
@@ -217,7 +218,8 @@ class OpenLevel:
         if rules.emit.changed == "result" and len(level.last_emissions) and chosen.any():
             same = level._has_same_results(chosen, rules)
             level = replace(level, windows=windows.with_marks(new_rows=np.where(same, 0, windows.marks["new_rows"])))
-            chosen, early = chosen & ~same, early & ~same
+            chosen = chosen & ~same
+            early = early & ~same
         level, emitted = level._emit(chosen, closed, reasons, rules)
         expired = rules.are_expired(end_times, watermark)
         level = replace(level, removed_sessions=self.removed_sessions_after(expired, watermark, rules))
@@ -238,13 +240,15 @@ class OpenLevel:
         at = np.flatnonzero(chosen)
         candidates = self.windows.take(at) if len(at) < len(self.windows) else self.windows
         order = sorted_indices(candidates, rules.frame.keys) if len(at) else at
-        at, candidates = at[order], candidates.take(order)
+        at = at[order]
+        candidates = candidates.take(order)
         table, meets = self._emitted_rows(candidates, rules, reasons[at], ~closed[at])
         if rules.emit.having is not None and len(at):
             meets &= results_where(rules.emit.having, rules.results(table), rules.frame.timezone)
         if rules.emit.latest and len(at):
             meets &= self._is_latest(at, meets, rules)
-        level, retracted = self, table.slice(0, 0)
+        level = self
+        retracted = table.slice(0, 0)
         if rules.emit.mode == "changelog":
             level, retracted = self._retract(candidates, meets, table, rules)
         elif rules.remembers_emissions:
@@ -301,7 +305,8 @@ class OpenLevel:
         meet all other conditions of the policy.
         """
         groups, _ = group_by([key_column(self.windows.index.column(n)) for n in rules.frame.keys], len(self.windows))
-        starts, last = self.windows.starts, np.full(groups.n, LOWEST)
+        starts = self.windows.starts
+        last = np.full(groups.n, LOWEST)
         was_emitted = self.windows.marks["revision"] > 0
         was_emitted[at[meets]] = True
         np.maximum.at(last, groups.ids[was_emitted], starts[was_emitted])
@@ -451,9 +456,11 @@ def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]
     for (level, coarser), numbers in zip(_with_next(levels), keys, strict=True):
         starts = level.windows.starts
         if parts is not None:
-            starts, numbers = np.append(starts, parts[0]), np.append(numbers, parts[1])
+            starts = np.append(starts, parts[0])
+            numbers = np.append(numbers, parts[1])
             _, first_rows = group_by([pa.array(starts), pa.array(numbers)], len(starts))
-            starts, numbers = starts[first_rows], numbers[first_rows]
+            starts = starts[first_rows]
+            numbers = numbers[first_rows]
         counts.append(len(starts) - len(level.windows))
         parts = None
         if coarser is not None and level.cascaded_until < HIGHEST:

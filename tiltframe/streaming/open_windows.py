@@ -185,9 +185,11 @@ class OpenWindows:
         check_ahead(times, self.frame.time, self.ahead)
         is_committed = self._is_committed(times)
         if is_committed.any():
-            rows, times = rows.filter(pa.array(~is_committed)), times[~is_committed]
+            rows = rows.filter(pa.array(~is_committed))
+            times = times[~is_committed]
         window_times, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
-        moved, dropped = int((window_times != times).sum()), dropped.copy()
+        moved = int((window_times != times).sum())
+        dropped = dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
         states, late = self._reduce_rows(remaining, times[~dropped], window_times[~dropped])
         panes = merge_panes(mark_as_checked(states), self.partial_frame)
@@ -230,16 +232,20 @@ class OpenWindows:
             If the states do not belong to `partial_frame` or are damaged, or if there would be more than ``max_keys``
             keys and ``beyond`` is ``error``. In these cases, the windows are unchanged.
         """
-        finest, rules = self.frame.levels[0], self._rules
+        finest = self.frame.levels[0]
+        rules = self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
-        is_committed, committed = self._is_committed(instants_of(panes)), 0
+        is_committed = self._is_committed(instants_of(panes))
+        committed = 0
         if is_committed.any():
             committed = to_window_table(panes.filter(pa.array(is_committed)), rules).rows
             panes = panes.filter(pa.array(~is_committed))
         arrival = self.late.arrive(finest, instants_of(panes), self._clock.newest, together=True)
-        dropped, starts = to_window_table(panes.filter(pa.array(arrival.dropped)), rules), arrival.times
+        dropped = to_window_table(panes.filter(pa.array(arrival.dropped)), rules)
+        starts = arrival.times
         if len(dropped):
-            panes, starts = panes.filter(pa.array(~arrival.dropped)), starts[~arrival.dropped]
+            panes = panes.filter(pa.array(~arrival.dropped))
+            starts = starts[~arrival.dropped]
         moved = starts != instants_of(panes)
         moved_rows = to_window_table(panes.filter(pa.array(moved)), rules).rows
         if moved.any():
@@ -330,7 +336,9 @@ class OpenWindows:
         closed_until = LOWEST
         if self.late.closes_by_events and clock.newest is not None:
             closed_until = self.late.closed_until(self.frame.levels[0], clock.newest)
-        levels, emitted, early = [], [], False
+        levels = []
+        emitted = []
+        early = False
         for level in cascade(self._levels, self._rules, self._rules.last_closed_end(at)):
             advanced, rows, newest, emitted_open = level.advance(max(at, closed_until), clock.now, due, self._rules)
             closed_until = newest if self.late.closes_by_events else LOWEST
@@ -346,7 +354,8 @@ class OpenWindows:
         """Return the number of values that measures have skipped, and add it to ``excluded``. ``panes`` has the states
         of all rows of the batch; values in the panes ``lost``, which were dropped as late, do not count.
         """
-        counted, dropped = self.excluded.without_counts(), self.excluded.without_counts()
+        counted = self.excluded.without_counts()
+        dropped = self.excluded.without_counts()
         counted.count_values(panes)
         dropped.count_values(lost.states)
         counted.subtract(dropped)
@@ -572,7 +581,8 @@ class OpenWindows:
             )
         committed = checked_whole(committed, "committed, a time in microseconds UTC,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
-        finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
+        finest = frame.levels[0]
+        committed_states = states.select(list(frame.states_columns))
         rules, levels = rebuild_levels(committed_states, committed, frame, windows._rules)
         windows._rules = rules
         windows._levels = prepare_restored(levels, windows._rules)
@@ -599,7 +609,8 @@ class OpenWindows:
         contains this time. It differs from the time of the row if the late policy has moved the row. All times are in
         microseconds UTC. Return the states, and a mask of the late rows.
         """
-        late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
+        late = np.zeros(len(times), np.bool_)
+        window = self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
         if assigned is None or not self._may_be_late(assigned).any():
             return reduce_rows(rows, self.partial_frame, times, window_times), late
@@ -634,7 +645,8 @@ class OpenWindows:
         windows = level.windows
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
-        window_keys, row_keys = ids[: len(windows)], ids[len(windows) :]
+        window_keys = ids[: len(windows)]
+        row_keys = ids[len(windows) :]
         accepted_alone = ~self._rules.are_expired(end_times, level.watermark)
         old = ~accepted_alone
         sessions = (window_keys, windows.starts, windows.ends)
@@ -664,7 +676,8 @@ class OpenWindows:
         late = pane_table.empty()
         if levels[0].window.is_merging and (touching := levels[0].late_sessions(pane_table, self._rules)).any():
             late = pane_table.filter(touching)
-            pane_table, panes = pane_table.filter(~touching), panes.filter(pa.array(~touching))
+            pane_table = pane_table.filter(~touching)
+            panes = panes.filter(pa.array(~touching))
         if self._rules.cascades:
             new = parts_by_level(pane_table, levels)
         else:
@@ -695,7 +708,8 @@ class OpenWindows:
         been removed from memory. For panes in the second, only windows on finer levels have been removed, so that their
         rows count on coarser levels alone.
         """
-        lost, lost_on_finest = np.ones(len(panes), np.bool_), None
+        lost = np.ones(len(panes), np.bool_)
+        lost_on_finest = None
         for level in levels:
             if level.watermark == LOWEST or self.late.lateness_micros is None:
                 return np.zeros(len(panes), np.bool_), np.zeros(len(panes), np.bool_)
@@ -713,7 +727,8 @@ class OpenWindows:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
         that its windows will have.
         """
-        none, at = table.empty(), self._first_watermark
+        none = table.empty()
+        at = self._first_watermark
         until = self._rules.last_closed_end(at) if self._rules.cascades else HIGHEST
         return OpenLevel(level, windows=none, last_emissions=none, watermark=at, cascaded_until=until)
 
@@ -752,7 +767,8 @@ class OpenWindows:
         timeout has this effect only if the windows of its level do not overlap. Windows without the mark ``first_pane``
         are always counted.
         """
-        level, below = self._levels[at], self._levels[at - 1]
+        level = self._levels[at]
+        below = self._levels[at - 1]
         firsts = level.windows.marks["first_pane"]
         begun = np.ones(len(firsts), np.bool_)
         if self.late.closes_by_events and at:
@@ -769,7 +785,8 @@ class OpenWindows:
         """Replace the levels and the clock, and add to the counts of `progress`. Other methods call this method last,
         so that an error before this call leaves the stream unchanged.
         """
-        self._levels, self._clock = levels, clock
+        self._levels = levels
+        self._clock = clock
         for name, count in counts.items():
             self._counts[name] += count
 

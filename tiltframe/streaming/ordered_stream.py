@@ -225,7 +225,8 @@ class OrderedStream:
         state = data if isinstance(data, Saved) else read_saved(data)
         check_version(state)
         stream = cls(windows)
-        before, now = state.description.get("ordered", {}), windows.query.describe()
+        before = state.description.get("ordered", {})
+        now = windows.query.describe()
         if not before:
             raise ValueError(
                 "the saved state belongs to a stream of time windows, but this stream has ordered windows; begin with "

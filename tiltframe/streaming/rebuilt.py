@@ -40,7 +40,8 @@ def rebuild_levels(
     """
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
-    closed_until, finer_states = committed_until, committed_states
+    closed_until = committed_until
+    finer_states = committed_states
     # the columns of states that only the emit policy needs; a store does not have them
     policy_columns = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + policy_columns
@@ -55,7 +56,8 @@ def rebuild_levels(
         new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, finer_states, rules)
-        unclosed, no_windows = windows.filter(windows.ends > closed_until), windows.empty()
+        unclosed = windows.filter(windows.ends > closed_until)
+        no_windows = windows.empty()
         levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
         # Without a watermark, newer events close windows. A window of the next coarser level is closed as soon as a
         # window of this level that begins at or after its end is closed. For the next level, ``closed_until`` is

@@ -44,10 +44,15 @@ VERSION = 5
 # int64, its mark ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before
 # the column was added.
 _MAX_ADDED_COLUMNS = 62
-_LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
+_LENGTH = 8  # the number of bytes for the length of a description
+_CHECKSUM = 4  # the number of bytes for its CRC-32
 # the names of the three tables of a level: windows in memory, last emissions, and removed sessions
-_IN_MEMORY, _EMITTED, _REMOVED = "held", "emitted", "forgotten"
-_WINDOWS, _STATES = "windows", "states"  # the names of the two blocks of each table
+_IN_MEMORY = "held"
+_EMITTED = "emitted"
+_REMOVED = "forgotten"
+# the names of the two blocks of each table
+_WINDOWS = "windows"
+_STATES = "states"
 _EXTENSION = "extension"
 _Restored = TypeVar("_Restored")
 
@@ -116,7 +121,8 @@ class Saved:
     def to_bytes(self) -> bytes:
         """Return the description and all blocks as bytes, from which `read_saved` restores them."""
         head = self.head
-        length, checksum = len(head).to_bytes(_LENGTH, "big"), zlib.crc32(head).to_bytes(_CHECKSUM, "big")
+        length = len(head).to_bytes(_LENGTH, "big")
+        checksum = zlib.crc32(head).to_bytes(_CHECKSUM, "big")
         return b"".join([length, head, checksum, *(block.data for block in self.blocks.values())])
 
     @property
@@ -244,7 +250,8 @@ def save_stream(
         "cascaded": [level.cascaded_until for level in levels],
         "known_from": [level.known_from for level in levels],
     }
-    columns, blocks = [START, END, *rules.frame.keys], {}
+    columns = [START, END, *rules.frame.keys]
+    blocks = {}
     for at, level in enumerate(levels):
         tables = {_IN_MEMORY: level.windows, _EMITTED: level.last_emissions, _REMOVED: level.removed_sessions}
         for table_kind, table in tables.items():
@@ -322,7 +329,8 @@ def _parse_state_at(data: bytes, at: int) -> tuple[Saved, int]:
     """
     begin = at + _LENGTH
     end = begin + int.from_bytes(data[at:begin], "big")
-    head, place = data[begin:end], end + _CHECKSUM
+    head = data[begin:end]
+    place = end + _CHECKSUM
     if place > len(data) or zlib.crc32(head).to_bytes(_CHECKSUM, "big") != data[end:place]:
         raise not_a_saved_state("its checksum does not match its bytes")
 

@@ -15,7 +15,8 @@ from aggr.compiling.jit import compiled
 from windows.timezone import Instants
 
 Keys = NDArray[np.integer]
-_HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_HIGHEST = np.iinfo(np.int64).max
+_LOWEST = np.iinfo(np.int64).min
 
 
 def find_accepted_rows(
@@ -41,12 +42,14 @@ def find_accepted_rows(
     # Two intervals in the same cell overlap. Two intervals in different cells can touch only if the cells are adjacent.
     cells = starts // length
     order = np.lexsort((cells, keys))
-    sorted_keys, sorted_cells = keys[order], cells[order]
+    sorted_keys = keys[order]
+    sorted_cells = cells[order]
     new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
     numbers = np.cumsum(new[: len(order)]) - 1
     ids = np.empty(len(order), np.int64)
     ids[order] = numbers
-    of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
+    of_key = sorted_keys[new[: len(order)]]
+    of_cell = sorted_cells[new[: len(order)]]
     are_adjacent = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
     neighbours = np.append(False, are_adjacent), np.append(are_adjacent, False)
     return np.asarray(_accept_rows(accepted_alone, ids, starts, *neighbours, length))
@@ -64,7 +67,8 @@ def _accept_rows(accepted_alone, ids, starts, has_previous, has_next, length):  
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)
     for row in range(len(accepted_alone)):
-        cell, start = ids[row], starts[row]
+        cell = ids[row]
+        start = starts[row]
         is_accepted = accepted_alone[row] or last_start[cell] > _LOWEST
         if not is_accepted and has_previous[cell] and last_start[cell - 1] > _LOWEST:
             is_accepted = start - last_start[cell - 1] <= length

@@ -83,7 +83,8 @@ class StreamRules:
         """Warn if a late row can open a session that overlaps an emitted one, or if an open session may be emitted and
         later be united with another. A program that adds the results of sessions would then count rows twice.
         """
-        gap, lateness = gap_of(self.frame), self.late.lateness_micros
+        gap = gap_of(self.frame)
+        lateness = self.late.lateness_micros
         if gap is None:
             return
         length = duration_text(gap)
@@ -160,7 +161,8 @@ class StreamRules:
         This is the case if the allowed lateness is at least the session gap. With a smaller lateness, a row that is not
         late could also touch a removed session, so the stored bounds would not show which rows are late.
         """
-        gap, lateness = gap_of(self.frame), self.late.lateness_micros
+        gap = gap_of(self.frame)
+        lateness = self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
 
     def last_expired_end(self, watermark: int) -> int:
@@ -288,7 +290,8 @@ def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rule
     """
     pane_starts = instants_of(panes)
     assigned = level.assign(pane_starts)
-    at, rows = [pa.array(np.concatenate([table.starts, assigned.starts]))], pa.array(assigned.rows)
+    at = [pa.array(np.concatenate([table.starts, assigned.starts]))]
+    rows = pa.array(assigned.rows)
     parts = [(table.states.column(name), panes.column(name).take(rows)) for name in rules.frame.keys]
     keys = [pa.chunked_array([key_column(column) for column in columns]) for columns in parts]
     groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(rows))
@@ -324,7 +327,8 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     numbered = window.numbered(unique)
     if numbered is not None:
         return numbered.bounds(numbered.last)[1][inverse]
-    assigned, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
+    assigned = window.assign(unique)
+    latest = np.full(len(unique), MIN_INSTANT)
     np.maximum.at(latest, assigned.rows, assigned.ends)
     return np.asarray(latest[inverse])
 
@@ -336,6 +340,7 @@ def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
     numbered = window.numbered(times) if len(times) else None
     if numbered is not None:
         return numbered.bounds(numbered.first)[1]
-    assigned, earliest = window.assign(times), np.full(len(times), MAX_INSTANT)
+    assigned = window.assign(times)
+    earliest = np.full(len(times), MAX_INSTANT)
     np.minimum.at(earliest, assigned.rows, assigned.ends)
     return earliest

@@ -31,7 +31,8 @@ from windows import TimeWindow
 from windows.contract import check_nested
 from windows.timezone import Instants
 
-LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+LOWEST = np.iinfo(np.int64).min
+HIGHEST = np.iinfo(np.int64).max
 # The value of the mark `last_arrival` for a window that has received rows since the last call of `advance`. The next
 # call replaces it by its argument ``now``.
 UNSTAMPED = HIGHEST
@@ -49,7 +50,8 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "unknown": (np.bitwise_or, 0),
 }
 # the keys of the metadata that `WindowTable.to_stored` writes: the schema of the states, and their size in bytes
-_SCHEMA, _BYTES = b"states", b"nbytes"
+_SCHEMA = b"states"
+_BYTES = b"nbytes"
 # If a level has at most this number of existing windows, all of them are grouped with the new windows. Otherwise,
 # `_may_be_merged` first searches for those with the keys of new windows, which takes longer if there are few windows.
 _FEW = 256
@@ -87,7 +89,8 @@ class WindowTable:
         """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has bounds, keys and
         marks. ``states`` has the states, and is decoded when it is first used.
         """
-        index, metadata = stored.table, stored.table.schema.metadata
+        index = stored.table
+        metadata = stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
         index = index.drop_columns([f"__{name}" for name in MARKS]).replace_schema_metadata()
@@ -225,7 +228,8 @@ class WindowTable:
         states = self.states
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
-            column, function = states.column(name), functions[name]
+            column = states.column(name)
+            function = functions[name]
             zero = function.merge(mark_as_checked(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
             both = pa.chunked_array([*column.chunks, zero]).take(places)
             states = states.set_column(states.column_names.index(name), name, both)
@@ -440,7 +444,8 @@ def _merge_groups(to_merge: WindowTable, ids: NDArray[np.int64], functions: Mapp
     integer from 0 to the largest occurs at least once.
     """
     groups = Groups.of(ids, int(ids.max()) + 1)
-    rows, until = groups.rows_by_group, groups.offsets
+    rows = groups.rows_by_group
+    until = groups.offsets
     states = to_merge.states
     same = [name for name in states.column_names if name not in functions]
     first_of_each = states.select(same).take(pa.array(rows[until[:-1]]))

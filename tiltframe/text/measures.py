@@ -37,7 +37,8 @@ def measure_from(text: str) -> Measure:
     def value(argument: str, parameter: str | None) -> Any:
         if parameter in columns:
             return _column(argument)
-        value, calls = read_value(argument), read_mapping(argument)
+        value = read_value(argument)
+        calls = read_mapping(argument)
         return {name: measure_from(inner) for name, inner in calls.items()} if calls and value == argument else value
 
     measure = bind_call(call, maker, text, "a measure", parse_value=value)

@@ -137,7 +137,8 @@ class Hopping(TimeWindow):
             )
         rows = np.repeat(np.arange(len(times)), count)
         numbers = np.repeat(first, count) + np.arange(total) - np.repeat(np.cumsum(count) - count, count)
-        low, high = int(first.min()), int(last.max())
+        low = int(first.min())
+        high = int(last.max())
         if high - low >= 2 * total:
             return Intervals(rows, *bounds(numbers))
         all_starts, all_ends = bounds(np.arange(low, high + 1))
@@ -174,7 +175,8 @@ class Hopping(TimeWindow):
         margin = int(self.size.length)
         # 2 % more than the length, because a year is 1.5 % longer than the 12 months of 30 days in `length`
         margin += margin // 50
-        low, high = int(times.min()), int(times.max())
+        low = int(times.min())
+        high = int(times.max())
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
 
     def __repr__(self) -> str:

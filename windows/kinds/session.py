@@ -74,7 +74,8 @@ class Session(TimeWindow):
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
         check_intervals(keys, starts, ends)
         order = np.lexsort((starts, keys))
-        keys, begins = keys[order], starts[order]
+        keys = keys[order]
+        begins = starts[order]
         same_key = keys[1:] == keys[:-1]
         is_apart = ~same_key | (begins[1:] > _running_ends(same_key, ends[order])[:-1])
         return number_windows(order, np.append(True, is_apart)[: len(order)], starts, ends)

@@ -148,7 +148,8 @@ class Tumbling(TimeWindow):
         if len(zone.since) == 1:  # All times have the same UTC offset.
             return self.period.edges(times, int(zone.offsets[0]), after)
         index = self.period.index(zone.latest_local_time(times)) + after
-        first, last = int(index.min()), int(index.max())
+        first = int(index.min())
+        last = int(index.max())
         if last - first > len(index):
             return zone.first_instant_showing(self.period.local_start(index))
         return zone.first_instant_showing(self.period.local_start(np.arange(first, last + 1)))[index - first]

@@ -13,7 +13,8 @@ def first_at_least(times: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:
 
     Times must not decrease within each range.
     """
-    low, high = begin.copy(), end.copy()
+    low = begin.copy()
+    high = end.copy()
     while (low < high).any():
         middle = (low + high) // 2
         is_late = times[np.minimum(middle, len(times) - 1)] >= limit

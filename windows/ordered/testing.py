@@ -42,7 +42,8 @@ def in_order(case: Case) -> None:
     """The bounds of a key's ranges do not decrease, a range contains only rows up to the row that triggers it, and
     ranges are sorted by these rows.
     """
-    rows, ranges = case.rows, case.ranges
+    rows = case.rows
+    ranges = case.ranges
     is_same = np.diff(ranges.key) == 0
     require(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
     require(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
@@ -131,7 +132,9 @@ def _run_in_batches(
     """Return the ranges of all batches as tuples, and the last carry, after the rows are passed to the window in
     batches, which are divided at the indices ``cuts``.
     """
-    carry, intervals, keys = window.start(len(rows.heads)), [], rows.keys
+    carry = window.start(len(rows.heads))
+    intervals = []
+    keys = rows.keys
     bounds = np.unique([0, *cuts, len(rows.times)])
     for low, high in pairwise(bounds.tolist()):
         lengths = np.bincount(keys[low:high], minlength=len(rows.heads))

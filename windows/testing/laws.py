@@ -138,7 +138,8 @@ def in_order(case: Case) -> None:
 
 def naive(case: Case) -> None:
     """Merging gives the same windows as a loop over the intervals of each key."""
-    intervals, expected = case.intervals(), []
+    intervals = case.intervals()
+    expected = []
     for key in sorted(set(intervals[:, 0].tolist())):
         merged: list[list[int]] = []
         for start, end in sorted({(s, e) for k, s, e in intervals.tolist() if k == key}):
@@ -152,12 +153,14 @@ def naive(case: Case) -> None:
 
 def any_tree(case: Case) -> None:
     """The windows do not depend on how the times are divided into parts, or on the order in which parts are merged."""
-    expected, parts = case.merge(case.intervals()), case.parts(4)
+    expected = case.merge(case.intervals())
+    parts = case.parts(4)
     left = parts[0]
     for part in parts[1:]:
         left = case.merge(np.concatenate([left, part]))
     pairs = [case.merge(np.concatenate(parts[i : i + 2])) for i in (0, 2)]
-    at_once, in_pairs = case.merge(np.concatenate(parts)), case.merge(np.concatenate(pairs))
+    at_once = case.merge(np.concatenate(parts))
+    in_pairs = case.merge(np.concatenate(pairs))
     for windows in (left, at_once, in_pairs, case.merge(expected)):
         _check_equal(windows, expected)
 
@@ -177,7 +180,8 @@ def panes(case: Case) -> None:
     if pane == case.window and case.window.is_merging:
         return
     assigned_times = case.times[assigned.rows]
-    of_times, of_panes = case.window.assign(assigned_times), case.window.assign(assigned.starts)
+    of_times = case.window.assign(assigned_times)
+    of_panes = case.window.assign(assigned.starts)
     for of_time, of_pane in zip(of_times, of_panes, strict=True):
         _check_equal(of_time, of_pane)
 
@@ -186,13 +190,15 @@ def no_overlaps_or_gaps(case: Case) -> None:
     """Windows with a `max_overlap` of 1 do not overlap, contiguous windows have no gaps, and sessions of a key do not
     touch each other.
     """
-    windows, window = case.merge(case.intervals()), case.window
+    windows = case.merge(case.intervals())
+    window = case.window
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
     if window.max_overlap == 1:
         require(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
     if window.contiguous:
-        window_starts, window_ends = windows[:, 1], windows[:, 2]
+        window_starts = windows[:, 1]
+        window_ends = windows[:, 2]
         _check_equal(window.assign(window_ends).starts, window_ends)
         _check_equal(window.assign(window_ends - 1).starts, window_starts)
         require(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
@@ -207,7 +213,8 @@ def queries(case: Case) -> None:
     _check_equal(window.ends(assigned.starts), assigned.ends)
     at = int(case.times[0])
     try:
-        first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
+        first = window.first_start_from(at)
+        latest = int(window.starts(case.times[:1])[0])
     except ValueError:
         return  # the kind of window does not define the starts of windows without rows
     require(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
@@ -276,7 +283,8 @@ def lengths(case: Case) -> None:
 def untouched(case: Case) -> None:
     """`assign` and `merge` do not change their arguments, and return the same result again."""
     times = case.times.copy()
-    first, second = case.window.assign(times), case.window.assign(times)
+    first = case.window.assign(times)
+    second = case.window.assign(times)
     require(np.array_equal(times, case.times), "the times changed while intervals were assigned")
     for column, repeated in zip(first, second, strict=True):
         _check_equal(repeated, column)

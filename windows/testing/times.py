@@ -11,7 +11,8 @@ from aggr.duration import DAY, SECOND
 from windows.contract import TimeWindow
 from windows.timezone import Instants, clock
 
-_FIRST, _LAST = -(10**15), 2 * 10**15  # moments in 1938 and 2033, in microseconds UTC
+_FIRST = -(10**15)  # a moment in 1938, in microseconds UTC
+_LAST = 2 * 10**15  # a moment in 2033, in microseconds UTC
 FAR_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
 
 

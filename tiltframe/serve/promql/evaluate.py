@@ -183,7 +183,8 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     check_answered(FUNCTIONS, name)
     if FUNCTIONS[name] == MERGE:
         return _over_time(node, evaluation, ALL)
-    value, text = evaluate(node.args[-1], evaluation), _node_text(node.args[-1])
+    value = evaluate(node.args[-1], evaluation)
+    text = _node_text(node.args[-1])
     if isinstance(value, Vector) and not value.series:
         return value
     if name == HISTOGRAM_QUANTILE and isinstance(value, States) and value.has_all_buckets:
@@ -245,7 +246,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     ``grouping`` belongs to the aggregation around the function. Without an aggregation it is `ALL`, which only removes
     the name of the metric.
     """
-    name, argument = node.func.name, _without_parentheses(node.args[-1])
+    name = node.func.name
+    argument = _without_parentheses(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
             answered = ", ".join(SUBQUERY_FUNCTIONS)
@@ -281,7 +283,9 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
             f"the subquery [{duration_text(_micros(node.range))}:] has no step; add a step, such as [1h:1m], "
             f"or {USE_PROMETHEUS}"
         )
-    moments, step, span = evaluation.moments - _micros(node.offset), _micros(node.step), _micros(node.range)
+    moments = evaluation.moments - _micros(node.offset)
+    step = _micros(node.step)
+    span = _micros(node.range)
     evaluation.check((int(moments[-1] - moments[0]) + span) // step)
     steps = steps_before(moments, span, step)
     if not len(steps):
@@ -293,7 +297,8 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     """Return the value of an aggregation, such as ``sum by (host) (x)``. States are merged if merging gives the result
     of the aggregation. Otherwise they are converted to numbers, which are aggregated.
     """
-    name, modifier = str(node.op), node.modifier
+    name = str(node.op)
+    modifier = node.modifier
     check_answered(AGGREGATIONS, name)
     grouping = Grouping()
     if modifier is not None:
@@ -338,7 +343,8 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     """Return the value of a binary operator. Raise `Unanswerable` if its modifier matches one series with many, or
     fills missing values.
     """
-    operator, modifier = str(node.op), node.modifier
+    operator = str(node.op)
+    modifier = node.modifier
     check_answered(OPERATORS, operator)
     grouping = ALL
     if modifier is not None:
@@ -357,7 +363,8 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
             operator, _vector_value(node.lhs, evaluation), _vector_value(node.rhs, evaluation), grouping
         )
     as_bool = modifier is not None and modifier.return_bool
-    left, right = _numbers(node.lhs, evaluation), _numbers(node.rhs, evaluation)
+    left = _numbers(node.lhs, evaluation)
+    right = _numbers(node.rhs, evaluation)
     return apply_operator(operator, left, right, as_bool=as_bool, grouping=grouping)
 
 

@@ -76,7 +76,8 @@ def check_answered(table: Mapping[str, str], name: str) -> None:
 
 def register_older_functions() -> None:
     """Register, with the parser, functions that Prometheus has renamed, because dashboards still use the old names."""
-    matrix, scalar = promql_parser.ValueType.Matrix, promql_parser.ValueType.Scalar
+    matrix = promql_parser.ValueType.Matrix
+    scalar = promql_parser.ValueType.Scalar
     promql_parser.register_extra_functions(
         [
             promql_parser.Function(

@@ -22,8 +22,10 @@ from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, 
 from tiltframe.serve.promql.metrics import AVG, BUCKETS, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
 from windows import Instants
 
-RATE, INCREASE_FUNCTIONS = "rate", ("rate", "increase")
-QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
+RATE = "rate"
+INCREASE_FUNCTIONS = ("rate", "increase")
+QUANTILE_OVER_TIME = "quantile_over_time"
+HISTOGRAM_QUANTILE = "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
 # part of a histogram's results → the aggregation that merges this part
@@ -87,7 +89,8 @@ def part_of(states: States, part: str, text: str) -> States:
     count, sum, min, max or avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
     message.
     """
-    field, kind = "mean" if part == "avg" else part, _AGGREGATION_OF_PART[part]
+    field = "mean" if part == "avg" else part
+    kind = _AGGREGATION_OF_PART[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(
             f"{text} does not store its {part}, because its states are those of {states.reader.name}; store a further "

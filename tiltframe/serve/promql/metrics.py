@@ -47,13 +47,21 @@ Labels = Mapping[str, str]
 
 NAME = "__name__"
 
-_EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
+_EQUAL = promql_parser.MatchOp.Equal
+_UNEQUAL = promql_parser.MatchOp.NotEqual
 # texts in which no character needs an escape in SQL, and only "." has a special meaning in a regular expression
 _PLAIN_TEXT = re.compile(r"[\w .:/@-]+", re.ASCII)
-STORE, QUANTILE = "store", "quantile"
+STORE = "store"
+QUANTILE = "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-SUM, MIN, MAX, AVG, LAST, GAUGE = "sum", "min", "max", "avg", "last", "gauge"
-HISTOGRAM, BUCKETS = "histogram", "buckets"
+SUM = "sum"
+MIN = "min"
+MAX = "max"
+AVG = "avg"
+LAST = "last"
+GAUGE = "gauge"
+HISTOGRAM = "histogram"
+BUCKETS = "buckets"
 _COUNT = "count"
 _KINDS_OF_PARTS = {
     _COUNT: SUM,

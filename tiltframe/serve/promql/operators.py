@@ -115,7 +115,8 @@ def apply_set_operator(operator: str, left: Vector, right: Vector, grouping: Gro
     A series may match any number of series of the other side.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
-    left_groups, right_groups = ids[: len(left.series)], ids[len(left.series) :]
+    left_groups = ids[: len(left.series)]
+    right_groups = ids[len(left.series) :]
     if operator == "or":
         return _concatenate(left, _with_mask(right, ~_presence_by_group(left, left_groups, len(labels))[right_groups]))
     matched = _presence_by_group(right, right_groups, len(labels))[left_groups]

@@ -41,7 +41,8 @@ _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)"
 # parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 # the first and the last time for which windows exist, in seconds since 1970: the years 5 to 9987
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000
+_EARLIEST = -62_000_000_000
+_LATEST = 253_000_000_000
 
 
 def read_expression(text: str) -> Expression:
@@ -171,7 +172,8 @@ def duration_text(duration: int) -> str:
     >>> duration_text(90 * 1_000_000), duration_text(86_400 * 1_000_000)
     ('1m30s', '1d')
     """
-    parts, seconds = [], duration // 1000
+    parts = []
+    seconds = duration // 1000
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, seconds = divmod(seconds, size)
         parts += [f"{count}{unit}"] if count else []

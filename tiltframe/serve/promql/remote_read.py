@@ -35,7 +35,9 @@ from windows import TimeWindow
 
 _MAX_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
 _MICROS_PER_MILLI = 1000  # the number of microseconds in a millisecond
-_SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
+# values of ReadRequest.ResponseType
+_SAMPLES = 0
+_STREAMED_CHUNKS = 1
 _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
@@ -234,7 +236,8 @@ def _read_query(query: Any) -> _ReadQuery:
         # The range of the query is that of all selectors of the expression. The hints have that of this selector.
         start = max(start, hints.start_ms * _MICROS_PER_MILLI)
         end = min(end, hints.end_ms * _MICROS_PER_MILLI)
-    step, span = hints.step_ms * _MICROS_PER_MILLI, hints.range_ms * _MICROS_PER_MILLI
+    step = hints.step_ms * _MICROS_PER_MILLI
+    span = hints.range_ms * _MICROS_PER_MILLI
     return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
 
 

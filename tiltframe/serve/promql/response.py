@@ -70,9 +70,12 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
     point per series, and "matrix" for a list of points per series.
     """
     if isinstance(value, States):
-        cells, texts, word = value.cells, _histogram_texts(value), "histogram"
+        cells = value.cells
+        texts = _histogram_texts(value)
+        word = "histogram"
     else:
-        cells, word = np.flatnonzero(value.present), "value"
+        cells = np.flatnonzero(value.present)
+        word = "value"
         texts = number_texts(value.values.flat[cells])
     times = _time_texts(moments).take(pa.array(cells % len(moments)))
     points = _point_texts(times, texts, quoted=word == "value")
@@ -88,13 +91,15 @@ def _histogram_texts(states: States) -> pa.Array:
     0; the bucket around 0 includes both bounds.
     """
     count, total, buckets = histogram_buckets(states.states, states.reader)
-    low, high = buckets.low, buckets.high
+    low = buckets.low
+    high = buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
     numbers = [number_texts(column) for column in (low, high, buckets.counts / states.divisor)]
     fields = ["[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]']
     texts = _concatenate(*fields)
     texts_of_rows = _join_by_row(texts, buckets.rows, len(count))
-    counts, totals = number_texts(count / states.divisor), number_texts(total / states.divisor)
+    counts = number_texts(count / states.divisor)
+    totals = number_texts(total / states.divisor)
     members = ['{"count":"', counts, '","sum":"', totals, '","buckets":[', texts_of_rows, "]}"]
     return _concatenate(*members)
 

@@ -38,7 +38,8 @@ LOOKBACK = 300 * SECOND
 MOST_CELLS = 10_000_000
 _MONTHS = ("mo", "q", "y")
 # names of columns that no label has, because of the blank
-_STATE, _WINDOW_END = "the state", "the end of the window"
+_STATE = "the state"
+_WINDOW_END = "the end of the window"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     """Return the states of a selector by series and moment. ``grouping`` belongs to an aggregation of the selector,
     such as ``sum by (host)``: states are merged if they have equal values of all labels that the grouping keeps.
     """
-    metric, moments = selector.metric, evaluation.moments - selector.offset
+    metric = selector.metric
+    moments = evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
     span = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
     labels = [label for label in metric.labels if grouping is None or grouping.keeps(label)]
@@ -182,7 +184,8 @@ def _newest_states(
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
     """Return the level whose windows a selector reads. Add messages about this level to the infos of the evaluation."""
-    frame, step = selector.metric.view.frame, evaluation.step
+    frame = selector.metric.view.frame
+    step = evaluation.step
     level = newest_level(frame, step) if selector.span is None else range_level(frame, moments, step, selector)
     sentences = [f"{selector.text} is read from windows of {level.name}"]
     if step is not None and step < int(frame.levels[0].length):
@@ -202,7 +205,8 @@ def _rows(
     start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
     keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
-    within, where = f"{as_text(start)},{as_text(limits[1])}", sql_condition(selector.matchers, metric)
+    within = f"{as_text(start)},{as_text(limits[1])}"
+    where = sql_condition(selector.matchers, metric)
     answer = metric.view.states(Query(per=level, within=within, where=where, measures=[metric.measure], keys=keys))
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
@@ -215,7 +219,8 @@ def _matching_slices(slices: Iterator[pa.Table], selector: Selector, evaluation:
     """Yield the rows of ``slices`` that match the selector, with the labels, the end of the window, and the state.
     Raise `Unanswerable` if there are too many rows.
     """
-    metric, rows_read = selector.metric, 0
+    metric = selector.metric
+    rows_read = 0
     for states in slices:
         rows_read += states.num_rows
         evaluation.check(rows_read)
@@ -290,7 +295,9 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
 
     Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """
-    finest, span, text = frame.levels[0], selector.span, selector.text
+    finest = frame.levels[0]
+    span = selector.span
+    text = selector.text
     assert span is not None
 
     def fits(level: TimeWindow) -> bool:

@@ -160,7 +160,9 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
     first_words = np.cumsum(words_of_rows) - words_of_rows
     offsets = np.cumsum(widths, axis=1) - widths + 64 * first_words[:, None]
     is_used = widths > 0
-    values, sizes, places = fields[is_used], widths[is_used], offsets[is_used]
+    values = fields[is_used]
+    sizes = widths[is_used]
+    places = offsets[is_used]
     words = np.zeros(int(words_of_rows.sum()) + 1, np.uint64)
     free_bits = 64 - places % 64  # for each field, the number of bits from its beginning to the end of the word
     overflow = np.maximum(sizes - free_bits, 0)

@@ -53,7 +53,8 @@ def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, 
     begins = bucket_of(level).starts(instants_of(states))
     if (np.diff(begins) < 0).any():
         order = np.argsort(begins, kind="stable")
-        states, begins = states.take(pa.array(order)), begins[order]
+        states = states.take(pa.array(order))
+        begins = begins[order]
     edges = np.flatnonzero(np.diff(begins, prepend=begins[:1] - 1))
     names = bucket_names(begins[edges], level).tolist()
     for name, (first, last) in zip(names, pairwise([*edges.tolist(), len(begins)]), strict=True):

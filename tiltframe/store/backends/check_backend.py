@@ -105,7 +105,8 @@ class _StoreUnderTest:
         """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``guarantee`` is a description
         of the transaction, which the message of an error contains.
         """
-        before, rows = self.snapshot("w", "other"), self.rows()
+        before = self.snapshot("w", "other")
+        rows = self.rows()
         try:
             self.backend.commit(transaction)
         except Conflict:
@@ -121,7 +122,8 @@ class _StoreUnderTest:
 def _check_manifest(backend: Backend) -> None:
     _expect(backend.snapshot() is None, "snapshot() returns None without a store")
     manifest = _manifest()
-    backend, new_manifest = backend.store_named(manifest.name), manifest.to_dict()
+    backend = backend.store_named(manifest.name)
+    new_manifest = manifest.to_dict()
     backend.create(new_manifest, manifest.schema)
     store = _StoreUnderTest(backend, manifest.schema)
     _expect(store.snapshot().manifest == new_manifest, "a snapshot has the manifest that was passed to create()")
@@ -166,8 +168,10 @@ def _check_commit(store: _StoreUnderTest) -> None:
     states = _states(range(3))
     # Like a store, pass states with a further column ``level``. Its value in each row is the name of the level.
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
-    fine, coarse = store.backend.write(FINE, more), store.backend.write(COARSE, _states_between(states, 0, 1))
-    before, note = store.snapshot("w", "note"), '{"a": "\'\u00fc"}'
+    fine = store.backend.write(FINE, more)
+    coarse = store.backend.write(COARSE, _states_between(states, 0, 1))
+    before = store.snapshot("w", "note")
+    note = '{"a": "\'\u00fc"}'
     _expect(not before.parts, "states are not readable before they are committed")
     transaction = _transaction(before, adds=[*fine, *coarse], records={"w": "1", "note": note})
     version = store.backend.commit(transaction)
@@ -246,7 +250,8 @@ def _check_written_twice(store: _StoreUnderTest) -> None:
 
 
 def _check_removal(store: _StoreUnderTest) -> None:
-    states, added = _states(range(2)), _states([5])
+    states = _states(range(2))
+    added = _states([5])
     first, second = sorted(store.add(states, w="1"), key=lambda part: part.first_start)
     before = store.snapshot()
     new = store.backend.write(FINE, added)
@@ -351,7 +356,8 @@ def _check_combined_transaction(store: _StoreUnderTest) -> None:
     store.add(_states([0]))
     new_manifest = replace(_manifest(), retention={FINE.name: "1d"}).to_dict()
     new = store.backend.write(FINE, _states([2]))
-    snapshot, manifest = store.snapshot("w"), (new_manifest, store.schema)
+    snapshot = store.snapshot("w")
+    manifest = (new_manifest, store.schema)
     store.backend.commit(_transaction(snapshot, adds=new, removes=[first], records={"w": "2"}, describes=manifest))
     store.expect_rows(_states([0, 1, 2]), "a commit that replaces the manifest can also add and remove parts")
     now = store.snapshot("w")
@@ -563,7 +569,8 @@ def _states(hours: Sequence[int]) -> pa.Table:
     as keys, and -0.0, infinity, NaN and the smallest double as numbers. There are states for three hosts, in the first
     five seconds of each hour in ``hours``.
     """
-    hosts, values = ["a", 'ü"\\', None], [0.1, -0.0, float("inf"), 5e-324, float("nan")]
+    hosts = ["a", 'ü"\\', None]
+    values = [0.1, -0.0, float("inf"), 5e-324, float("nan")]
     events = [
         {"ts": (hour * HOUR + second * SECOND) // 1000, "host": host, "x": values[(second + i) % 5]}
         for hour in hours
@@ -579,7 +586,8 @@ def _states(hours: Sequence[int]) -> pa.Table:
 def _states_of_hosts(count: int) -> pa.Table:
     """Return one state of the finest level for each of ``count`` hosts, all in the first second."""
     numbers = range(count)
-    hosts, values = [f"h{i}" for i in numbers], [i / 3 for i in numbers]
+    hosts = [f"h{i}" for i in numbers]
+    values = [i / 3 for i in numbers]
     events = pa.table({"ts": pa.array([0] * count), "host": hosts, "x": values})
     states = rollup(events, FRAME)
     finest = states.filter(pc.equal(states.column(LEVEL), FINE.name))
@@ -598,7 +606,8 @@ def _are_equal(table: pa.Table, other: pa.Table) -> bool:
     if table.column_names != other.column_names or table.schema.types != other.schema.types:
         return False
     by = [(name, "ascending") for name in (START, "host") if name in table.column_names]
-    table, other = table.sort_by(by), other.sort_by(by)
+    table = table.sort_by(by)
+    other = other.sort_by(by)
     return table.num_rows == other.num_rows and all(
         digest(table[name]) == digest(other[name]) for name in table.column_names
     )

@@ -96,7 +96,8 @@ class MemoryBackend:
         """Store the manifest and the schema, unless the store already exists."""
         with self.tables.lock:
             if not self.tables.manifest:
-                self.tables.manifest, self.tables.schema = json.dumps(manifest), schema
+                self.tables.manifest = json.dumps(manifest)
+                self.tables.schema = schema
 
     def check_values(self, states: pa.Table) -> None:
         """Do nothing: memory can store all values of Arrow."""
@@ -117,7 +118,8 @@ class MemoryBackend:
         return [self._store_part(level, rows) for _, rows in split_by_bucket(states, level)]
 
     def _store_part(self, level: TimeWindow, rows: pa.Table) -> Part:
-        starts, name = instants_of(rows), secrets.token_hex(8)
+        starts = instants_of(rows)
+        name = secrets.token_hex(8)
         self.tables.rows[name] = rows
         return Part(
             level.name, int(starts.min()), last_start=int(starts.max()), rows=len(starts), bytes=rows.nbytes, name=name
@@ -145,7 +147,8 @@ class MemoryBackend:
             records = {name: Record(contents.version, text) for name, text in transaction.recorded.items()}
             contents.records.update(records)
             if transaction.manifest is not None:
-                contents.manifest, contents.schema = json.dumps(transaction.manifest), transaction.schema
+                contents.manifest = json.dumps(transaction.manifest)
+                contents.schema = transaction.schema
             return contents.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:

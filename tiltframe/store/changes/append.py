@@ -274,7 +274,8 @@ def begin_checked(
     is created if it does not exist. ``recorded`` and ``replacing`` are those of `append`, and ``watermark`` is the
     watermark to record if the states come from a stream.
     """
-    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    texts = checked_records(recorded)
+    expected = expected_texts(recorded, replacing)
     manifest = store.create_if_missing(schema)
     return begin_commit(
         store.backend,

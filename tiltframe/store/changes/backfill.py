@@ -153,7 +153,8 @@ class Backfill:
         ValueError, StoreError
             For the same reasons as `tiltframe.FrameStore.backfill`.
         """
-        remaining, added = self.ranges_left(store), 0
+        remaining = self.ranges_left(store)
+        added = 0
         first_records = {self.recorded_as: dict(self.record), **recorded}
         for number, span in enumerate(remaining, len(self.ranges) - len(remaining)):
             is_first = not store.recorded([self.recorded_as])

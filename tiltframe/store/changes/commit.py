@@ -130,7 +130,8 @@ class Commit:
 
         Raise `StoreError` if states cannot be written; states that were already written are then removed.
         """
-        parts, digests = list[Part](), list[list[Digest]]()
+        parts = list[Part]()
+        digests = list[list[Digest]]()
         excluded = Exclusions(self.frame)
         # If one thread raises an error, the results of other threads may be lost. This list contains their parts, too.
         all_written = list[Part]()
@@ -337,7 +338,8 @@ def _check_repetition(
     the number of this commit must be among ``possible_fingerprints``, those of the new states for the current frame and
     for earlier frames. ``last`` is the writer's last commit number.
     """
-    writer, number = commit.writer, commit.number
+    writer = commit.writer
+    number = commit.number
     if fingerprints.get(str(number), "") in possible_fingerprints:
         return
     if last == number:

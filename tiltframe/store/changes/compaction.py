@@ -47,7 +47,9 @@ def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress, jobs: int
 ) -> tuple[int, int]:
     """Merge the parts of one level. Return the number of merged parts, and the number of parts that replace them."""
-    merged, written, is_current = 0, 0, False
+    merged = 0
+    written = 0
+    is_current = False
     while not is_current:  # If another commit has removed a part of a group, the groups are listed again.
         is_current = True
         groups = list(groups_to_compact(snapshot_of(backend).of(level.name), level, before))
@@ -91,7 +93,8 @@ def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> di
     def attempt(transaction: WritingTransaction) -> dict[str, tuple[int, int]]:
         counts = {}
         for level in manifest.frame.levels:
-            merged, written = 0, 0
+            merged = 0
+            written = 0
             for group in map(select_small_parts, groups_to_compact(transaction.snapshot.of(level.name), level, before)):
                 if group:
                     transaction.removes(group)
@@ -140,7 +143,8 @@ def compact(
     ---------
     Results stay bit-for-bit the same. Other programs may read and write at the same time.
     """
-    manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
+    manifest = store.manifest
+    at = moment_or_now(before, store.frame.timezone)
     check_progress(progress)
     if checked_type(only_small, bool, "only_small"):
         return compact_small_parts(store.backend, manifest, at)

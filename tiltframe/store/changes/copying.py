@@ -73,7 +73,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)
         target_snapshot = _prepare_target(target, manifest)
-        copied, source_parts = _recorded_copies(target_snapshot, origin, target), {part.name for part in now.parts}
+        copied = _recorded_copies(target_snapshot, origin, target)
+        source_parts = {part.name for part in now.parts}
         current_groups = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
         # Outdated parts that are readable stay until the copy is complete, so that readers find a complete store.
@@ -81,8 +82,10 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         readable = [group for group in outdated if group.added]
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in current_groups for name in group.sources}
-        missing, recorded_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
-        before, states = written, sum(part.rows for part in missing)
+        missing = [part for part in now.parts if part.name not in copied_parts]
+        recorded_at = time.monotonic()
+        before = written
+        states = sum(part.rows for part in missing)
         for level, parts in _groups(missing, manifest):
             rows = source.read(pieces_of(parts, [EVER]), manifest.schema.names[1:])
             current_groups.append(_CopiedGroup([part.name for part in parts], target.write(level, rows)))
@@ -91,7 +94,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
             if time.monotonic() - recorded_at > _PROGRESS_SECONDS:
                 progress_text = _record_text(origin, [*readable, *current_groups])
                 commit_on(target, target_snapshot, partial(_record_progress, text=progress_text))
-                target_snapshot, recorded_at = snapshot_of(target, [COPY]), time.monotonic()
+                target_snapshot = snapshot_of(target, [COPY])
+                recorded_at = time.monotonic()
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != target_snapshot.revision(COPY):
             raise Conflict("another process is copying to the same place")

@@ -49,8 +49,10 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         if frame.difference(current.frame) is None:
             return current
         new_manifest = plan_evolution(current, frame, row_schema)
-        count, expired = len(current.frame.levels), dict(expired_before(snapshot))
-        coarsest, new_levels = current.frame.levels[-1], new_manifest.frame.levels[count:]
+        count = len(current.frame.levels)
+        expired = dict(expired_before(snapshot))
+        coarsest = current.frame.levels[-1]
+        new_levels = new_manifest.frame.levels[count:]
         for finer, level in zip(new_manifest.frame.levels[count - 1 :], new_levels, strict=False):
             if finer.name in expired:  # A window is derived only if all of its finer windows exist.
                 expired[level.name] = first_start_from(expired[finer.name], level)
@@ -149,7 +151,8 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
     """Raise ``ValueError`` unless the new frame has the keys, the time zone, the column of times and all levels of the
     old frame. Added levels must be coarser than all levels of the old frame.
     """
-    new_parts, old_parts = new.describe(), old.describe()
+    new_parts = new.describe()
+    old_parts = old.describe()
     for part in ("keys", "timezone", "time"):
         if new_parts[part] != old_parts[part]:
             raise ValueError(

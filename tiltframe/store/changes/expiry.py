@@ -28,7 +28,8 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
     """
 
     def attempt(transaction: WritingTransaction) -> dict[str, tuple[int, int]]:
-        snapshot, removed = transaction.snapshot, dict[str, tuple[int, int]]()
+        snapshot = transaction.snapshot
+        removed = dict[str, tuple[int, int]]()
         for name in manifest.retention:
             horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
             old = [part for part in snapshot.of(name) if part.first_start < horizon]

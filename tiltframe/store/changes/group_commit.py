@@ -103,7 +103,8 @@ def prepare_rows(
     ([True], [2])
     """
     check_writer(writer, commit)
-    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    texts = checked_records(recorded)
+    expected = expected_texts(recorded, replacing)
 
     def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
         return store.with_stored_types(schema, guessed=guessed)

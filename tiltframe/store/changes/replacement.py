@@ -154,7 +154,8 @@ def replace_range(
     have to be derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
     """
     check_aligned(span, manifest.frame)
-    texts, expected = recorded or {}, replacing or {}
+    texts = recorded or {}
+    expected = replacing or {}
 
     def attempt(transaction: WritingTransaction) -> None:
         snapshot = transaction.snapshot
@@ -162,7 +163,8 @@ def replace_range(
         _check_derivable(manifest, snapshot, span, replaces_finest=new is not None)
         finer_parts: Sequence[Part] = ()
         for level in manifest.frame.levels:
-            parts, aligned = snapshot.of(level.name), align_outward(span, level)
+            parts = snapshot.of(level.name)
+            aligned = align_outward(span, level)
             is_finest = level == manifest.frame.levels[0]
             if is_finest and new is None:
                 finer_parts = parts
@@ -223,7 +225,8 @@ def _check_derivable(manifest: Manifest, snapshot: Snapshot, span: Range, replac
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
-        finest_from, aligned = available_from(snapshot, fine.name), align_outward(span, coarse)
+        finest_from = available_from(snapshot, fine.name)
+        aligned = align_outward(span, coarse)
         if aligned[0] < finest_from and (aligned != span or not replaces_finest):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
@@ -297,7 +300,8 @@ def begin_replacement(
         For the same reasons as `replace`.
     """
     span = replaced_range(store, within)
-    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    texts = checked_records(recorded)
+    expected = expected_texts(recorded, replacing)
     return Replacement(store.backend, store.ensure_created(states), span=span, recorded=texts, replacing=expected)
 
 
@@ -350,7 +354,8 @@ def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
     """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The first
     windows are left out if some of their finest windows have expired. Return None if no window remains.
     """
-    finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
+    finest = manifest.frame.levels[0]
+    coarsest = manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)
     parts = snapshot.of(finest.name)
     if not parts:

@@ -89,7 +89,8 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
         for states in read_states(backend, manifest, reading)
     )
     results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
-    starts, window_ends = instants_of(results), instants_of(results, END)
+    starts = instants_of(results)
+    window_ends = instants_of(results, END)
     if (window_ends > now).any():
         parts[_OPEN] = (int(starts[window_ends > now].min()), LATEST_TIME)
     if manifest.generation:
@@ -139,7 +140,8 @@ def export(
     """
     if not checked_truth(flat, "flat"):
         raise ValueError("flat must be True, because plain tables contain only flat results; read records with query()")
-    manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
+    manifest = store.manifest
+    at = moment_or_now(now, store.frame.timezone)
     level_names = [per] if isinstance(per, str) else per
     requested = store.frame.levels if level_names is None else checked_names(level_names, "per", "levels")
     levels = [store.frame.level(level).name for level in requested]

@@ -77,7 +77,8 @@ class Retraction:
         visible to readers.
         """
         parts, digests = read_receipts(receipts)
-        backend, columns = self.pending_commit.backend, self.pending_commit.manifest.schema.names[1:]
+        backend = self.pending_commit.backend
+        columns = self.pending_commit.manifest.schema.names[1:]
         by_name = {level.name: [part for part in parts if part.level == level.name] for level in self.frame.levels}
 
         def read_starts(level: TimeWindow) -> NDArray[np.int64]:

@@ -54,7 +54,8 @@ class Part:
         (int, int) or None
             None if the intersection is empty.
         """
-        low, high = max(self.first_start, span[0]), min(self.last_start + 1, span[1])
+        low = max(self.first_start, span[0])
+        high = min(self.last_start + 1, span[1])
         return (low, high) if low < high else None
 
 

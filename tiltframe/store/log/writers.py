@@ -108,9 +108,11 @@ def sum_digests(digests: Iterable[Sequence[int]]) -> Digest:
     >>> sum_digests([(1, 2), (2**64 - 1, 3)])
     (0, 5)
     """
-    first, second = 0, 0
+    first = 0
+    second = 0
     for low, high in digests:
-        first, second = (first + low) % 2**64, (second + high) % 2**64
+        first = (first + low) % 2**64
+        second = (second + high) % 2**64
     return first, second
 
 

@@ -190,7 +190,8 @@ def count_unmapped(
     """Yield the tables ``slices`` of results. After the last one, call ``report`` with a message for each key in
     ``derived`` that is null in some results.
     """
-    missing, rows = dict.fromkeys(derived, 0), 0
+    missing = dict.fromkeys(derived, 0)
+    rows = 0
     for results in slices:
         rows += results.num_rows
         missing = {name: count + results.column(name).null_count for name, count in missing.items()}

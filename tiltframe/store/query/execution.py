@@ -71,7 +71,8 @@ class Reading:
         """The number of windows in the results, estimated from the ranges and the rows of the parts."""
         if self.plan.has_single_window:
             return 1
-        window, span = self.plan.window, self.plan.span()
+        window = self.plan.window
+        span = self.plan.span()
         # the ranges of window starts that the parts and the plan have in common
         ranges = intersection((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
@@ -180,7 +181,8 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
     All rows of a window are in the same table. A table has only some of the windows, so that memory is bounded.
     ``jobs`` is the number of threads that read and merge; the rows and their order do not depend on it.
     """
-    plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
+    plan = reading.plan.with_edges()
+    part_ranges = reading.part_ranges
     level = plan.find_level()
     span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
@@ -298,7 +300,8 @@ def results_from_states(slices: Iterator[pa.Table], reading: Reading, query: Que
     results depend on other windows (``fill``, ``edges`` or ``running``), there is one table with all results. Otherwise
     there is one table of results for each table of states. ``now`` is in microseconds UTC.
     """
-    plan, retained_from = reading.plan, reading.retained_from
+    plan = reading.plan
+    retained_from = reading.retained_from
     if plan.edges is None and not query.fill and not query.running:
         return (finish(states, plan, retained_from, now) for states in _selected_windows(slices, reading, query, now))
     states = pa.concat_tables(slices)

@@ -114,14 +114,16 @@ class _Gaps:
         the row's window that has the same key and a value, and the second the index of the nearest such row at or
         after the window. An index is -1 if there is no such row.
         """
-        order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
+        order = np.lexsort((self.starts, self.keys))
+        places = np.arange(len(values))
         has_value = ~self.is_added
         if not self.keeps_null:
             has_value = has_value & values.is_valid().to_numpy(zero_copy_only=False)
         has_value = has_value[order]
         previous_with_value = np.maximum.accumulate(np.where(has_value, places, 0))
         next_with_value = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
-        before, after = np.empty_like(order), np.empty_like(order)
+        before = np.empty_like(order)
+        after = np.empty_like(order)
         for neighbour, at in ((before, previous_with_value), (after, next_with_value)):
             usable = has_value[at] & (self.keys[order][at] == self.keys[order])
             neighbour[order] = np.where(usable, order[at], -1)
@@ -160,7 +162,8 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     is_between = gaps.rows_to_fill(values) & (before >= 0) & (after >= 0)
     # An index of -1 stands for a missing neighbour, but selects the last row; ``is_between`` excludes such rows.
     between = np.flatnonzero(is_between & valid[before] & valid[after])
-    low, high = before[between], after[between]
+    low = before[between]
+    high = after[between]
     starts = gaps.starts
     share = (starts[between] - starts[low]) / (starts[high] - starts[low])
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

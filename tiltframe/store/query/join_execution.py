@@ -98,7 +98,8 @@ def _schema_arguments(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
     join. These are the join's own arguments. An argument that is a column of the rows, or a pair that contains a column
     of the rows, is replaced by None.
     """
-    within, per = join.within, join.per
+    within = join.within
+    per = join.per
     if isinstance(within, tuple | list):
         within = None if any(is_column(end, schema) for end in within) else within
     elif is_column(within, schema):

@@ -10,7 +10,9 @@ from aggr.arguments import checked_names, is_name, nearest, shown
 from aggr.sql.inputs import columns_in, quoted
 
 On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
-ROW, STORE = "row", "store"  # the qualifiers of names in a condition such as row.symbol = store.symbol
+# the qualifiers of names in a condition such as row.symbol = store.symbol
+ROW = "row"
+STORE = "store"
 
 
 def check_on(on: Any) -> None:

@@ -50,8 +50,10 @@ def match_rows(
     the rows of each, and ``tables`` the results of each query. ``schema`` is their schema.
     """
     row_count = len(next(iter(key_values.values())))
-    first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
-    used_results, offset = [schema.empty_table()], 0
+    first = np.zeros(row_count, np.int64)
+    count = np.zeros(row_count, np.int64)
+    used_results = [schema.empty_table()]
+    offset = 0
     for ranges_read, results in zip(ranges, tables, strict=True):
         keys_of_rows = {key: values.take(pa.array(ranges_read.rows)) for key, values in key_values.items()}
         row_ids, result_ids, key_count = _ids_of_keys(keys_of_rows, results)
@@ -105,7 +107,8 @@ def _ids_of_keys(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tup
     -1, because null is not equal to any value.
     """
     rows = len(next(iter(keys_of_rows.values())))
-    columns, is_null = [], np.zeros(rows, np.bool_)
+    columns = []
+    is_null = np.zeros(rows, np.bool_)
     for key, values in keys_of_rows.items():
         is_null |= values.is_null().to_numpy(zero_copy_only=False)
         result_columns = key_column(results.column(key))

@@ -28,7 +28,8 @@ PartRanges: TypeAlias = list[tuple[Part, Range]]
 ROWS_AT_ONCE = 100_000
 # A compaction of small parts merges at least `_MIN_SMALL_PARTS` parts of a group. It leaves out a part that has more
 # than `_SIZE_RATIO` times the rows of all smaller parts together.
-_MIN_SMALL_PARTS, _SIZE_RATIO = 4, 4
+_MIN_SMALL_PARTS = 4
+_SIZE_RATIO = 4
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
@@ -65,7 +66,8 @@ def write_merged(
     """Merge the states in ranges of parts, write the merged states as parts of ``level`` through ``writer``, and return
     the new parts. The parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
     """
-    columns, parts = manifest.schema.names[1:], list[Part]()
+    columns = manifest.schema.names[1:]
+    parts = list[Part]()
     for pieces in split_by_windows(part_ranges, level):
         states = reader.read(pieces, columns)
         if states.num_rows:

@@ -42,7 +42,8 @@ def _ranges_to_compare(pane: TimeWindow, level: TimeWindow, within: Range) -> li
     """
     low = min(_DEFAULT_RANGE[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_DEFAULT_RANGE[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
-    low, high = low - int(pane.length), high + int(pane.length)
+    low = low - int(pane.length)
+    high = high + int(pane.length)
     if pane.length >= _DAY:
         return [(low, high)]
     zones = [zone for zone in (pane.timezone, level.timezone) if zone is not None]

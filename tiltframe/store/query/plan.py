@@ -82,7 +82,8 @@ class QueryPlan:
         if self.edges is None:
             return self
         low, high = self.within
-        first, last = np.array([low - self.edges]), np.array([high + self.edges - 1])
+        first = np.array([low - self.edges])
+        last = np.array([high + self.edges - 1])
         low = low if low == EVER[0] else int(self.window.starts(first)[0])
         return replace(self, within=(low, high if high == EVER[1] else int(self.window.ends(last)[0])))
 
@@ -290,7 +291,9 @@ def _measures(
     measures |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
     stored = {name: text for name, text in frame.expressions.items() if name not in measures}
     readable = [*measures, *stored]
-    needed, to_read, stored_read = dict[str, Measure](), list[str](), set[str]()
+    needed = dict[str, Measure]()
+    to_read = list[str]()
+    stored_read = set[str]()
     for name, reading in requested.items():
         if not _is_expression(reading, frame):
             needed[name] = measures[name]

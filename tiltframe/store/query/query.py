@@ -210,7 +210,8 @@ class Query:
         for text in self.order_by:
             name, _, direction = text.strip().rpartition(" ")
             if not name or direction.lower() not in ("asc", "desc"):
-                name, direction = text.strip(), "asc"
+                name = text.strip()
+                direction = "asc"
             if name.strip() in order:
                 raise ValueError(f"{parameter('order_by')} contains {shown(name.strip())} twice; name it once")
             order[name.strip()] = "descending" if direction.lower() == "desc" else "ascending"

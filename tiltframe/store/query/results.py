@@ -83,7 +83,8 @@ def merge_tables(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
 def select_latest(states: pa.Table, plan: QueryPlan) -> pa.Table:
     """Return the rows that belong to the last window of each key. ``states`` is a table of states or of results."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
-    starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
+    starts = instants_of(states)
+    last = np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
     return states.filter(pa.array(starts == last[groups.ids]))
 
@@ -178,7 +179,8 @@ def sort_results(results: pa.Table, order: Sequence[tuple[str, str]], limit: int
 
     NaN counts as greater than all numbers. Null comes last.
     """
-    sort_keys, columns = [], {}
+    sort_keys = []
+    columns = {}
     for i, (name, direction) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
         # Arrow sorts NaN last in both directions. Sorting by a separate column first makes NaN the largest value.

@@ -113,7 +113,8 @@ def read_results(
         columns |= {name: one_array(results.column(name)).take(order) for name in functions}
         return pa.table(columns).add_column(1, END, as_instants(_window_ends(starts[row_of_group], plan.window)))
     repeated = starts[row_of_group[groups.counts() > 1]]
-    low, high = int(repeated.min()), int(plan.window.ends(repeated.max(keepdims=True))[0])
+    low = int(repeated.min())
+    high = int(plan.window.ends(repeated.max(keepdims=True))[0])
     tables = list[pa.Table]()
     for span in ((EVER[0], low), (low, high), (high, EVER[1])):
         pieces = pieces_within(part_ranges, span)

@@ -262,7 +262,8 @@ class Buffer(LatePolicy):
             )
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        starts, before = level.starts(times), MIN_INSTANT if newest is None else newest
+        starts = level.starts(times)
+        before = MIN_INSTANT if newest is None else newest
         so_far = np.full(len(times), before) if together else np.maximum(np.maximum.accumulate(starts), before)
         oldest = np.full(len(times), MIN_INSTANT) if together and newest is None else self._oldest(level, so_far)
         older = times < oldest

@@ -116,7 +116,8 @@ def _read_policy(text: object, base: type[P], built_in: Mapping[str, type[P]], w
     """
     if isinstance(text, base):
         return text
-    name, policies_by_name = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(built_in)
+    name = text.partition("(")[0].strip() if isinstance(text, str) else ""
+    policies_by_name = dict(built_in)
     if name not in built_in:
         # importlib.metadata is imported only here, because it imports email and zipfile, which takes long.
         from importlib.metadata import entry_points

@@ -70,7 +70,8 @@ def declarations(case: EmitCase) -> None:
     """``columns`` maps names to Arrow types and ``measures`` returns measures. No column has the name of a key, a
     measure, or the start or end of windows.
     """
-    columns, measures = case.policy.columns, case.policy.measures(case.frame)
+    columns = case.policy.columns
+    measures = case.policy.measures(case.frame)
     require(all(isinstance(kind, pa.DataType) for kind in columns.values()), "columns must map names to Arrow types")
     require(all(isinstance(measure, Measure) for measure in measures.values()), "measures must map names to measures")
     repeated = {*case.frame.measures, *case.frame.keys, START, END} & set(columns)
@@ -146,7 +147,8 @@ def isolation(case: EmitCase) -> None:
     }
     for name, (of_subset, of_all) in pairs.items():
         require(of_subset.tolist() == of_all[order].tolist(), f"{name} depends on the other windows of the call")
-    values, all_values = case.policy.values(subset), case.policy.values(windows)
+    values = case.policy.values(subset)
+    all_values = case.policy.values(windows)
     for name, column in values.items():
         alike = same_bits(column, all_values[name].take(pa.array(order)))
         require(alike, f"the column {name} depends on the other windows of the call")

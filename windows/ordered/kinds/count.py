@@ -143,7 +143,8 @@ def _find_closing_rows(weights, heads, lengths, ahead, surplus, size):  # type: 
     not stored, because it could exceed the maximum of int64.
     """
     closes = np.zeros(len(weights), np.bool_)
-    ahead, surplus = ahead + surplus // size, surplus % size
+    ahead = ahead + surplus // size
+    surplus = surplus % size
     for key in range(len(heads)):
         for row in range(heads[key], heads[key] + lengths[key]):
             surplus[key] += weights[row] % size

@@ -57,7 +57,8 @@ class Sliding(OrderedWindow):
         return inputs or (() if self.n is None else (EVERY_ROW,))
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        key, position = rows.keys, positions(rows, carry)
+        key = rows.keys
+        position = positions(rows, carry)
         resets = np.flatnonzero(self._reset_mask(rows))
         # All positions at which a range may begin, sorted by key: first the positions in the carry, then the positions
         # after the resets in this batch.

@@ -213,7 +213,8 @@ class DeltaBackend:
         return None
 
     def _current_snapshot(self, names: tuple[str, ...] | None) -> Snapshot:
-        open_table, contents = self._open_table, self._open_table.contents
+        open_table = self._open_table
+        contents = self._open_table.contents
         # Read without the lock, so that this thread does not wait while another thread commits. If a file of records
         # cannot be read, for example because a vacuum removed it, the log is read again below.
         if self._is_current(contents):
@@ -363,7 +364,8 @@ class DeltaBackend:
         partitions = [partition_of(part) for part in removed_parts]
         levels, buckets = ({str(partition[name]) for partition in partitions} for name in _PARTITIONS)
         names = {part.name for part in removed_parts}
-        folder, copies = open_file_system(self._path, self.options), list[Part]()
+        folder = open_file_system(self._path, self.options)
+        copies = list[Part]()
         for part in open_table.contents.parts:
             partition = partition_of(part)
             if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
@@ -384,7 +386,8 @@ class DeltaBackend:
         if len(record_files) - len(outdated) >= MAX_RECORD_FILES:
             outdated = list(record_files)
             records = merge_records([self._load_records(open_table, file) for file in outdated] + [records])
-        rows, subfolder = table_of_records(records), f"{LEVEL}={RECORDS}/{BUCKET}=_"
+        rows = table_of_records(records)
+        subfolder = f"{LEVEL}={RECORDS}/{BUCKET}=_"
         name, size = write_file(rows, [RECORD], folder=open_file_system(self._path, self.options), subfolder=subfolder)
         open_table.records_by_file[name] = records
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
@@ -545,13 +548,15 @@ class DeltaBackend:
             ) from None
 
     def _update_contents(self, open_table: _OpenTable, table: DeltaTable) -> None:
-        before, version = open_table.contents, table.version()
+        before = open_table.contents
+        version = table.version()
         if before.version != version:
             text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
             text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
             manifest = before.manifest
             if text != before.text or not manifest:
-                manifest, open_table.parsed_manifest = parse_manifest(text, self.uri), None
+                manifest = parse_manifest(text, self.uri)
+                open_table.parsed_manifest = None
             parts, records = files_of_actions(pa.table(table.get_add_actions(flatten=True)), self.uri)
             open_table.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
         record_files = {file.name for file in open_table.contents.records}

@@ -82,7 +82,9 @@ class _File:
         self, part: Part, folder: fs.SubTreeFileSystem, schema: pa.Schema, columns_with_bounds: Sequence[str]
     ) -> None:
         """Open the file, or take its footer from the cache."""
-        self._part, self._folder, self._schema = part, folder, schema
+        self._part = part
+        self._folder = folder
+        self._schema = schema
         self._version: FileVersion = version_of(part.name, folder)
         self.fragment: ds.ParquetFileFragment = open_file(self._version, folder)
         footer = self.fragment.metadata
@@ -147,11 +149,13 @@ def _batches(row_groups: Sequence[int], row_counts: Whole) -> Iterator[list[int]
     """Divide row groups into lists with about `_ROWS_AT_ONCE` rows each. ``row_counts`` contains the number of rows of
     each row group.
     """
-    batch, count = list[int](), 0
+    batch = list[int]()
+    count = 0
     for group in row_groups:
         if batch and count + row_counts[group] > _ROWS_AT_ONCE:
             yield batch
-            batch, count = [], 0
+            batch = []
+            count = 0
         batch.append(group)
         count += row_counts[group]
     if batch:

@@ -102,7 +102,8 @@ def write_states(
     does not have are left out. ``folder`` is the file system of the store, and ``subfolder`` is the folder, in this
     file system, in which the file is written. The rows of small files are also kept in the cache.
     """
-    keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
+    keys = manifest.frame.keys
+    columns = {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
     for name in manifest.columns.names[1:]:
         if name in states.column_names or name in keys:
@@ -261,7 +262,8 @@ def read_files(
 
 
 def _bound_condition(bound: KeyBound) -> pc.Expression:
-    key, limits = pc.field(bound.key), list[pc.Expression]()
+    key = pc.field(bound.key)
+    limits = list[pc.Expression]()
     if bound.low is not None:
         limits.append(key >= bound.low)
     if bound.high is not None:
@@ -375,7 +377,8 @@ class _PartFile(NamedTuple):
 def lost_rows_error(parts: Sequence[Part], row_count: int) -> DamagedStore:
     """Return the error for parts that together have ``row_count`` rows, although the log states another number."""
     recorded = sum(part.rows for part in parts)
-    files, advice = f"the file {parts[0].name} has", "restore it from a backup"
+    files = f"the file {parts[0].name} has"
+    advice = "restore it from a backup"
     if len(parts) > 1:
         files = f"{len(parts):,} files together have"
         advice = "find the damaged files with tiltframe check, and restore them from a backup"

@@ -26,6 +26,7 @@ def sync_commit(table: str, version: int) -> None:
     log. For the first version, also wait for the entries of new folders: those in the folder of the table, and those in
     the two folders above it.
     """
-    log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
+    log = f"{table}/_delta_log"
+    store = os.path.dirname(os.path.abspath(table))
     for path in (f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)])):
         sync(path)

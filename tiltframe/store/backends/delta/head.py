@@ -81,7 +81,8 @@ def write_head(table: str, version: int) -> None:
     checkpoint = f"{version:020d}.checkpoint.parquet"
     digests = old_head.digests
     if Path(table, LOG, checkpoint).exists():
-        digests, names = {}, [checkpoint, names[-1]]
+        digests = {}
+        names = [checkpoint, names[-1]]
     paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
     digests = {**digests, **{path.name: _digest(path) for path in paths}}
     temporary = Path(table, f"{_NAME}.{uuid.uuid4().hex}")

@@ -41,7 +41,8 @@ def files_of_actions(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tup
         if name in actions.column_names:
             micros = actions.column(name).cast(pa.int64())
             actions = actions.set_column(actions.column_names.index(name), name, micros)
-    parts, records = list[Part](), list[RecordFile]()
+    parts = list[Part]()
+    records = list[RecordFile]()
     for row in actions.to_pylist():
         level, rows, size, path, first, last, low, high = (row.get(name) for name in names.values())
         edges = (low, high) if level == RECORDS else (first, last)

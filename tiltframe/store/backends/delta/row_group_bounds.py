@@ -38,7 +38,8 @@ class RowGroupBounds:
         """
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
-        lowest, highest = dict[str, pa.Array](), dict[str, pa.Array]()
+        lowest = dict[str, pa.Array]()
+        highest = dict[str, pa.Array]()
         for name in columns:
             if name not in places:
                 continue

@@ -29,7 +29,8 @@ from tiltframe.instants import instants_of
 _GROUP_BYTES = 1 << 20
 # the approximate minimum and the approximate maximum number of rows in a row group; in smaller row groups, the metadata
 # would be larger than the rows
-_MIN_ROWS, _MAX_ROWS = 512, 1 << 16
+_MIN_ROWS = 512
+_MAX_ROWS = 1 << 16
 _KEY_RANGES = 8  # the maximum number of ranges of keys, and therefore of row groups, in a range of time
 
 
@@ -46,7 +47,8 @@ def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table
     starts = instants_of(rows)
     time_range_of_row = _time_ranges(starts, groups // key_ranges)
     order = np.lexsort((starts, key_groups.ids, time_range_of_row))
-    time_range_of_row, ids = time_range_of_row[order], key_groups.ids[order]
+    time_range_of_row = time_range_of_row[order]
+    ids = key_groups.ids[order]
     edges = [*np.flatnonzero(np.diff(time_range_of_row, prepend=-1)).tolist(), count]
     sizes = [size for first, last in pairwise(edges) for size in _group_sizes(ids[first:last], key_ranges).tolist()]
     return rows.take(pa.array(order)), sizes

@@ -46,7 +46,8 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
     files, and the number of such files that are too recent to delete.
     """
     removed = _removal_times(folder, table.version())
-    deleted, kept_until = 0, list[float]()
+    deleted = 0
+    kept_until = list[float]()
     for name in table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True):
         info = folder.get_file_info(name)
         if not info.is_file:

@@ -63,7 +63,8 @@ def without_password(uri: str) -> str:
     'postgresql://postgres@/x?host=/tmp/pg'
     """
     parts = parse_address(uri)
-    user, place = parts.username or "", parts.netloc.rpartition("@")[2]
+    user = parts.username or ""
+    place = parts.netloc.rpartition("@")[2]
     options = [(name, value) for name, value in _options(parts) if not _SECRETS.search(name)]
     query = urlencode(options, quote_via=quote, safe="/")
     return f"{parts.scheme}://{user}{'@' * bool(user)}{place}{parts.path}{'?' * bool(query)}{query}"

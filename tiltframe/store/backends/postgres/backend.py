@@ -310,7 +310,8 @@ def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[s
 
 
 def _write_manifest(db: Session, store: StoredLayout, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-    before, after = store.layout, Layout.from_manifest(store.name, manifest, schema)
+    before = store.layout
+    after = Layout.from_manifest(store.name, manifest, schema)
     if (before.schema, before.frame) != (after.schema, after.frame):
         after.alter(db, before)
     db.run("UPDATE tiltframe SET description = $1 WHERE name = $2", json.dumps(manifest), store.name)

@@ -87,7 +87,10 @@ class _ReusableConnection:
     """A connection that a thread keeps for one address and one process."""
 
     def __init__(self, uri: str, connection: Any) -> None:
-        self.uri, self.connection, self.process, self.is_given_back = uri, connection, os.getpid(), False
+        self.uri = uri
+        self.connection = connection
+        self.process = os.getpid()
+        self.is_given_back = False
 
     def is_usable(self) -> bool:
         try:

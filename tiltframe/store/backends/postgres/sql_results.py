@@ -155,7 +155,8 @@ def _part_of_event(
 @register_sql(aggr.Sum)
 def _sum(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
-    count, total = aggregates.add(state, "count"), aggregates.add_exactly(state, "sum")
+    count = aggregates.add(state, "count")
+    total = aggregates.add_exactly(state, "sum")
     value = f"round({total} * {_last_digit_value(unit)}, {unit.scale if pa.types.is_decimal(unit) else 0})"
     if pa.types.is_floating(unit):
         value = with_special_values(round_to_double(total), _flags(aggregates, state))
@@ -165,7 +166,8 @@ def _sum(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
 @register_sql(aggr.Avg)
 def _avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     unit = dtype.field("unit").type
-    count, total = aggregates.add(state, "count"), aggregates.add_exactly(state, "sum")
+    count = aggregates.add(state, "count")
+    total = aggregates.add_exactly(state, "sum")
     if not pa.types.is_timestamp(unit):
         value = with_special_values(
             round_to_double(quotient(f"{total} * {_last_digit_value(unit)}", count)), _flags(aggregates, state)
@@ -195,11 +197,9 @@ def _variance(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.Da
 
 @register_sql(aggr.SumOfSquares, aggr.Rms)
 def _squares(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count, squares, flags = (
-        aggregates.add(state, "count"),
-        aggregates.add_exactly(state, "squares"),
-        _flags(aggregates, state),
-    )
+    count = aggregates.add(state, "count")
+    squares = aggregates.add_exactly(state, "squares")
+    flags = _flags(aggregates, state)
     size = _last_digit_value(dtype.field("unit").type)
     total = f"{squares} * {size} * {size}"
     value = round_to_double(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
@@ -218,7 +218,8 @@ def _bits(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTy
 def _weighted_avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     count = aggregates.add(state, "count")
     products, weights = (aggregates.add_exactly(state, field) for field in ("products", "weights"))
-    flags, weight_flags = _flags(aggregates, state), _flags(aggregates, state, "weight_special")
+    flags = _flags(aggregates, state)
+    weight_flags = _flags(aggregates, state, "weight_special")
     mean = round_to_double(
         quotient(f"{products} * {_last_digit_value(dtype.field('unit').type)}", weights, any_size=True)
     )
@@ -232,12 +233,14 @@ def _weighted_avg(function: Any, aggregates: SqlAggregates, state: str, dtype: p
 
 @register_sql(aggr.Dds)
 def _dds(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
-    high, low = aggregates.add(state, "positive_infinity"), aggregates.add(state, "negative_infinity")
+    high = aggregates.add(state, "positive_infinity")
+    low = aggregates.add(state, "negative_infinity")
     finite = [
         aggregates.add(state, "zero"),
         *(aggregates.add(state, sign, "total") for sign in ("positive", "negative")),
     ]
-    count, total = f"({' + '.join([high, low, *finite])})", aggregates.add_exactly(state, "sum", scaled=True)
+    count = f"({' + '.join([high, low, *finite])})"
+    total = aggregates.add_exactly(state, "sum", scaled=True)
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     mean = with_special_values(round_to_double(quotient(total, count)), flags)
     return {

@@ -44,12 +44,14 @@ class SqlAggregates:
 
         The exponents of ``scaled`` sums include decimal places, in the form of `aggr.exact.scaled_sums`.
         """
-        level, size = column_of(*path, "exponent"), ""
+        level = column_of(*path, "exponent")
+        size = ""
         if scaled:
             # The stored exponent is ``level + SPAN * places``, where the level is greater than -SPAN / 2. After adding
             # SPAN // 2, the dividend is positive. The division then rounds down, although SQL truncates towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
-            level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
+            level = f"({level} - {SPAN} * {places})"
+            size = f" * ('1e-' || {places})::numeric"
         power = f"32 * ({level} + l.place - 1)"
         return self(
             f"sum((SELECT coalesce(sum(l.digit{size} * CASE WHEN {power} >= 0 THEN 2::numeric ^ ({power})::numeric "

@@ -57,7 +57,8 @@ def sql_view(
     )
     micros = f"(r.text::json->>{_text(level)})::bigint"
     expired = f"(SELECT {moment(micros)} FROM {table('recorded')} AS r WHERE r.name = {_text(EXPIRED)})"
-    view, partial = table(f"{level}_current"), f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
+    view = table(f"{level}_current")
+    partial = f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
     return [
         f"CREATE VIEW {view} AS SELECT {outer_keys}{outer_results}, {partial} AS {PARTIAL} "
         f"FROM (SELECT {inner_keys}{inner_aggregates}, bool_and(e.part IS NOT NULL) AS fresh "
