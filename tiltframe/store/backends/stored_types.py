@@ -6,6 +6,7 @@ in other types that represent them exactly.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
@@ -50,7 +51,8 @@ def stored(values: pa.Array) -> pa.Array:
 
 def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Return an array converted to the type ``to``, either from an original type to its stored type, or from a stored
-    type to the original one. The fields of structs are converted one by one, because Arrow cannot convert some of them.
+    type to the original one. The fields of structs and the elements of lists are converted by themselves, because
+    Arrow cannot convert some of them.
     """
     # Nested types are always converted, because Arrow compares them as equal even if the names of their fields differ.
     if values.type == to and not pa.types.is_nested(to):
@@ -59,6 +61,11 @@ def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
         nulls = pc.is_null(values) if values.null_count else None
         children = [cast_stored(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
+    if pa.types.is_list(to):
+        lengths = pc.fill_null(pc.list_value_length(values), 0)
+        offsets = np.append(0, np.cumsum(lengths.to_numpy())).astype(np.int32)
+        nulls = pc.is_null(values) if values.null_count else None
+        return pa.ListArray.from_arrays(offsets, cast_stored(values.flatten(), to.value_type), to, mask=nulls)
     # Arrow converts time32 only from and to integers of 32 bits, and the stored type has 64 bits.
     if pa.types.is_time32(values.type) or pa.types.is_time32(to):
         return values.cast(pa.int32()).cast(to)

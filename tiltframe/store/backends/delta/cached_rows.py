@@ -43,13 +43,13 @@ def column_of(field: pa.Field) -> Column:
 
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in the cache."""
+    CACHE.limit(cache_memory())
     columns: Columns | None = CACHE.get((version, "rows"))
     return columns or {}
 
 
 def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
     """Add columns of a file to those in the cache, and return all of them. ``rows`` has all rows of the file."""
-    CACHE.limit(cache_memory())
     columns = {**cached_columns(version), **dict(zip(map(column_of, rows.schema), rows.columns, strict=True))}
     size = sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns.values())
     CACHE.put((version, "rows"), columns, size)
