@@ -162,16 +162,14 @@ class _Api:
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def read(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> bytes:
-        no_moments = np.zeros(0, np.int64)
-        return sampled_response(
-            request, self._evaluation({}, metrics, moments=no_moments, step=None, deadline=deadline)
-        )
+        return sampled_response(request, self._remote_read(metrics, deadline))
 
     def read_chunks(self, request: ReadRequest, metrics: MetricsByName, deadline: Deadline) -> Iterator[bytes]:
+        return chunked_response(request, self._remote_read(metrics, deadline))
+
+    def _remote_read(self, metrics: MetricsByName, deadline: Deadline) -> Evaluation:
         no_moments = np.zeros(0, np.int64)
-        return chunked_response(
-            request, self._evaluation({}, metrics, moments=no_moments, step=None, deadline=deadline)
-        )
+        return Evaluation(metrics, no_moments, None, budget=self.budget, deadline=deadline, is_remote_read=True)
 
     def _evaluation(
         self, form: Form, metrics: MetricsByName, *, moments: Instants, step: int | None, deadline: Deadline

@@ -62,7 +62,9 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     try:
         return _NODES[type(node)](node, evaluation)
     except RecursionError:
-        raise BadData("the expression is nested too deeply; split it into several expressions") from None
+        raise BadData(
+            f"the expression is nested too deeply; split it into several expressions, or {USE_PROMETHEUS}"
+        ) from None
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
@@ -263,7 +265,9 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         return Vector.empty(len(evaluation.moments))
     check_range_function(name, selector.metric.kind, selector.text)
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
-        raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
+        raise Unanswerable(
+            f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time, or {USE_PROMETHEUS}"
+        )
     q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     # For the kind `LAST`, last_over_time is the only function. Its result is a value of the metric itself, so the
     # series keep the name of the metric, which other functions remove.

@@ -11,7 +11,11 @@ import promql_parser
 from aggr.extend.arguments import read_time, shown
 from aggr.sql.regular_expressions import count_steps, plain_texts
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.function_table import REMOTE_READ_ADVICE, register_older_functions
+from tiltframe.serve.promql.function_table import (
+    REMOTE_READ_ADVICE,
+    USE_PROMETHEUS,
+    register_older_functions,
+)
 
 register_older_functions()
 
@@ -52,7 +56,7 @@ def read_expression(text: str) -> Expression:
     if len(text) > _MAX_CHARACTERS or len(_STRINGS.sub("", text)) > _MAX_CODE_CHARACTERS:
         raise BadData(
             f"an expression has at most {_MAX_CODE_CHARACTERS:,} characters outside of strings; this one has more; "
-            "split it into several expressions"
+            f"split it into several expressions, or {USE_PROMETHEUS}"
         )
     _check_nesting(text)
     _check_regexes(text)
@@ -76,7 +80,7 @@ def _check_nesting(text: str) -> None:
     if operators > _MAX_OPERATORS:
         raise BadData(
             f"an expression has at most {_MAX_OPERATORS} operators and parentheses; this one has {operators:,}; split "
-            f"it into several expressions"
+            f"it into several expressions, or {USE_PROMETHEUS}"
         )
 
 
@@ -88,8 +92,9 @@ def _check_regexes(text: str) -> None:
     steps = sum(map(count_steps, weighted))
     if steps > _MAX_REGEX_STEPS:
         raise BadData(
-            f"the regular expressions of {shown(text)} have about {steps:,} characters after repetitions are expanded; "
-            f"at most {_MAX_REGEX_STEPS:,} are allowed; use shorter ones, fewer repetitions, or plain texts: a|b|c"
+            f"the regular expressions of the expression have about {steps:,} characters after repetitions are "
+            f"expanded; at most {_MAX_REGEX_STEPS:,} are allowed; use shorter ones, or plain texts: a|b|c; if each "
+            f"alone is below the limit, {REMOTE_READ_ADVICE}"
         )
 
 

@@ -59,6 +59,7 @@ class Evaluation:
     # messages about missing data, which are added during the evaluation
     warnings: dict[str, None] = field(default_factory=dict)
     infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the name of the level that is read
+    is_remote_read: bool = False  # whether Prometheus evaluates the expression, and only reads its series here
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds `MOST_CELLS`. ``cells`` is
@@ -66,9 +67,10 @@ class Evaluation:
         """
         self.deadline.check()
         if cells > MOST_CELLS:
+            other_way = "a shorter range" if self.is_remote_read else USE_PROMETHEUS
             raise Unanswerable(
                 f"the result would have {cells:,} points, and at most {MOST_CELLS:,} are allowed; use fewer series or "
-                f"coarser steps"
+                f"coarser steps, or {other_way}"
             )
 
 
