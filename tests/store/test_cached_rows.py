@@ -141,3 +141,18 @@ def test_rows_of_compacted_files_leave_the_memory(tmp_path, only_small):
     # Without the removal, the cache would have the rows of all files. A file needs more memory than its bytes on the
     # disk if its rows are in memory.
     assert pa.total_allocated_bytes() - before < written / 4
+
+
+def test_a_process_that_only_writes_keeps_few_rows(tmp_path):
+    """Tasks of batch jobs write many files, and do not read them."""
+    frame = TiltFrame(["10s", "1m"], "ts", {"all": aggr.collect("x")}, ["host"])
+    store = FrameStore(tmp_path / "a", frame)
+    rows = rows_of(1, 6_000)
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    for number in range(1, 181):
+        store.append_rows(rows, "w", number)
+    gc.collect()
+    written = sum(part.bytes for part in store.at().snapshot.parts)
+    assert written > 2 * 10**7
+    assert pa.total_allocated_bytes() - before < 1.8e7

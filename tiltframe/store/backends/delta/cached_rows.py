@@ -1,7 +1,7 @@
-"""Cached rows: the rows of small files, kept in the cache of files with one array per column.
+"""Cached rows: the rows of small files, kept in memory with one array per column.
 
 Each commit adds small files. The process that writes a small file keeps its rows, so that later queries and compactions
-of this process do not read the file. Other processes keep the columns that they have read.
+of this process do not read the file. Columns that were read from other small files are in the cache of files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltframe.store.backends.cache_memory import cache_memory
-from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion
+from tiltframe.store.backends.delta.file_cache import CACHE, FileCache, FileVersion
 
 Column: TypeAlias = tuple[str, str]  # the name of a column, and its type as text
 Columns: TypeAlias = Mapping[Column, pa.ChunkedArray]
@@ -21,11 +21,13 @@ Columns: TypeAlias = Mapping[Column, pa.ChunkedArray]
 # Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
 # millisecond, for any number of rows.
 _MAX_FILE_BYTES = 1 << 16
-# The maximum memory of the rows of one file that its writer keeps, in bytes. A batch job writes many larger files that
-# it does not read.
-_MAX_WRITTEN_BYTES = 1 << 17
+# The maximum memory of the rows of one file that its writer keeps, and of all such rows, in bytes. Tasks of batch jobs
+# write many files that they do not read.
+_MAX_BYTES_OF_WRITTEN_FILE = 1 << 17
+_MAX_WRITTEN_BYTES = 1 << 24
 # The memory of an Arrow array in addition to its values, in bytes, as measured. A struct consists of several arrays.
 _BYTES_PER_ARRAY = 512
+_WRITTEN = FileCache(_MAX_WRITTEN_BYTES)  # the rows that this process has written, by file
 
 
 def is_small(version: FileVersion) -> bool:
@@ -42,18 +44,46 @@ def column_of(field: pa.Field) -> Column:
 
 
 def cached_columns(version: FileVersion) -> Columns:
-    """Return the columns of a file that are in the cache."""
-    CACHE.limit(cache_memory())
-    columns: Columns | None = CACHE.get((version, "rows"))
+    """Return the columns of a file that are in memory."""
+    _apply_limits()
+    columns: Columns | None = _WRITTEN.get(version) or CACHE.get((version, "rows"))
     return columns or {}
 
 
 def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
-    """Add columns of a file to those in the cache, and return all of them. ``rows`` has all rows of the file."""
-    columns = {**cached_columns(version), **dict(zip(map(column_of, rows.schema), rows.columns, strict=True))}
-    size = sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns.values())
-    CACHE.put((version, "rows"), columns, size)
+    """Add columns of a file to those in memory, and return all of them. ``rows`` has all rows of the file."""
+    columns = {**cached_columns(version), **_columns_of(rows)}
+    CACHE.put((version, "rows"), columns, _bytes_of(columns))
     return columns
+
+
+def cache_written(version: FileVersion, rows: pa.Table) -> None:
+    """Keep the rows of a file that this process has written, if the file is small."""
+    if is_small(version) and rows.nbytes <= _MAX_BYTES_OF_WRITTEN_FILE:
+        _apply_limits()
+        # A slice would keep the table from which it was cut in memory.
+        columns = _columns_of(rows.take(pa.array(np.arange(rows.num_rows))))
+        _WRITTEN.put(version, columns, _bytes_of(columns))
+
+
+def forget_columns(version: FileVersion) -> None:
+    """Remove the columns of a file from memory. They are added again if a query still reads the file."""
+    CACHE.remove((version, "rows"))
+    _WRITTEN.remove(version)
+
+
+def _apply_limits() -> None:
+    """Set the limits of both caches, which another thread may have changed by `set_cache_memory`."""
+    CACHE.limit(cache_memory())
+    _WRITTEN.limit(min(_MAX_WRITTEN_BYTES, cache_memory() // 8))
+
+
+def _columns_of(rows: pa.Table) -> Columns:
+    return dict(zip(map(column_of, rows.schema), rows.columns, strict=True))
+
+
+def _bytes_of(columns: Columns) -> int:
+    return sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns.values())
 
 
 def _count_arrays(dtype: pa.DataType) -> int:
@@ -63,15 +93,3 @@ def _count_arrays(dtype: pa.DataType) -> int:
     4
     """
     return 1 + sum(_count_arrays(dtype.field(i).type) for i in range(dtype.num_fields))
-
-
-def forget_columns(version: FileVersion) -> None:
-    """Remove the columns of a file from the cache. They are added again if a query still reads the file."""
-    CACHE.remove((version, "rows"))
-
-
-def cache_written(version: FileVersion, rows: pa.Table) -> None:
-    """Add the rows of a file that this process has written to the cache, if the file is small."""
-    if is_small(version) and rows.nbytes <= _MAX_WRITTEN_BYTES:
-        # A slice would keep the table from which it was cut in memory.
-        cache_columns(version, rows.take(pa.array(np.arange(rows.num_rows))))
