@@ -116,8 +116,8 @@ def assert_promql_gives(server, text, note, expected):
 
 
 def test_promql_is_given_of_merges_alone(server_and_stores, tab):
-    page = rendered(tab, server_and_stores[0], "?store=web&measure=latency&column=latency_relative_accuracy")
-    assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_relative_accuracy")
+    page = rendered(tab, server_and_stores[0], "?store=web&measure=latency&column=latency_p99&as=over:bytes")
+    assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_p99_per_bytes")
 
 
 def run_python(text, store):

@@ -24,7 +24,7 @@ export async function answersOf(question, { range, compare, width, isConfirmed }
   const lines = ranking?.rows.map((row) => question.by.map((key) => row[key])) ?? [[]];
   const result = { words, answer, rows, lines, more: ranking?.more ?? false, totals: wholeRange, compared: null, histograms: null };
   if (question.isHeat) result.histograms = rows.length ? await histogramsOf(question, rows) : [];
-  else if (compare in EARLIER && rows.length) result.compared = await earlier(question, { words, rows, range, compare });
+  else if (compare && Object.hasOwn(EARLIER, compare) && rows.length) result.compared = await earlier(question, { words, rows, range, compare });
   return result;
 }
 
@@ -32,7 +32,7 @@ export async function answersOf(question, { range, compare, width, isConfirmed }
 async function rankingOf(question, range, isConfirmed) {
   const asked = question.panel.lines ?? "";
   const isAscending = asked.startsWith("-");
-  const count = asked === "all" ? MOST_LINES : Math.abs(Number(asked)) || LINES;
+  const count = asked === "all" ? MOST_LINES : Math.min(MOST_LINES, Math.trunc(Math.abs(Number(asked)))) || LINES;
   const { rows } = await ask(totalsWords(question, { within: range.within, limit: count + 1, isAscending }));
   if (asked === "all" && rows.length > MANY_LINES && !isConfirmed) {
     throw new TooManyLines(tooManyText(question, rows.length > MOST_LINES ? null : rows.length));
@@ -63,12 +63,26 @@ async function earlier(question, { words, rows, range, compare }) {
   return { name: `previous ${compare}`, by, rows: moved, totals: whole.rows };
 }
 
-// Return the buckets of each window that has ended, as Prometheus' API returns them.
+// Return the buckets of each window that has ended, as Prometheus' API returns them. Windows such as months and the days
+// of a clock change have different lengths; each run of windows of one length is a query.
 async function histogramsOf(question, rows) {
-  const length = rows[0].end - rows[0].at;
-  if (rows.some((row) => row.end - row.at !== length)) throw new Error("The windows have different lengths; a heat map needs a shorter range.");
-  const search = searchOf({ query: histogramQuery(question, length), start: rows[0].end, end: rows.at(-1).end, step: length });
-  return (await fetchJSON(`/api/v1/query_range?${search}`)).data.result[0]?.histograms ?? [];
+  const histograms = [];
+  for (const { length, from, to } of runsOf(rows)) { // one after the other: the server computes few queries at once
+    const search = searchOf({ query: histogramQuery(question, length), start: from, end: to, step: length });
+    histograms.push(...((await fetchJSON(`/api/v1/query_range?${search}`)).data.result[0]?.histograms ?? []));
+  }
+  return histograms;
+}
+
+// Return the runs of windows that have one length and whole steps between their ends, with the first and the last end.
+function runsOf(rows) {
+  const runs = [];
+  for (const { at, end } of rows) {
+    const last = runs.at(-1);
+    if (last && last.length === end - at && (end - last.to) % last.length === 0) last.to = end;
+    else runs.push({ length: end - at, from: end, to: end });
+  }
+  return runs;
 }
 
 // Return the names of the results that are drawn, one line each.

@@ -2,12 +2,14 @@
 
 const PLAIN = /^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*$/; // a name, or the path of a field, such as tags.host
 const UNQUOTED = /int|double|float|decimal|bool/;
+const CONSTANT = /^(-?\d+(\.\d+)?(e[+-]?\d+)?|true|false)$/i;
 
 // Return a name as it is written in conditions. Double quotes enclose texts, and the server names some fields in backquotes.
 export const quotedName = (name) => (PLAIN.test(name) || name.startsWith("`") ? name : `\`${name.replaceAll("`", "``")}\``);
 
 function literal(key, value) {
-  return UNQUOTED.test(key.type) ? String(value) : `'${String(value).replaceAll("'", "''")}'`;
+  const text = String(value);
+  return UNQUOTED.test(key.type) && CONSTANT.test(text) ? text : `'${text.replaceAll("'", "''")}'`;
 }
 
 export function equals(key, value) {
@@ -16,9 +18,19 @@ export function equals(key, value) {
 
 export const allOf = (conditions) => conditions.filter(Boolean).join(" AND ") || null;
 
+// Return the value of a key in an address: JSON of a text, a number, a boolean or null. Any other text is its own value.
+export function valueOfFilter(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" && value !== null ? text : value;
+  } catch {
+    return text;
+  }
+}
+
 // Return the keys of a panel that have a filter, with the values.
 export function filtersOf(store, panel) {
-  return store.keys.filter((key) => panel[`key.${key.name}`] !== undefined).map((key) => ({ key, value: JSON.parse(panel[`key.${key.name}`]) }));
+  return store.keys.filter((key) => panel[`key.${key.name}`]).map((key) => ({ key, value: valueOfFilter(panel[`key.${key.name}`]) }));
 }
 
 export function conditionOf(store, panel) {

@@ -1,6 +1,6 @@
 // The controls of a panel: what is measured, how it is drawn, split and filtered.
 
-import { filtersOf } from "./conditions.js";
+import { filtersOf, valueOfFilter } from "./conditions.js";
 import { canBeRate, isNumeric, numericColumns, quantilesOf } from "./question.js";
 import { html } from "./vendor/lit-html.js";
 
@@ -59,7 +59,7 @@ function filters({ question, id, keyChoices, onOpenFilters, onChange }) {
 function filter({ key, chosen, known, onChange }) {
   const text = (value) => (value === null ? "(none)" : String(value));
   const values = (known?.values ?? []).map((value) => [JSON.stringify(value), text(value)]);
-  const isListed = chosen === undefined || values.some(([value]) => value === chosen);
-  const choices = [["", known?.more ? `all, or one of the first ${values.length}` : "all"], ...values, ...(isListed ? [] : [[chosen, text(JSON.parse(chosen))]])];
+  const isListed = !chosen || values.some(([value]) => value === chosen);
+  const choices = [["", known?.more ? `all, or one of the first ${values.length}` : "all"], ...values, ...(isListed ? [] : [[chosen, text(valueOfFilter(chosen))]])];
   return select({ id: "", label: key.name, choices, value: chosen ?? "", onChange: (value) => onChange({ [`key.${key.name}`]: value || undefined }) });
 }

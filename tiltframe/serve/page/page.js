@@ -164,7 +164,7 @@ document.body.replaceChildren();
 page.load();
 addEventListener("popstate", () => page.load());
 document.addEventListener("click", (event) => {
-  const link = event.target.closest?.("a.card, a.brand");
+  const link = event.target.closest?.("a.card, a.brand, a.overview");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
   history.pushState(null, "", link.href);

@@ -7,7 +7,7 @@ import { heatOf, shadesOf } from "./heat.js";
 import { legendOf, showAtCursor } from "./legend.js";
 import { optionsOf } from "./options.js";
 import { promQLOf } from "./promql.js";
-import { questionOf } from "./question.js";
+import { named, questionOf } from "./question.js";
 import { rangeOfStore, rangeOfView } from "./ranges.js";
 import { keyValues, storeOf, Unauthorized } from "./server.js";
 import { seriesOf, stretchesAbove } from "./series.js";
@@ -28,7 +28,8 @@ export class Panel {
     this.isBusy = true;
     try {
       const words = view.panels[this.index];
-      const store = await storeOf(stores.includes(words.store) ? words.store : stores[0]);
+      const name = words.store ? named(stores.map((each) => ({ name: each })), words.store, "store").name : stores[0];
+      const store = await storeOf(name);
       const question = questionOf(store, words);
       if (asked !== this.asked) return;
       this.question = question;
@@ -47,6 +48,12 @@ export class Panel {
     this.draw();
   }
 
+  // Show a sentence in place of what cannot be drawn.
+  fail(error) {
+    console.warn(error);
+    Object.assign(this, { error, shown: null, question: null, isBusy: false });
+  }
+
   show(question, range, answers) {
     const heat = question.isHeat && answers.rows.length ? heatOf(answers.histograms) : null;
     const series = heat ? countsOf(question, answers.rows, heat) : seriesOf(question, answers);
@@ -57,14 +64,24 @@ export class Panel {
   }
 
   draw() {
-    const place = document.getElementById(this.id("chart"));
     this.plot?.destroy();
     this.plot = null;
-    if (!place || !this.shown || !this.shown.answers.rows.length || !this.shown.question.isNumber) return;
+    try {
+      this.plot = this.drawn();
+    } catch (error) {
+      this.fail(error);
+      this.page.render();
+    }
+  }
+
+  // Draw the chart, and return it, or null if there is nothing to draw.
+  drawn() {
+    const place = document.getElementById(this.id("chart"));
+    if (!place || !this.shown || !this.shown.answers.rows.length || !this.shown.question.isNumber) return null;
     const { question, range, answers, heat, series, threshold } = this.shown;
     const shared = { question, range, onSelect: (from, to) => this.page.choose(from, to), onCursor: (u) => showAtCursor(place.closest(".panel"), u) };
-    if (heat) this.plot = drawHeatMap(place, { ...shared, rows: answers.rows, heat });
-    else this.plot = drawLines(place, { ...shared, series, threshold, hidden: this.hidden });
+    if (heat) return drawHeatMap(place, { ...shared, rows: answers.rows, heat });
+    return drawLines(place, { ...shared, series, threshold, hidden: this.hidden });
   }
 
   toggle(index) {
@@ -80,10 +97,14 @@ export class Panel {
   }
 
   async openFilters() {
-    for (const key of this.question.store.keys) {
-      if (!this.keyChoices.has(key.name)) this.keyChoices.set(key.name, await keyValues(this.question.store, key));
+    try {
+      for (const key of this.question.store.keys) {
+        if (!this.keyChoices.has(key.name)) this.keyChoices.set(key.name, await keyValues(this.question.store, key));
+      }
+      this.page.render();
+    } catch (error) {
+      this.page.say(error.message);
     }
-    this.page.render();
   }
 
   only(line) {
@@ -103,6 +124,15 @@ export class Panel {
   }
 
   template(view, stores) {
+    try {
+      return this.section(view, stores);
+    } catch (error) {
+      this.fail(error);
+      return this.section(view, stores);
+    }
+  }
+
+  section(view, stores) {
     const { question, shown } = this;
     const title = question ? `${question.name === question.measure.name || question.isBand || question.isHeat ? question.measure.name : question.name}` : "…";
     return html`<section class="panel" aria-label=${`Panel ${this.index + 1}: ${title}`}>
@@ -127,7 +157,7 @@ export class Panel {
       return html`<div class="state"><p>${this.error.message}</p><button type="button" @click=${() => this.change({ lines: null })}>Draw the greatest 10</button>
         <button type="button" @click=${() => { this.isConfirmed = true; this.page.load(); }}>Draw them</button></div>`;
     }
-    if (this.error) return html`<div class="state"><p>Nothing can be drawn.</p><button type="button" @click=${() => this.page.load()}>Try again</button></div>`;
+    if (this.error) return html`<div class="state"><p>Nothing can be drawn.</p><button type="button" @click=${() => this.page.load()}>Try again</button> <a class="overview" href="/">All stores</a></div>`;
     if (!this.shown) return html`<div class="state loading"><p>Loading …</p></div>`;
     if (!this.shown.answers.rows.length) return html`<div class="state"><p>No data in this range.</p><button type="button" @click=${() => this.page.changeShared({ range: null, from: null, to: null })}>Show the last day with data</button></div>`;
     return "";

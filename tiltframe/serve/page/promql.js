@@ -4,15 +4,25 @@ import { filtersOf } from "./conditions.js";
 import { bandOf, quantilesOf } from "./question.js";
 import { duration } from "./times.js";
 
+// Return the text of a key's value in a label: the server prints floats as Python does, such as 1.0 and 1e-05.
+export function labelText(key, value) {
+  if (typeof value !== "number" || !/float|double/.test(key.type)) return String(value ?? "");
+  const [digits, exponent] = value.toExponential().split("e");
+  const size = Math.abs(Number(exponent));
+  if (Number(exponent) < -4 || Number(exponent) > 15) return `${digits}e${exponent[0]}${String(size).padStart(2, "0")}`;
+  return Number.isInteger(value) ? `${value}.0` : String(value);
+}
+
 function merged({ store, panel, by }, { metric, aggregation, function: name }, length) {
-  const labels = filtersOf(store, panel).map(({ key, value }) => [key.label, String(value ?? "")]);
+  const labels = filtersOf(store, panel).map(({ key, value }) => [key.label, labelText(key, value)]);
   const matchers = [["store", store.name], ...labels].map(([label, value]) => `${label}=${JSON.stringify(value)}`);
   const kept = by.length ? ` by (${by.map((name) => store.keys.find((key) => key.name === name).label).join(", ")})` : "";
   return `${aggregation}${kept} (${name}(${metric}{${matchers.join(", ")}}[${duration(length)}]))`;
 }
 
-// Return the query of the histogram of all keys together.
+// Return the query of the histogram of all keys together. PromQL has no form for a typed condition.
 export function histogramQuery(question, length) {
+  if (question.panel.where) throw new Error("A heat map cannot be restricted by a typed condition; use the filters of the keys, or draw lines.");
   return merged({ ...question, by: [] }, quantilesOf(question.measure)[0].promql, length);
 }
 

@@ -13,21 +13,28 @@ export const bandOf = (measure) => [...new Set([...BAND, ...quantilesOf(measure)
 // Return the columns that can be divided by another: numbers of all measures.
 export const numericColumns = (store) => store.measures.flatMap((measure) => measure.columns.filter(isNumeric));
 
-export const columnNamed = (store, name) => store.measures.flatMap((measure) => measure.columns).find((column) => column.name === name);
-
 // A rate is a growing count or sum divided by the seconds of its window.
 export const canBeRate = (column) => column?.promql?.function === "increase" && !("quantile" in column);
 
+// Return the object of a name. An address may name what does not exist, or no longer.
+export function named(objects, name, word) {
+  const found = objects.find((each) => each.name === name);
+  if (!found) throw new Error(`There is no ${word} '${shortened(name)}'; there are: ${shortened(objects.map((each) => each.name).join(", "))}.`);
+  return found;
+}
+
+const shortened = (text) => (text.length > 200 ? `${text.slice(0, 200)} …` : text);
+
 export function questionOf(store, panel) {
-  const measure = store.measures.find((each) => each.name === panel.measure) ?? store.measures[0];
-  const by = (panel.by ?? []).filter((name) => store.keys.some((key) => key.name === name));
+  const measure = panel.measure ? named(store.measures, panel.measure, "measure") : store.measures[0];
+  const by = [...new Set(panel.by ?? [])].map((name) => named(store.keys, name, "key").name);
+  for (const word of Object.keys(panel)) if (word.startsWith("key.")) named(store.keys, word.slice(4), "key");
   const isHeat = panel.drawn === "heat" && measure.buckets;
   const quantiles = quantilesOf(measure);
-  const named = panel.column ? { name: panel.column, type: "double" } : undefined; // the server says if there is no such result
-  const chosen = measure.columns.find((column) => column.name === panel.column) ?? named;
+  const chosen = panel.column ? named(measure.columns, panel.column, "result") : undefined;
   const isBand = quantiles.length > 0 && !by.length && !chosen;
   const column = chosen ?? quantiles.at(-1) ?? measure.columns.find(isNumeric) ?? measure.columns[0];
-  const divisor = !isBand && panel.as?.startsWith("over:") && isNumeric(column) ? columnNamed(store, panel.as.slice(5)) : null;
+  const divisor = !isBand && panel.as?.startsWith("over:") && isNumeric(column) ? named(numericColumns(store), panel.as.slice(5), "result") : null;
   const isRate = !isBand && panel.as === "rate" && canBeRate(column);
   const name = divisor ? `${column.name}_per_${divisor.name}` : column.name;
   return { store, panel, measure, by, isHeat, isBand, column, divisor, isRate, name, isNumber: isBand || Boolean(divisor) || isNumeric(column) };

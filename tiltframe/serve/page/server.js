@@ -14,9 +14,9 @@ export async function fetchJSON(path) {
   } catch {
     throw new Error("The server does not answer. Check that it runs, and try again.");
   }
-  const body = await answer.json();
+  const body = await answer.json().catch(() => ({ error: `The server answers ${answer.status} without an explanation.` })); // such as for a long address
   if (answer.status === 401) throw new Unauthorized(body.error);
-  if (!answer.ok) throw new Error(body.error);
+  if (!answer.ok || body.error) throw new Error(body.error);
   return body;
 }
 

@@ -1,22 +1,25 @@
 // Times are written in one way, "2024-05-01 10:00:00 UTC+02:00", in the zone of the store. All times are seconds since 1970.
 
 const clocks = new Map();
+const LAST = 8.64e12; // the last second that a Date can represent
 
 // Return "2024-05-01 10:00:00", the clock of a zone.
 export function wallClock(seconds, zone) {
   if (!clocks.has(zone)) {
     clocks.set(zone, new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" }));
   }
-  return clocks.get(zone).format(seconds * 1000);
+  return clocks.get(zone).format(seconds * 1000).replace(/^\d+/, (year) => year.padStart(4, "0"));
 }
 
 export function written(seconds, zone) {
-  if (!Number.isFinite(seconds)) return "no time";
+  if (!(Math.abs(seconds) <= LAST)) return "no time";
   return `${wallClock(seconds, zone)} ${offsetText(offsetOf(seconds, zone))}`;
 }
 
+// The clock after the year 9999 cannot be parsed, and is taken for UTC.
 function offsetOf(seconds, zone) {
-  return Date.parse(`${wallClock(seconds, zone).replace(" ", "T")}Z`) / 1000 - Math.floor(seconds);
+  const clock = Date.parse(`${wallClock(seconds, zone).replace(" ", "T")}Z`) / 1000;
+  return Number.isNaN(clock) ? 0 : clock - Math.floor(seconds);
 }
 
 function offsetText(offset) {
@@ -36,6 +39,7 @@ export function readTime(text, zone) {
   const clock = Date.parse(`${day}T${minute}${second}Z`) / 1000;
   if (Number.isNaN(clock)) return null;
   if (isUTC) return clock;
+  if (Math.abs(hours) > 23 || minutes > 59) return null;
   if (hours) return clock - Number(hours) * 3600 - Math.sign(Number(`${hours}1`)) * Number(minutes) * 60;
   return atWallClock(clock, zone);
 }
