@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "deltalake",
         "adbc_driver_postgresql",
         "matplotlib",
+        "prometheus_client",
         "promql_parser",
         "starlette",
         "uvicorn",

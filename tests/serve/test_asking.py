@@ -162,9 +162,9 @@ def test_what_is_known_is_not_sent_again_until_the_store_changes(tmp_path):
         changed = server.query(tag, store="web", per="1h", measures="n", keys="")
         assert [row["n"] for row in changed.json()["rows"]] == [360, 180]
         metrics = server.ask("/metrics").body.decode()
-        assert "\ntiltframe_cache_hits_total 1\n" in metrics
-        assert "\ntiltframe_cache_misses_total 4\n" in metrics
-        assert '\ntiltframe_requests_total{route="query",status="304"} 1\n' in metrics
+        assert "\ntiltframe_cache_hits_total 1.0\n" in metrics
+        assert "\ntiltframe_cache_misses_total 4.0\n" in metrics
+        assert '\ntiltframe_requests_total{route="query",status="304"} 1.0\n' in metrics
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ import pytest
 from tests.serve.servers import make_store, serving
 from tests.serve.test_bad_requests import KINDS, problem_of
 from tiltframe.serve.cost import Limits
-from tiltframe.serve.errors import Refused
+from tiltframe.serve.errors import OutOfTime
 from tiltframe.serve.redaction import Redaction
 from tiltframe.serve.workers import WorkerPool
 
@@ -215,13 +215,18 @@ def test_work_ends_when_its_request_has_been_answered():
             while True:
                 pass
 
-        with pytest.raises(Refused, match="took longer than 1 s"):
+        assert pool.count_calls() == (0, 0)
+        calls = [asyncio.ensure_future(pool.run(time.sleep, 0.3)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        assert pool.count_calls() == (1, 2)
+        await asyncio.gather(*calls)
+        with pytest.raises(OutOfTime, match="took longer than 1 s"):
             await pool.run(endless)
         for _ in range(100):
-            if not pool.unfinished:
+            if pool.count_calls() == (0, 0):
                 break
             await asyncio.sleep(0.05)
-        assert pool.unfinished == 0
+        assert pool.count_calls() == (0, 0)
         assert await pool.run(sum, [1, 2]) == 3
         assert not pool.close()
 

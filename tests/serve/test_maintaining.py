@@ -113,8 +113,12 @@ def test_readiness_metrics_and_forwarded_requests(tmp_path):
             answer = server.ask("/v1/stores", headers={header: "203.0.113.7"})
             assert (answer.status, "--token FILE" in answer.json()["error"]) == (403, True), header
         text = server.ask("/metrics").body.decode()
-        assert 'tiltframe_request_seconds_bucket{route="readyz",le="+Inf"} 1' in text
-        assert 'tiltframe_request_seconds_count{route="readyz"} 1' in text
+        assert 'tiltframe_request_seconds_bucket{le="+Inf",route="readyz"} 1.0\n' in text
+        assert 'tiltframe_request_seconds_count{route="readyz"} 1.0\n' in text
+        assert 'tiltframe_refusals_total{reason="forbidden",route="none"} 3.0\n' in text
+        assert "\ntiltframe_queries_running 0.0\n" in text
+        assert "\ntiltframe_queries_waiting 0.0\n" in text
+        assert "_created" not in text
         assert "tiltframe_build_info{version=" in text
         (age,) = (line.split()[1] for line in text.splitlines() if line.startswith("tiltframe_newest_window_age"))
         assert float(age) == pytest.approx(time.time() - 1_714_564_800, abs=100)

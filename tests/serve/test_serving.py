@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import time
@@ -15,6 +16,7 @@ from starlette.responses import StreamingResponse
 from tests.command_line import call
 from tests.serve.servers import make_store, serving
 from tiltframe.serve import observed
+from tiltframe.serve.errors import BadData, Refused
 from tiltframe.serve.observed import Metrics
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
@@ -248,3 +250,34 @@ def test_who_takes_nothing_is_let_go(monkeypatch):
     answer = StreamingResponse(iter([b"a", b"b"]))
     asyncio.run(asyncio.wait_for(observed.RequestObserver(answer, Metrics())(scope, nothing, nothing), 30))
     assert [line["error"] for line in lines] == ["the client read nothing for 0.05 s, and its connection was closed"]
+
+
+def test_refusals_are_counted_by_reason(monkeypatch):
+    """An answer that fails after its status was sent counts too, although its status is 200."""
+    lines = []
+    monkeypatch.setattr(observed.LOG, "info", lines.append)
+    metrics = Metrics()
+
+    async def ignore(*_):
+        pass
+
+    async def nothing():
+        await asyncio.Event().wait()
+
+    def pieces():
+        yield b"a"
+        raise BadData("no more")
+
+    def refused(error):
+        async def app(*_):
+            raise error
+
+        return app
+
+    for app in (StreamingResponse(pieces()), refused(BadData("x")), refused(Refused(413, "y")), refused(KeyError("z"))):
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        asyncio.run(observed.RequestObserver(app, metrics)(scope, nothing, ignore))
+    counted = re.findall(r'tiltframe_refusals_total.reason="(\w+)",route="none". 1.0', metrics.text())
+    assert counted == ["interrupted", "bad_data", "too_large", "internal"]
+    assert [line["status"] for line in lines] == [200, 400, 413, 500]
+    assert [line["error"].split(" (")[0] for line in lines] == ["no more", "x", "y", "KeyError: 'z'"]

@@ -124,10 +124,10 @@ class Answers:
         question_text = f"{question.words} {versions} {question.form} {compression}"
         tag = f'"{hashlib.sha256(question_text.encode(errors="surrogatepass")).hexdigest()[:32]}"'
         if tag in etags.replace("W/", "").split(", "):
-            self._metrics.add("cache_hits_total")
+            self._metrics.cache_hits.inc()
             return None
         cached = self._cache.get(tag)
-        self._metrics.add("cache_hits_total" if cached else "cache_misses_total")
+        (self._metrics.cache_hits if cached else self._metrics.cache_misses).inc()
         return cached or (question, tag)
 
     def _compute_and_cache(self, question: Question, tag: str, compression: str | None, deadline: Deadline) -> Answer:

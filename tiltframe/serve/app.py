@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggr.extend.arguments import because, shown
+from tiltframe.metrics_text import CONTENT_TYPE
 from tiltframe.serve import prometheus
 from tiltframe.serve.access import AccessControl, is_loopback
 from tiltframe.serve.answers import Answers
@@ -29,7 +30,7 @@ from tiltframe.serve.asking import Asking
 from tiltframe.serve.connections import bounded_connections
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused, message_with_place
-from tiltframe.serve.gauges import gauges_of
+from tiltframe.serve.gauges import WindowAges
 from tiltframe.serve.joining import Joining
 from tiltframe.serve.maintaining import Maintenance
 from tiltframe.serve.observed import LOG, Metrics, RequestObserver, log_to_stderr
@@ -78,6 +79,7 @@ def app_of(
     ``is_writable`` is true, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
+    metrics.registry.register(WindowAges(stores))
     budget = Budget(limits, metrics)
     answers = Answers(pool, limits, metrics)
 
@@ -85,8 +87,10 @@ def app_of(
         return JSONResponse({"status": "ok"})
 
     async def metrics_text(request: Request) -> Response:
-        gauges = await pool.look_up(gauges_of, stores, pool)
-        return Response(metrics.text(gauges), media_type="text/plain; version=0.0.4")
+        running, waiting = pool.count_calls()
+        metrics.queries_running.set(running)
+        metrics.queries_waiting.set(waiting)
+        return Response(await pool.look_up(metrics.text), media_type=CONTENT_TYPE)
 
     async def readyz(request: Request) -> Response:
         try:

@@ -50,4 +50,4 @@ class Budget:
             if much > limit:
                 message = f"the query would read about {much:,} {what}, and the server's limit is {limit:,}"
                 raise Refused(422, f"{message}; use a shorter range or coarser windows")
-        self.metrics.add("rows_read_total", cost.rows, store=store)
+        self.metrics.rows_read.labels(store).inc(cost.rows)

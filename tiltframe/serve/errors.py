@@ -51,6 +51,7 @@ class OutOfTime(PromQLError):
     status = 503
 
 
+ERROR = "tiltframe.error"  # the key of the scope of a request for the error that the request ended with
 _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
     (OutOfTime, 503),
     (Unanswerable, 422),
@@ -64,12 +65,36 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
 # HTTP status → type of the error in Prometheus' format
 _PROMETHEUS_TYPES = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}
 
+# HTTP status → the reason of a refusal, in the metrics
+_REASONS = {
+    400: BadData.kind,
+    401: "token",
+    403: "forbidden",
+    404: "not_found",
+    405: "method",
+    406: "media_type",
+    408: OutOfTime.kind,
+    409: "conflict",
+    413: "too_large",
+    415: "media_type",
+    421: "host",
+    422: Unanswerable.kind,
+    503: "unavailable",
+}
+
 
 def status_of(error: BaseException) -> int:
     """Return the HTTP status for an error. It is 500 for an error that is not in the table."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of a refusal as a word for the metrics, such as ``too_large``. It is ``internal`` for an error
+    that is not in the tables.
+    """
+    return error.kind if isinstance(error, PromQLError) else _REASONS.get(status_of(error), "internal")
 
 
 def client_message(error: BaseException) -> str:

@@ -1,36 +1,39 @@
-"""Gauges for the metrics of the server: its release, the queue of queries, and the age of the newest windows."""
+"""The ages of the newest windows, which are computed when Prometheus scrapes the metrics."""
 
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
+from collections.abc import Iterator
 
-from tiltframe.serve.observed import Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from tiltframe.serve.stores import Stores
-from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import StoreError
 
 
-def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
-    """Return the gauges of the server: its release, the number of unfinished queries, and the age of the newest window
-    of each store. The ages leave out stores that cannot be read or have no windows.
+class WindowAges(Collector):
+    """A gauge of the age of the newest window of each store. It leaves out stores that cannot be read or have no
+    windows.
     """
-    return [
-        Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),
-        Gauge("queries_unfinished", "Number of queries and look-ups that run or wait.", {"": pool.unfinished}),
-        Gauge("newest_window_age_seconds", "Seconds since the end of the newest window, by store.", _ages(stores)),
-    ]
 
+    def __init__(self, stores: Stores) -> None:
+        """Create the gauge without reading the stores."""
+        self._stores = stores
 
-def _ages(stores: Stores) -> dict[str, float]:
-    """Return the number of seconds since the end of the newest window of each store, by the labels of the gauge."""
-    ages = {}
-    for name in stores:
-        try:
-            view = stores.now(name)
-            end = view.level(view.frame.levels[0].name).end
-        except StoreError:
-            continue
-        if end is not None:
-            ages[f'{{store="{name}"}}'] = time.time() - end / 1e6
-    return ages
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauge with its current values."""
+        ages = GaugeMetricFamily(
+            "tiltframe_newest_window_age_seconds",
+            "Seconds since the end of the newest window, by store.",
+            labels=["store"],
+        )
+        for name in self._stores:
+            try:
+                view = self._stores.now(name)
+                end = view.level(view.frame.levels[0].name).end
+            except StoreError:
+                continue
+            if end is not None:
+                ages.add_metric([name], time.time() - end / 1e6)
+        yield ages

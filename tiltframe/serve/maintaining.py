@@ -97,9 +97,9 @@ class Maintenance:
         except _Interrupted:
             pass
         except Exception as error:  # a store may be unreachable for some time
-            self._metrics.add("maintenance_failures_total", store=name)
+            self._metrics.maintenance_failures.labels(name).inc()
             LOG.info({"message": f"maintenance of {name} failed", "error": message_with_place(error)})
-        self._metrics.add("maintenance_rounds_total", store=name)
+        self._metrics.maintenance_rounds.labels(name).inc()
         return any(part_count for part_count, _ in merged.values())
 
     def _round_limit(self) -> Callable[[int, int], None]:

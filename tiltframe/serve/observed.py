@@ -6,35 +6,32 @@ import asyncio
 import json
 import logging
 import sys
-import threading
 import time
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
-from typing import Any, NamedTuple
+from functools import partial
+from importlib.metadata import version
+from typing import Any
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tiltframe.metrics_text import metric_lines
-from tiltframe.serve.errors import client_message, error_response, message_with_place, status_of
+from tiltframe.serve.errors import ERROR, client_message, error_response, message_with_place, reason_of, status_of
 from tiltframe.serve.redaction import Redaction
 
-_HELP = {
-    "requests_total": "Number of answered requests, by route and status.",
-    "rows_read_total": "Approximate number of rows of states that queries have read, by store.",
-    "rejected_points_total": "Number of OpenTelemetry data points that were rejected, by store.",
-    "cache_hits_total": "Number of answers that the server or the client had in its cache.",
-    "cache_misses_total": "Number of computed answers.",
-    "maintenance_rounds_total": "Number of rounds of compaction, expiry and removal of old files, by store.",
-    "maintenance_failures_total": "Number of rounds of maintenance that ended with an error, by store.",
-}
-_DURATIONS = "request_seconds"
 # the bounds, in seconds, of the buckets of the histogram of durations
 _DURATION_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)
+_INTERRUPTED = "interrupted"  # the reason of an answer that ended with an error after its status was sent
 LOG = logging.getLogger("tiltframe.serve")
 _SEND_SECONDS = 30  # the time, in seconds, after which a client that reads nothing is disconnected
 _MAX_TEXT_LENGTH = 1000  # the maximum length of a text in the log, in characters
@@ -45,76 +42,56 @@ _SECURITY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy
 _SECURITY_HEADERS += [(b"content-security-policy", _CONTENT_SECURITY_POLICY)]
 
 
+# The times at which counters were created would be further series, which Prometheus does not need.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
 class Metrics:
-    """The counters of the server, by name and labels, and a histogram of durations for each route. Any thread may add
-    to them.
-    """
+    """The metrics of a server, in a registry of their own. Any thread may change them."""
 
     def __init__(self) -> None:
-        """Create counters without values."""
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        # route → number of requests per bucket, number of requests above the last bound, and sum of seconds
-        self._seconds: dict[str, list[float]] = {}
+        """Create the metrics without values."""
+        self.registry = CollectorRegistry()
+        options: dict[str, Any] = {"namespace": "tiltframe", "registry": self.registry}
+        counter: Callable[..., Counter] = partial(Counter, **options)
+        gauge: Callable[..., Gauge] = partial(Gauge, **options)
+        self.requests = counter("requests", "Number of answered requests, by route and status.", ["route", "status"])
+        self.seconds = Histogram(
+            "request_seconds",
+            "Duration of requests in seconds, by route.",
+            ["route"],
+            buckets=_DURATION_BOUNDS,
+            **options,
+        )
+        self.refusals = counter(
+            "refusals",
+            "Number of requests that ended with an error, by route and reason. The reason interrupted means that the "
+            "error came after the status 200 was sent.",
+            ["route", "reason"],
+        )
+        self.rows_read = counter(
+            "rows_read", "Approximate number of rows of states that queries have read, by store.", ["store"]
+        )
+        self.rejected_points = counter(
+            "rejected_points", "Number of OpenTelemetry data points that were rejected, by store.", ["store"]
+        )
+        self.cache_hits = counter("cache_hits", "Number of answers that the server or the client had in its cache.")
+        self.cache_misses = counter("cache_misses", "Number of computed answers.")
+        self.maintenance_rounds = counter(
+            "maintenance_rounds",
+            "Number of rounds of compaction, expiry and removal of old files, by store.",
+            ["store"],
+        )
+        self.maintenance_failures = counter(
+            "maintenance_failures", "Number of rounds of maintenance that ended with an error, by store.", ["store"]
+        )
+        self.queries_running = gauge("queries_running", "Number of queries, look-ups and writes that run.")
+        self.queries_waiting = gauge("queries_waiting", "Number of queries, look-ups and writes that wait for others.")
+        Info("build", "The release of the server.", **options).info({"version": version("tiltframe")})
 
-    def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add ``amount`` to the counter with the name ``name`` and these labels."""
-        with self._lock:
-            self._counts[name, tuple(labels.items())] += amount  # type: ignore[assignment]
-
-    def add_seconds(self, route: str, seconds: float) -> None:
-        """Add the duration of a request, in seconds, to the histogram of its route."""
-        with self._lock:
-            cells = self._seconds.setdefault(route, [0.0] * (len(_DURATION_BOUNDS) + 2))
-            cells[bisect_left(_DURATION_BOUNDS, seconds)] += 1
-            cells[-1] += seconds
-
-    def text(self, gauges: Iterable[Gauge] = ()) -> str:
-        """Return all counters and histograms, and the passed gauges, in Prometheus' text format."""
-        with self._lock:
-            counts = dict(self._counts)
-            seconds = {route: list(cells) for route, cells in self._seconds.items()}
-        lines = []
-        for name, sentence in _HELP.items():
-            samples = [
-                (dict(labels), amount) for (counter, labels), amount in sorted(counts.items()) if counter == name
-            ]
-            lines += metric_lines(f"tiltframe_{name}", help=sentence, kind="counter", samples=samples)
-        lines += _histogram_lines(seconds)
-        for gauge in gauges:
-            lines += [f"# HELP tiltframe_{gauge.name} {gauge.help}", f"# TYPE tiltframe_{gauge.name} gauge"]
-            lines += [f"tiltframe_{gauge.name}{labels} {value:.17g}" for labels, value in gauge.values.items()]
-        return "\n".join(lines) + "\n"
-
-
-class Gauge(NamedTuple):
-    """A metric whose values are computed when Prometheus scrapes it. ``values`` maps labels, as text such as
-    ``{store="web"}`` or ``""``, to values.
-    """
-
-    name: str
-    help: str
-    values: Mapping[str, float]
-
-
-def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Return the lines of text for the histograms of durations. ``seconds`` maps each route to a list: the number of
-    requests in each bucket, the number of requests above the last bound, and the sum of all durations in seconds.
-    """
-    name = f"tiltframe_{_DURATIONS}"
-    lines = [f"# HELP {name} Duration of requests in seconds, by route.", f"# TYPE {name} histogram"]
-    for route, (*counts, total) in sorted(seconds.items()):
-        cumulative = list(accumulate(counts))
-        bounds = [*(f"{bound:g}" for bound in _DURATION_BOUNDS), "+Inf"]
-        lines += [
-            f'{name}_bucket{{route="{route}",le="{bound}"}} {count:.17g}'
-            for bound, count in zip(bounds, cumulative, strict=True)
-        ]
-        lines += [
-            f'{name}_sum{{route="{route}"}} {total:.17g}',
-            f'{name}_count{{route="{route}"}} {cumulative[-1]:.17g}',
-        ]
-    return lines
+    def text(self) -> str:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry).decode()
 
 
 @dataclass
@@ -148,7 +125,7 @@ class RequestObserver:
         except ClientDisconnect:
             response.setdefault("error", "the client closed the connection")
         except Exception as error:
-            response["error"] = message_with_place(error) if status_of(error) == 500 else client_message(error)
+            scope[ERROR] = error
             if not sent["status"]:
                 await error_response(error)(scope, receive, send_observed)
         finally:
@@ -158,11 +135,16 @@ class RequestObserver:
     def _record(self, scope: Scope, seconds: float, sent: dict[str, Any]) -> None:
         """Add an answered request to the metrics and to the log."""
         route = getattr(scope.get("endpoint"), "__name__", "none")
-        self.metrics.add("requests_total", route=route, status=str(sent["status"]))
-        self.metrics.add_seconds(route, seconds)
+        self.metrics.requests.labels(route, str(sent["status"])).inc()
+        self.metrics.seconds.labels(route).observe(seconds)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         client = (scope.get("client") or ["?"])[0]
         request = {"method": scope["method"], "address": address, "client": client}
+        error = scope.get(ERROR)
+        if error is not None:
+            is_interrupted = sent["status"] < 400
+            self.metrics.refusals.labels(route, _INTERRUPTED if is_interrupted else reason_of(error)).inc()
+            sent["error"] = message_with_place(error) if status_of(error) == 500 else client_message(error)
         LOG.info({**request, "seconds": round(seconds, 6), **sent})
 
 

@@ -18,7 +18,7 @@ from aggr.extend.arguments import shown
 from tiltframe.serve.answers import Answers, Question, text_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.errors import BadData, prometheus_error_response, status_of
+from tiltframe.serve.errors import ERROR, BadData, prometheus_error_response, status_of
 from tiltframe.serve.http import read_body
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import Listing, MetricsByName, label_names, label_values, series_of
@@ -279,6 +279,7 @@ def _with_error_responses(name: str, answer: Endpoint) -> Endpoint:
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
                 raise  # an internal error: `RequestObserver` logs its details, and does not send them to the client
+            request.scope[ERROR] = error
             return prometheus_error_response(error)
 
     respond.__name__ = name

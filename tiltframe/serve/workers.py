@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from tiltframe.serve.cost import Limits
-from tiltframe.serve.errors import Refused
+from tiltframe.serve.errors import OutOfTime, Refused
 from tiltframe.serve.interruptible import InterruptibleCall
 
 P = ParamSpec("P")
@@ -37,7 +37,7 @@ class WorkerPool:
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread for queries and return its result. After the time limit of a query, stop the
-        function and raise `Refused`.
+        function and raise `OutOfTime`, or `Refused` if the function was still waiting for a thread.
         """
         return await self._run_interruptible(self._query_threads, partial(function, *args, **kwargs))
 
@@ -47,7 +47,7 @@ class WorkerPool:
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread for writes and return its result. After the time limit of a query, raise
-        `Refused`, but let the function run to its end.
+        an error like `run`, but let the function run to its end.
         """
         return await self._await_result(
             self._write_threads.submit(function, *args, **kwargs), f"{_WRITE_THREADS} writes", _SEND_AGAIN
@@ -63,11 +63,11 @@ class WorkerPool:
                 call.stop()
 
     async def _await_result(self, future: Future[T], calls: str, advice: str) -> T:
-        """Return the result of the call that ``future`` stands for. After the time limit of a query, raise `Refused`
+        """Return the result of the call that ``future`` stands for. After the time limit of a query, raise an error
         with status 503.
 
-        If the call was still waiting for a thread, the message says that ``calls`` are running, such as ``4 queries``.
-        Otherwise the message ends with ``advice``.
+        If the call was still waiting for a thread, the error is `Refused`, and its message says that ``calls`` are
+        running, such as ``4 queries``. Otherwise it is `OutOfTime`, and its message ends with ``advice``.
         """
         self._unfinished_calls.add(future)
         future.add_done_callback(self._unfinished_calls.discard)
@@ -78,12 +78,14 @@ class WorkerPool:
             if future.cancelled():
                 message = f"{calls} are running, and none has ended for {seconds} s"
                 raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
-            raise Refused(503, f"the request took longer than {seconds} s; {advice}") from None
+            raise OutOfTime(f"the request took longer than {seconds} s; {advice}") from None
 
-    @property
-    def unfinished(self) -> int:
-        """The number of calls that are running or waiting for a thread, for queries, look-ups and writes together."""
-        return len(self._unfinished_calls)
+    def count_calls(self) -> tuple[int, int]:
+        """Return the number of calls that are running, and the number of calls that are waiting for a thread, for
+        queries, look-ups and writes together.
+        """
+        is_running = [call.running() for call in list(self._unfinished_calls)]
+        return sum(is_running), len(is_running) - sum(is_running)
 
     def close(self) -> bool:
         """Accept no further calls, and cancel those that wait for a thread. Return whether a call is still running."""

@@ -116,7 +116,7 @@ class Writing:
         because exporters ignore such reasons in responses.
         """
         if rejections:
-            self._metrics.add("rejected_points_total", len(rejections), store=store)
+            self._metrics.rejected_points.labels(store).inc(len(rejections))
             LOG.info(
                 {
                     "message": f"{len(rejections)} data points for {store} were rejected",
