@@ -91,9 +91,12 @@ def ask(url, query, times):
     path = "query_range" if "step" in times else "query"
     try:
         with urlopen(f"{url}/api/v1/{path}?" + urlencode({"query": query, **times}), timeout=60) as answer:
-            result = json.load(answer)["data"]["result"]
+            data = json.load(answer)["data"]
     except HTTPError as error:
         return json.load(error)["error"]
+    result = data["result"]
+    if data["resultType"] == "scalar":
+        result = [{"metric": {}, "value": result}]
     values = collections.defaultdict(dict)
     for series in result:
         labels = frozenset(label for label in series["metric"].items() if label[0] != "__name__")

@@ -27,6 +27,7 @@ from tests.serve.prometheus_world import BEGIN, serving, store_of
 from tests.serve.servers import free_port
 from tests.serve.test_promql_agreement import ask
 from tiltframe import TiltFrame
+from tiltframe.names import RESERVED
 from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS
 from tiltframe.serve.promql.function_table import register_older_functions
 from tiltframe.store.backends.memory import MemoryBackend
@@ -39,6 +40,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus is installed"),
 ]
 AT = BEGIN + 2 * 3600
+# A key of a store cannot have the name of a column that tiltframe adds, so that such a label gets another name.
+RESERVED_LABELS = re.compile(rf"\b({'|'.join(RESERVED)})\b")
 OF_COUNTERS = ("rate", "irate", "increase", "resets")
 KINDS = {"max_over_time": aggr.max, "min_over_time": aggr.min, "avg_over_time": aggr.avg}
 # what may remove every sample of a result
@@ -101,13 +104,18 @@ class World:
                 self.values[matcher.name][example_of(matcher.value)] = None
             else:
                 self.values[matcher.name].setdefault("v", None)
+        # This store has no buckets under the name of a recording rule, such as x_bucket:rate1m.
+        self.has_filter |= "_bucket:" in (name or "")
         if name:
             calls = [call.func.name for call in above[-2:] if isinstance(call, promql_parser.Call)]
             self.functions[name].update(calls[-1:])
 
     def store(self):
         """Write the store: each series has an event in the middle of each window of ten seconds."""
-        labels = {label: list(values)[:3] or ["v"] for label, values in self.values.items()}
+        # The values that matchers need come first, so that the first series have all of them.
+        labels = {
+            label: sorted(values, key=lambda value: value == "v")[:3] or ["v"] for label, values in self.values.items()
+        }
         series = list(product(*labels.values()))[:24]
         times = np.arange(BEGIN + 5, AT, 10) * 1000
         count = len(times) * len(series)
@@ -184,7 +192,8 @@ def test_public_expressions_are_answered_by_both_or_prometheus(tmp_path):
     with serving(stores) as server:
         config = json.dumps({"remote_read": [{"url": f"{server.url}/api/v1/read", "read_recent": True}]})
         with prometheus(tmp_path, free_port(), config) as url:
-            for number, line in enumerate(Path(FILE).read_text().splitlines()):
+            for number, expression in enumerate(Path(FILE).read_text().splitlines()):
+                line = RESERVED_LABELS.sub(r"\1_label", expression)
                 world = World(line)
                 stores.clear()
                 stores[f"s{number}"] = world.store()
@@ -211,6 +220,11 @@ def judged(world, own, remote):
     if isinstance(own, str):
         yield "refused here", None if "(docs/prometheus.md)" in own else own
     elif message := difference(own, remote, is_in_same_bucket if world.has_quantile else is_close):
-        yield ("differs by windows", None) if world.is_of_windows else ("differs", message)
+        if world.is_of_windows:
+            yield "differs by windows", None
+        elif world.has_quantile and world.has_filter:
+            yield "differs by a comparison with an estimated quantile", None
+        else:
+            yield "differs", message
     else:
         yield "the same here", None
