@@ -154,7 +154,8 @@ def checked_type(value: object, expected: type[T], what: str, hint: str = "") ->
     The message calls the value ``what``. ``hint`` is added after the name of the class.
     """
     if not isinstance(value, expected):
-        name = "pyarrow." * expected.__module__.startswith("pyarrow") + expected.__name__
+        is_of_arrow = expected.__module__.startswith("pyarrow")
+        name = f"pyarrow.{expected.__name__}" if is_of_arrow else expected.__name__
         raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
     return value
 

@@ -72,7 +72,8 @@ def caller(name: str) -> Callable[..., Measure]:
 @cache
 def call_of(function: type[Function]) -> Callable[..., Measure]:
     """Return the call of a function: a Python function that takes columns and parameters, and returns a measure."""
-    signature, parameter_names = _signature(function), [parameter.name for parameter in _parameters(function)]
+    signature = _signature(function)
+    parameter_names = [parameter.name for parameter in _parameters(function)]
 
     def call(*positional: Any, **named: Any) -> Measure:
         try:

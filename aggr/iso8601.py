@@ -76,7 +76,9 @@ def duration_text(count: int, *, digits: int) -> str:
     ('PT60.5S', '-PT2S', 'PT0.000000001S')
     """
     seconds = f"{Decimal(abs(count)).scaleb(-digits):f}"
-    return f"{'-' * (count < 0)}PT{seconds.rstrip('0').rstrip('.') if '.' in seconds else seconds}S"
+    if "." in seconds:
+        seconds = seconds.rstrip("0").rstrip(".")
+    return f"-PT{seconds}S" if count < 0 else f"PT{seconds}S"
 
 
 def read_times(texts: pa.Array) -> pa.Array:

@@ -145,8 +145,9 @@ class Measure:
             read_by_condition = () if self.where is None else sql.columns_of(self.where)
             return tuple(dict.fromkeys([*read, *read_by_condition]))
         read = [name for text, use in self.input_uses() for name in columns_in(text, names, use)]
-        for name, use in () if self.where is None else sql.uses_among(self.where, names):
-            read += columns_needed(_column_in(name, names), names, use)
+        if self.where is not None:
+            for name, use in sql.uses_among(self.where, names):
+                read += columns_needed(_column_in(name, names), names, use)
         return tuple(dict.fromkeys(read))
 
     def input_uses(self) -> list[tuple[str, Use]]:

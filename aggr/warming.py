@@ -24,7 +24,8 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 
     >>> folders = warm(["count"])
     """
-    instances = [get(name)() for name in (names() if functions is None else functions)]
+    function_names = names() if functions is None else functions
+    instances = [get(name)() for name in function_names]
     reduced_states = []
     for values in _samples():  # the first samples compile the loops that most jobs need; results are computed last
         for function in instances:

@@ -34,7 +34,8 @@ def main(quick: bool, results: Path | None) -> None:
     failed = []
     for part in PARTS:
         command = [sys.executable, "-m", f"benchmarks.{part}", "--out", str(folder / f"{part}.json")]
-        command += ["--quick"] * (quick and part != "kernels") + ["--rounds", "3"] * (quick and part == "kernels")
+        if quick:
+            command += ["--rounds", "3"] if part == "kernels" else ["--quick"]
         if subprocess.run(command, check=False).returncode:
             failed.append(part)
     write_pictures(folder)

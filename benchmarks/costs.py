@@ -90,7 +90,8 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
         for case in cases:
             ns = cost_of(costs, what, who, case)
             unit = cost_of(costs, base.what, base.who, case)
-            cells += ["", ""] if ns is None else [f"{ns:,.1f}", f"{ns / unit:,.2f}" if unit else ""]
+            cells.append("" if ns is None else f"{ns:,.1f}")
+            cells.append(f"{ns / unit:,.2f}" if ns is not None and unit else "")
         is_base = (what, who) == (base.what, base.who)
         table.add_row(what, who, *cells, style="bold" if is_base else "")
     print_table(table)

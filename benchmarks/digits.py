@@ -145,10 +145,13 @@ def fewest_correct_digits(pairs: Sequence[Pair], results: Results, exact: Result
         for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in pairs):
             indices = [index for index, (set_of_pair, *_) in enumerate(pairs) if set_of_pair == set_name]
             fewest_digits = min(digits(results[name][index], exact[name][index]) for index in indices)
-            missing = all(results[name][index] is None for index in indices)
-            digits_of_sets.setdefault(set_name, {})[name] = (
-                None if missing else "all" if fewest_digits == math.inf else round(fewest_digits, 1)
-            )
+            digits_of_set = digits_of_sets.setdefault(set_name, {})
+            if all(results[name][index] is None for index in indices):
+                digits_of_set[name] = None
+            elif fewest_digits == math.inf:
+                digits_of_set[name] = "all"
+            else:
+                digits_of_set[name] = round(fewest_digits, 1)
     return digits_of_sets
 
 

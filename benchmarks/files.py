@@ -147,9 +147,9 @@ def _check_quantiles(path: Path, answer: pa.Table) -> None:
         for q, estimate in row[name]["quantiles"].items():
             rank = math.floor(float(q) * (len(ordered) - 1))
             allowed_values = ordered[rank : rank + 1] if name == "dds" else ordered[max(0, rank - 1) : rank + 2]
-            if (
-                np.abs(estimate - allowed_values) > accuracy * allowed_values * (1 + 1e-9) + 0.005 * (name == "hdr")
-            ).all():
+            rounding_of_hdr = 0.005 if name == "hdr" else 0.0
+            allowed_errors = accuracy * allowed_values * (1 + 1e-9) + rounding_of_hdr
+            if (np.abs(estimate - allowed_values) > allowed_errors).all():
                 raise AssertionError(
                     f"{name}: quantile {q} is {estimate}, and must be within its accuracy of one of {allowed_values}"
                 )

@@ -73,7 +73,8 @@ def session() -> Iterator[SparkSession]:
 
 def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[], None]]:
     """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of ``shape``."""
-    df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
+    df = spark.read.parquet(folder)
+    scan = su.scan_parquet(spark, folder)
     group_columns = (F.window("ts", "10 seconds"), "host")
     groups = df.groupBy(*group_columns)
     one_host = df.where(F.col("host") == shape.keys[0].as_py())
@@ -125,7 +126,8 @@ def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[
 
 def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
     """Return the jobs that group by a column ``k`` with many keys: count, sum and dds, and Spark's own functions."""
-    scan, df = su.scan_parquet(spark, files), spark.read.parquet(*files)
+    scan = su.scan_parquet(spark, files)
+    df = spark.read.parquet(*files)
     measures = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
     return {
         "many keys: files to answers": lambda: run_and_discard(

@@ -406,7 +406,8 @@ def page() -> str:
 def main(run: bool) -> None:
     """Write the report. With ``run``, measure first, and exit with status 1 if a command reports an exceeded limit."""
     failed = []
-    for line in dict.fromkeys(claim.shell_command for claim in CLAIMS) if run else ():
+    commands = dict.fromkeys(claim.shell_command for claim in CLAIMS) if run else {}
+    for line in commands:
         click.echo(line)
         if subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, check=False).returncode:
             failed.append(line)

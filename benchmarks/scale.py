@@ -88,7 +88,9 @@ def measure_processes() -> Iterator[dict[str, float]]:
     ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the largest total memory of the
     descendants that run Python.
     """
-    peaks, has_ended, cpu_seconds = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
+    peaks = {"peak_bytes": 0.0}
+    has_ended = threading.Event()
+    cpu_seconds: dict[int, float] = {}
     seconds_before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
 
     def take_sample() -> None:

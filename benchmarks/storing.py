@@ -202,7 +202,7 @@ def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequenc
 def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
     """Return the command that writes states of all levels to tables of ClickHouse."""
     types = ", ".join(
-        f"{name} AggregateFunction({call}{', Float64' * bool(column)})"
+        f"{name} AggregateFunction({call}, Float64)" if column else f"{name} AggregateFunction({call})"
         for name, (call, column) in _CLICKHOUSE_CALLS.items()
     )
     columns = f"t DateTime('UTC'), host LowCardinality(String), {types}"

@@ -45,7 +45,9 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
     import spark_udaf as su
 
-    chain, df, scan = frame(LEVELS, INTEGER_KEYS), spark.read.parquet(folder), su.scan_parquet(spark, folder)
+    chain = frame(LEVELS, INTEGER_KEYS)
+    df = spark.read.parquet(folder)
+    scan = su.scan_parquet(spark, folder)
     finest = df.groupBy(F.window("ts", "10 seconds"), "host")
     built_in = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X)]
     return {

@@ -134,7 +134,8 @@ def _check_cache() -> Finding:
     code_folder = Path(aggr.compiling.jit.__file__).parent
     named_folder = os.environ.get("NUMBA_CACHE_DIR")
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    for folder in [Path(named_folder)] if named_folder else [code_folder, home]:
+    folders = [Path(named_folder)] if named_folder else [code_folder, home]
+    for folder in folders:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")

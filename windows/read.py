@@ -154,5 +154,10 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     names = split(text)
     if names is None:
         raise ValueError(f"cannot read {shown(text)} as windows; close every bracket and quote: 10s,hopping(1h, 10m)")
-    sizes = [size for name in names for size in (levels_between(name) if is_level_range(name) else [name])]
+    sizes: list[str] = []
+    for name in names:
+        if is_level_range(name):
+            sizes += levels_between(name)
+        else:
+            sizes.append(name)
     return [read_window(size, timezone) for size in sizes]

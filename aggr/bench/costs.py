@@ -75,7 +75,8 @@ class MeasureCase:
         part_count = len(parts)
         part_groups = self._groups_of_parts(part_count)
         if self.are_checked:
-            states, parts = mark_as_checked(states), mark_as_checked(parts)
+            states = mark_as_checked(states)
+            parts = mark_as_checked(parts)
         return [
             Operation(stage="reduce", unit="row", count=len(self.rows), call=self.reduce_rows),
             Operation(

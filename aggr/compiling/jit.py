@@ -224,14 +224,15 @@ def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
     import numba  # imported here because the import takes a fifth of a second
 
     called_loops = {name: _machine_code(other, True) for name, other in _called_loops(loop).items()}
-    loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called_loops}, closure=loop.__closure__), loop
+    linked_loop = FunctionType(loop.__code__, {**loop.__globals__, **called_loops}, closure=loop.__closure__)
     # Numba stores the code under this name, which contains a checksum of the loop, and whether indices are checked.
     # Numba itself checks only whether the file of the loop has changed. It does not check the files of other loops and
     # of constants, which are part of the code as well.
-    bounds_suffix = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
-    update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds_suffix}{'-inner' * is_inner}"
+    bounds_suffix = "-bounds" if getattr(numba.config, "BOUNDSCHECK", 0) else ""
+    inner_suffix = "-inner" if is_inner else ""
+    update_wrapper(linked_loop, loop).__qualname__ += f"-{_fingerprint(loop):08x}{bounds_suffix}{inner_suffix}"
     options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": is_inner, "no_cfunc_wrapper": True}
-    dispatcher = _dispatcher(loop, options)
+    dispatcher = _dispatcher(linked_loop, options)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
             _CODE_FOLDERS.add(str(dispatcher._cache.cache_path))

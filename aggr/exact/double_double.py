@@ -27,7 +27,8 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     underflow.
     """
     p = a * b
-    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    a_high, a_low = _split(a)
+    b_high, b_low = _split(b)
     return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
 
 

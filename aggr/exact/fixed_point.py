@@ -73,7 +73,8 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
         second = np.int64(0)
         third = np.int64(0)
         for i in range(len(group_bits)):
-            (lower, upper), sign = _to_fixed_point(group_bits[i], lowest), group_bits[i] >> 63
+            lower, upper = _to_fixed_point(group_bits[i], lowest)
+            sign = group_bits[i] >> 63
             first += (np.int64(lower & _UWORD) ^ sign) - sign
             second += (np.int64(lower >> _UBITS) ^ sign) - sign
             third += (np.int64(upper) ^ sign) - sign

@@ -85,7 +85,8 @@ def ratios(numerators: Limbs, denominators: Limbs, scale: int = 0, root: bool = 
     divisors = leading_digits(denominators)
 
     def compute_exactly(i: int) -> float:
-        (numerator, exponent), (denominator, other_exponent) = fraction(numerators, i), fraction(denominators, i)
+        numerator, exponent = fraction(numerators, i)
+        denominator, other_exponent = fraction(denominators, i)
         sign = -1 if denominator < 0 else 1
         round_exactly = root_of if root else ratio
         if denominator == 0:

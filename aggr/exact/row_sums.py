@@ -78,9 +78,11 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
     if sums is not None:
         return sums
     low, high = _exponents(parts)
-    bits, ids, (low, high) = _bits(parts), parts[0].groups.ids, (2 * low >> 5, (2 * high >> 5) + 4)
-    origin = origins(low, high)
-    return to_arrow(_add_products(bits, bits, True, np.zeros(0, np.int64), ids, origin), origin, low)
+    bits = _bits(parts)
+    lowest_limb = 2 * low >> 5
+    origin = origins(lowest_limb, (2 * high >> 5) + 4)
+    limbs = _add_products(bits, bits, True, np.zeros(0, np.int64), parts[0].groups.ids, origin)
+    return to_arrow(limbs, origin, lowest_limb)
 
 
 def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
@@ -94,12 +96,14 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
     [{'exponent': 0, 'limbs': [15]}]
     """
     groups = left[0].groups
-    (low, high), (other_low, other_high) = _exponents(left), _exponents(right)
-    low = low + other_low
-    high = high + other_high
+    left_low, left_high = _exponents(left)
+    right_low, right_high = _exponents(right)
+    low = left_low + right_low
+    high = left_high + right_high
     shifts = np.zeros(0, np.int64)
     if powers is not None:
-        shifts, (lowest_power, highest_power) = powers, _power_range(powers, groups.ids, groups.n)
+        shifts = powers
+        lowest_power, highest_power = _power_range(powers, groups.ids, groups.n)
         low = low + lowest_power
         high = high + highest_power
     low = low >> 5

@@ -151,8 +151,10 @@ class Series:
         groups whose last point lies at or after the end of their window.
         """
         if self.window is None:
-            return (none := np.zeros(len(self.lengths), np.bool_)), none
-        (first, last), has_points = self.first_and_last(self.times), self.lengths > 0
+            all_false = np.zeros(len(self.lengths), np.bool_)
+            return all_false, all_false
+        first, last = self.first_and_last(self.times)
+        has_points = self.lengths > 0
         return has_points & (first < self.window[0]), has_points & (last >= self.window[1])
 
     @property

@@ -321,7 +321,10 @@ def _merge_groups(
                 highest_key=highest,
             )
             if total[row]:
-                nonempty_count, first, last = nonempty_count + 1, row if nonempty_count == 0 else first, row
+                if nonempty_count == 0:
+                    first = row
+                last = row
+                nonempty_count += 1
                 lowest_key = min(lowest_key, np.int64(low[row]))
                 highest_key = max(highest_key, np.int64(high[row]))
                 size += places[row + 1] - places[row]

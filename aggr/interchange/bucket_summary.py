@@ -124,7 +124,8 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
         return column
     types = pa.types
     if not (types.is_integer(column.type) or types.is_floating(column.type)):
-        raise TypeError(f"{name} must be integers or floats{', or exact sums' * (name == 'sums')}; got {column.type}")
+        allowed_types = "integers or floats, or exact sums" if name == "sums" else "integers or floats"
+        raise TypeError(f"{name} must be {allowed_types}; got {column.type}")
     column = column.cast(pa.float64())
     floats = pc.fill_null(column, 0.0).to_numpy()
     if (bad := np.flatnonzero(~np.isfinite(floats))).size:

@@ -270,7 +270,8 @@ def _parse_seconds(text: str, what: str) -> int:
 
 
 def _seconds_text(micros: int) -> str:
-    return f"{'-' * (micros < 0)}{abs(micros) // 1_000_000}.{abs(micros) % 1_000_000:06}"
+    sign = "-" if micros < 0 else ""
+    return f"{sign}{abs(micros) // 1_000_000}.{abs(micros) % 1_000_000:06}"
 
 
 def _start_time_lines(starts: Micros) -> list[str]:

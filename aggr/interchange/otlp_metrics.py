@@ -85,7 +85,8 @@ def rows_of_metrics(
         common = _attribute_values(resource.resource.attributes)
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             kind = metric.WhichOneof("data")
-            for point in getattr(metric, kind).data_points if kind else ():
+            points = getattr(metric, kind).data_points if kind else ()
+            for point in points:
                 try:
                     _check_point(metric, kind, point)
                     if point.flags & _NO_VALUE:

@@ -111,7 +111,8 @@ def _with_casts(
     The operands have the types ``a`` and ``b``. They are cast to ``left_type`` and ``right_type``; without
     ``right_type``, both are cast to ``left_type``.
     """
-    left, right = caster(a, left_type), caster(b, left_type if right_type is None else right_type)
+    left = caster(a, left_type)
+    right = caster(b, left_type if right_type is None else right_type)
     return lambda x, y: kernel(left(x), right(y))
 
 

@@ -175,7 +175,8 @@ def _bounds_of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound
     right = node.expression.unnest()
     kind = type(node)
     if not isinstance(left, exp.Column):
-        left, right, kind = right, left, _MIRRORED_COMPARISONS.get(kind, kind)
+        left, right = right, left
+        kind = _MIRRORED_COMPARISONS.get(kind, kind)
     return _bound_of_column(compiler, left, [right], _BOUND_OF_COMPARISON[kind])
 
 

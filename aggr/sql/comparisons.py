@@ -50,7 +50,8 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     if pa.types.is_nested(kind):
         raise ValueError(f"values of type {kind} cannot be compared; compare their fields or elements instead")
     if a.literal is not None and b.literal is None:
-        a, b, operator = b, a, _MIRRORED_OPERATORS[operator]
+        a, b = b, a
+        operator = _MIRRORED_OPERATORS[operator]
     if a.literal is None and b.literal is not None:
         fit = literal_as(b, a.type, kind)
         if fit is not None:

@@ -75,7 +75,9 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
         def read_part(value: Value) -> Value:
             return pc.struct_field(value, [name])
     elif is_list_of_records(kind) and path not in [field.name for field in kind.value_type]:
-        read_part, inner_type, inner_path = _entry_of_list(kind, path), entry_types(kind)[1], ""
+        read_part = _entry_of_list(kind, path)
+        inner_type = entry_types(kind)[1]
+        inner_path = ""
     elif is_list(kind) and pa.types.is_struct(kind.value_type):
         return _field_of_elements(term, path, timezone)
     else:

@@ -79,9 +79,8 @@ def _builder(name: str) -> Builder:
                 in_zone
             ]  # the list is changed in place, because the parser counts its elements later
         if len(args) > max_arguments:
-            raise ValueError(
-                f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
-            )
+            limit = "1 argument" if max_arguments == 1 else f"{max_arguments} arguments"
+            raise ValueError(f"{name.lower()} takes at most {limit}; got {len(args)}")
         return build(args, dialect=dialect) if "dialect" in build.__code__.co_varnames else build(args)
 
     return build_node

@@ -78,7 +78,8 @@ def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
     if record.is_untyped_null:
         return null()
     key_type, value_type = _entry_types(record)
-    (key,), common = unify_types([key])[0], key.type
+    common = key.type
+    (key,) = unify_types([key])[0]
     if common != key_type:
         key = _cast_key(key, key_type)
     return apply(on_rows(look_up, "a value by its key"), record, key, kind=value_type)

@@ -311,7 +311,7 @@ def subtract_by(
             )
         except CannotSubtract as error:
             row = int(rows[error.row])
-            where = f" at {_row_text(subtracted.select(keys), row)}" * bool(keys)
+            where = f" at {_row_text(subtracted.select(keys), row)}" if keys else ""
             raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
         is_empty &= is_known
         is_empty[rows] &= function.own_state.row_counts(differences) == 0

@@ -55,7 +55,9 @@ class ColumnUses:
                     uses[name] = uses.get(name, _NO_USES) | {use if part is Use.VALUE else part}
         conditions = [self.where, *(measure.where for group in self.measures for measure in group)]
         for condition in conditions:
-            for path, use in () if condition is None else sql.uses_of(condition):
+            if condition is None:
+                continue
+            for path, use in sql.uses_of(condition):
                 column = sql.column_in(path, names)
                 if column is not None:
                     uses[column] = uses.get(column, _NO_USES) | {use}

@@ -178,8 +178,12 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     read: list[str] = []
     for name, text in keys.items():
         inner = _inside_each(name, text, names)
-        column = inner if inner in names else text if _is_column_of_same_name(name, text, names) else None
-        read += [column] if column is not None else columns_in(inner or text, names)
+        if inner is not None and inner in names:
+            read.append(inner)
+        elif _is_column_of_same_name(name, text, names):
+            read.append(text)
+        else:
+            read += columns_in(inner or text, names)
     return tuple(dict.fromkeys(read))
 
 

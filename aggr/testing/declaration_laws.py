@@ -49,7 +49,8 @@ def versions(case: Case) -> None:
     states = case.states
     version = case.function.own_state.version
     unsupported = set(range(1, version)) - set(case.function.own_state.versions)
-    for other in [version + 1, *unsupported] if len(states) else []:
+    refused_versions = [version + 1, *unsupported] if len(states) else []
+    for other in refused_versions:
         fields = {f.name: states.field(f.name) for f in states.type}
         fields[VERSION] = pa.array([other] * len(states), fields[VERSION].type)
         states_of_other_version = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))

@@ -201,7 +201,11 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
     accepted = False
     for number in range(rounds):
         rng = np.random.default_rng((trial.seed, number))
-        size = [0, 1, 2][number] if number < 3 else int(rng.integers(1 if number % 2 else _FEW_ROWS // 2, _FEW_ROWS))
+        if number < 3:
+            size = number
+        else:
+            smallest_size = 1 if number % 2 else _FEW_ROWS // 2
+            size = int(rng.integers(smallest_size, _FEW_ROWS))
         values = trial.draw(kind, size, trial.seed * 1000 + number)
         if values is None:
             continue

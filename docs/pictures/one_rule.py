@@ -58,13 +58,13 @@ def arrow(x: float, y: float, to_y: float) -> str:
 def drawing() -> str:
     """Draw the rows at the bottom, their windows of 10 s above them, and the window of 30 s at the top."""
     said = results()
-    parts = [box(LEFT, 20, 3 * COLUMN, said["30s"][0], COARSE), text(70, 45, "30 s", 14)]
+    parts = [box(LEFT, 20, width=3 * COLUMN, words=said["30s"][0], fill=COARSE), text(70, 45, "30 s", 14)]
     parts += [text(70, 165, "10 s", 14), text(70, 278, "rows, ms", 14)]
     for i, words in enumerate(said["10s"]):
         middle = LEFT + (i + 0.5) * COLUMN
-        parts += [box(LEFT + i * COLUMN + 8, 140, COLUMN - 16, words, FINE), arrow(middle, 138, 66)]
-        parts.append(text(middle + 8, 106, "merge", 12, "start"))
-        parts += [arrow(middle, 256, 184), text(middle + 8, 224, "reduce", 12, "start")]
+        parts += [box(LEFT + i * COLUMN + 8, 140, width=COLUMN - 16, words=words, fill=FINE), arrow(middle, 138, 66)]
+        parts.append(text(middle + 8, 106, "merge", size=12, anchor="start"))
+        parts += [arrow(middle, 256, 184), text(middle + 8, 224, "reduce", size=12, anchor="start")]
     for second, value in zip(SECONDS, VALUES, strict=True):
         parts.append(text(LEFT + second * COLUMN / 10, 278, str(value), 14))
     parts += [f'<path d="M{LEFT} 258 H{LEFT + 3 * COLUMN}" stroke="{INK}"/>']
@@ -72,7 +72,7 @@ def drawing() -> str:
         f'<path d="M{LEFT - 20} 258 V40 H{LEFT - 3}" stroke="{INK}" fill="none" marker-end="url(#tip)" '
         'stroke-dasharray="5 4"/>'
     )
-    parts.append(text(LEFT - 28, 110, "reduce", 12, "end"))
+    parts.append(text(LEFT - 28, 110, "reduce", size=12, anchor="end"))
     parts.append(text(WIDTH / 2, 312, "Along both ways, solid and dashed, the state on top is the same bits.", 14))
     tip = f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/>'
     tip = f'<marker id="tip" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto">{tip}</marker>'

@@ -369,7 +369,8 @@ def _key_arrays(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
 
 def _checked_names(by: Sequence[str]) -> list[str]:
     if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
-        raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
+        hint = f": write [{by!r}]" if isinstance(by, str) else ""
+        raise ValueError(f"by must be a list of column names; got {by!r}{hint}")
     if len(set(by)) < len(by):
         raise ValueError(f"by contains a column twice: {list(by)}; list each column once")
     return list(by)
@@ -449,7 +450,8 @@ def finish(
         check_unions(states)
     if isinstance(measures, TiltFrame):
         source, states_schema = source_of(states, lambda names: measures.states_columns)
-        schema, compute_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
+        schema = measures.results_schema(states_schema)
+        compute_table = partial(tiltframe.finish, frame=measures)
         if needs_description:
             check_has_description(states_schema.field(LEVEL))
         names: Sequence[str] = measures.states_columns

@@ -117,7 +117,9 @@ def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schem
     ``timestamp[us, UTC]``, because Spark reads INT96 as instants.
     """
     first_file = next(iter(dataset.get_fragments()), None)
-    for name in [] if first_file is None else int96_columns(first_file.metadata):
+    if first_file is None:
+        return schema
+    for name in int96_columns(first_file.metadata):
         schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
     return schema
 

@@ -256,9 +256,11 @@ def _arrow_condition(node: Any, schema: pa.Schema) -> pc.Expression:
         column = pc.field(parts[0].name())
         return column.is_null() if kind == "IsNull" else column.is_valid()
     if kind in _COMPARISONS:
-        compare, (left, right) = _COMPARISONS[kind], parts
+        compare = _COMPARISONS[kind]
+        left, right = parts
         if _kind(left) == "Literal":
-            compare, left, right = _MIRRORED.get(compare, compare), right, left
+            left, right = right, left
+            compare = _MIRRORED.get(compare, compare)
         if _kind(left) == "AttributeReference" and _kind(right) == "Literal":
             return _comparison(compare, left.name(), right.value(), schema)
     if kind in ("In", "InSet") and _kind(parts[0]) == "AttributeReference":

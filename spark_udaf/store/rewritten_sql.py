@@ -146,8 +146,9 @@ class _RewrittenQuery:
             if alias in self.types and not (isinstance(source, exp.Column) and source.name.lower() == alias):
                 refuse(f"the alias {alias}", "is also a column of the table; choose another alias")
         self.group_by = select.args.get("group")
-        for group in self.group_by.expressions if self.group_by else []:
-            self._add_group(self._resolve_group(group))
+        if self.group_by is not None:
+            for group in self.group_by.expressions:
+                self._add_group(self._resolve_group(group))
         self.within, self.where = self._range_and_condition()
         self.projections = [self._rewrite_clause(item.unalias()) for item in select.expressions]
         self.clauses = [

@@ -235,7 +235,8 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
         raise ValueError(
             f"states of {function} have no accessor {accessor}; pass another function, such as {', '.join(owners)}"
         )
-    types = {accessors.result_type(accessor, get(name)): name for name in ([function] if function else owners)}
+    candidates = [function] if function else owners
+    types = {accessors.result_type(accessor, get(name)): name for name in candidates}
     if len(types) > 1:
         choices = " or ".join(f"function={name!r}" for name in types.values())
         raise ValueError(f"{accessor} returns {', '.join(map(str, types))}, depending on the function; pass {choices}")

@@ -214,7 +214,8 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
 
 def _check_place(context: click.Context, is_on_spark: bool) -> None:
     """Raise an error if an option was passed that works only with --spark, or only without it."""
-    for name in _ONLY_HERE if is_on_spark else _ONLY_ON_SPARK:
+    refused_options = _ONLY_HERE if is_on_spark else _ONLY_ON_SPARK
+    for name in refused_options:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
             when = "cannot be used with --spark" if is_on_spark else "needs --spark"

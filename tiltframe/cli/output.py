@@ -219,10 +219,11 @@ def print_report(report: Report) -> None:
         console.width = 10_000
     console.print(table)
     gaps = next((level for level in report.levels if level.gaps), None)
-    for low, high in gaps.gaps[:_GAPS_SHOWN] if gaps else ():
-        console.print(f"{gaps.level if gaps else ''}: no windows from {time_or_dot(low)} to {time_or_dot(high)}")
-    if gaps and len(gaps.gaps) > _GAPS_SHOWN:
-        console.print(f"{gaps.level}: and {len(gaps.gaps) - _GAPS_SHOWN:,} more gaps; --format json lists all")
+    if gaps:
+        for low, high in gaps.gaps[:_GAPS_SHOWN]:
+            console.print(f"{gaps.level}: no windows from {time_or_dot(low)} to {time_or_dot(high)}")
+        if len(gaps.gaps) > _GAPS_SHOWN:
+            console.print(f"{gaps.level}: and {len(gaps.gaps) - _GAPS_SHOWN:,} more gaps; --format json lists all")
     for level in report.levels:
         if level.expired is not None:
             console.print(f"{level.level}: expired before {time_or_dot(level.expired)}")

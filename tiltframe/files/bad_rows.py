@@ -177,8 +177,9 @@ def _bisect(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> 
         if len(lines) == 1:
             return [], [(lines[0], error)]
         half = len(lines) // 2
-        (first, bad), (second, more) = _bisect(lines[:half], read), _bisect(lines[half:], read)
-        return first + second, bad + more
+        first_rows, first_errors = _bisect(lines[:half], read)
+        second_rows, second_errors = _bisect(lines[half:], read)
+        return first_rows + second_rows, first_errors + second_errors
     return list(lines), []
 
 

@@ -139,7 +139,9 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
     schema = reader.schema
     first = reader.read_next_batch()
     for place, field in enumerate(schema):
-        for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
+        if not pa.types.is_string(field.type):
+            continue
+        for kind in (pa.int64(), pa.float64()):
             with suppress(pa.ArrowInvalid):
                 parse_texts(first.column(place), kind, reading)
                 schema = schema.set(place, field.with_type(kind))
@@ -358,7 +360,9 @@ def replace_null_texts(
     """Return a batch in which texts that occur in ``null_texts`` are replaced by null, except in the columns
     ``except_columns``.
     """
-    for place, field in enumerate(batch.schema) if null_texts else ():
+    if not null_texts:
+        return batch
+    for place, field in enumerate(batch.schema):
         if pa.types.is_string(field.type) and field.name not in except_columns:
             column = batch.column(place)
             values = pc.if_else(pc.is_in(column, pa.array(null_texts)), None, column)

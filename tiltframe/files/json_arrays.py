@@ -102,7 +102,8 @@ class ArrayLines:
         codes[outside & ((codes == 10) | (codes == 13))] = 32
         codes[(opening & (depth == 1)) | (closing & (depth == 0))] = 32
         codes[separating] = 10
-        self._depth, self._arrays = int(depth[-1]), self._arrays + arrays
+        self._depth = int(depth[-1])
+        self._arrays += arrays
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -41,7 +41,8 @@ def columns_to_prepare(
     read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
         read += columns_in(reading.time, before.names)
-    for name in () if reading.where is None else sql.columns_of(reading.where):
+    columns_of_condition = () if reading.where is None else sql.columns_of(reading.where)
+    for name in columns_of_condition:
         column = sql.column_in(name, schema.names)
         if column is None:
             raise ValueError(f"the data has no column {shown(name)}, which where uses; {nearest(name, schema.names)}")

@@ -110,7 +110,8 @@ class OrderedAggregator:
     def _begin(self, schema: pa.Schema) -> None:
         """Check the schema of the first batch, and create the initial state, which has no keys."""
         self.query.check(schema)
-        self._schema, self._keys = schema, empty_keys(schema, self.query.order)
+        self._schema = schema
+        self._keys = empty_keys(schema, self.query.order)
         self._window_states = [
             WindowState(
                 measured_window.window.start(0),

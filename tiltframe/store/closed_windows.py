@@ -297,7 +297,8 @@ class ClosedWindows:
         finest, closed = levels[0]
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)
-        self.uncommitted_windows, self.commit_number = None, self.commit_number + 1
+        self.uncommitted_windows = None
+        self.commit_number += 1
         if self._compact_every is not None and self.commit_number % self._compact_every == 0:
             compact_or_warn(self.store)
         return added

@@ -124,7 +124,8 @@ class OpenWindows:
     ) -> None:
         """Check the arguments, and create a stream that has not received any rows."""
         self.frame = checked_type(frame, TiltFrame, "frame")
-        self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
+        self.emit = emit_policy(emit, self.frame)
+        self.late = read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter("max_keys"), 1)
         self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond

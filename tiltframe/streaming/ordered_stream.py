@@ -96,7 +96,8 @@ class OrderedStream:
         late = self._times(rows) < self._at
         accepted = rows.filter(pa.array(~late)) if late.any() else rows
         self._waiting = accepted if self._waiting is None else pa.concat_tables([self._waiting, accepted])
-        self._rows, self._late = self._rows + len(late), self._late + int(late.sum())
+        self._rows += len(late)
+        self._late += int(late.sum())
         return rows.filter(pa.array(late))
 
     def advance(self, watermark: dt.datetime | int | None = None) -> pa.Table:

@@ -329,7 +329,8 @@ def merge_levels(
     are_few = sum(len(parts[at].to_merge) for at in changed_levels) <= _FEW_ON_ALL_LEVELS
     tables = [part.unchanged for part in parts]
     # the numbers of the levels that are merged in one call: all of them, or one per call
-    for level_numbers in [changed_levels] if are_few and changed_levels else [[at] for at in changed_levels]:
+    merged_together = [changed_levels] if are_few and changed_levels else [[at] for at in changed_levels]
+    for level_numbers in merged_together:
         offsets = np.cumsum([0] + [parts[at].groups for at in level_numbers])
         ids = np.concatenate([parts[at].ids + offset for at, offset in zip(level_numbers, offsets, strict=False)])
         merged = _merge_groups(concat([parts[at].to_merge for at in level_numbers]), ids, functions)

@@ -52,7 +52,8 @@ class SmallTable:
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         is_left = [any(isinstance(value, str) for value in column) for column in zip(*self.rows, strict=True)]
         lines = []
-        for row in texts if self.rows else []:
+        shown_rows = texts if self.rows else []
+        for row in shown_rows:
             cells = zip(row, widths, is_left, strict=True)
             lines.append("  ".join(f"{text:{'<' if left else '>'}{width}}" for text, width, left in cells).rstrip())
         return "\n".join([*lines, *self._more()])

@@ -149,7 +149,8 @@ def record(store: OpenedStore, recorded: Mapping[str, Any], replacing: Mapping[s
     StoreError
         If the store does not exist or cannot be written.
     """
-    texts, expected = checked_records(recorded), expected_texts(recorded, replacing)
+    texts = checked_records(recorded)
+    expected = expected_texts(recorded, replacing)
 
     def attempt(transaction: WritingTransaction) -> None:
         check_unchanged(transaction, expected)

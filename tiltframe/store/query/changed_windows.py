@@ -102,7 +102,9 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
     def attempt() -> Changes:
         snapshot = first_snapshot.pop() if first_snapshot else snapshot_of(backend)
         tables = [_no_windows(manifest)]
-        for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
+        is_unchanged = since is not None and since.version == snapshot.version
+        changed_levels = () if is_unchanged else manifest.frame.levels
+        for level in changed_levels:
             tables += _changed_windows(backend, manifest, level=level, since=since, snapshot=snapshot)
         return Changes(SeenParts(snapshot.version, snapshot.parts), pa.concat_tables(tables))
 
@@ -115,11 +117,10 @@ def _changed_windows(
     """Return tables of the windows and keys of a level whose merged states have changed. The parts that were removed
     after ``since`` are compared with those that were added, a few windows at a time.
     """
-    names_before = {part.name for part in since.parts} if since else set()
+    parts_before = () if since is None else since.parts
+    names_before = {part.name for part in parts_before}
     names_now = {part.name for part in snapshot.parts}
-    removed = [
-        part for part in (since.parts if since else ()) if part.level == level.name and part.name not in names_now
-    ]
+    removed = [part for part in parts_before if part.level == level.name and part.name not in names_now]
     added = [part for part in snapshot.of(level.name) if part.name not in names_before]
     tables = []
     for pieces in split_by_windows(pieces_of([*removed, *added], [EVER]), level):

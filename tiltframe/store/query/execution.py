@@ -261,7 +261,8 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     """Return the rows of states in ``part_ranges``. If a compaction has removed some of the parts, the parts that
     replaced them are read instead.
     """
-    planned, span = [part_ranges], _range_of(part_ranges, plan.find_level())
+    planned = [part_ranges]
+    span = _range_of(part_ranges, plan.find_level())
 
     def attempt() -> pa.Table:
         if not planned:

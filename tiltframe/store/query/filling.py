@@ -86,10 +86,11 @@ def fill_values(results: pa.Table, rows_with_events: pa.Table, plan: QueryPlan, 
     # With ``edges``, the measures in ``complete_measures`` also have results for windows without rows, so there is no
     # value to replace.
     complete_measures = plan.read_to_edges if plan.edges is not None else ()
-    for name in [name for name in plan.results if name not in complete_measures] if fill_function else ():
-        assert fill_function is not None
-        values = fill_function(one_array(results.column(name)))
-        results = results.set_column(results.column_names.index(name), name, values)
+    if fill_function is not None:
+        for name in plan.results:
+            if name not in complete_measures:
+                values = fill_function(one_array(results.column(name)))
+                results = results.set_column(results.column_names.index(name), name, values)
     return results.append_column(FILLED, pa.array(filled))
 
 

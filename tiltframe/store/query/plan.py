@@ -135,7 +135,8 @@ def plan_queries(
     not fit the frame, or names the same windows twice.
     """
     keys_of_condition = []
-    for name in () if query.where is None else sql.columns_of(query.where):
+    columns_of_condition = () if query.where is None else sql.columns_of(query.where)
+    for name in columns_of_condition:
         key = _frame_key(name, frame)
         if key is None:
             hint = f"compare results with {parameter('having')}"

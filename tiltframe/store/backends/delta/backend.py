@@ -595,7 +595,9 @@ class DeltaBackend:
             head = Head.read(self._path)
         except ValueError as error:
             raise self._damage_error(str(error)) from None
-        for name in () if head is None else head.damaged_files(self._path, self._open_table.verified_digests):
+        if head is None:
+            return None
+        for name in head.damaged_files(self._path, self._open_table.verified_digests):
             raise self._damage_error(f"{name} of its log has changed since it was written; restore it from a backup")
         return head
 

@@ -343,7 +343,7 @@ def _read_parts(
         fragment = open_file(version, folder) if missing.names else None
         if fragment is not None and not has_columns(fragment, stored_schema(missing)):
             return None
-        files.append(_PartFile(part, version, cached, missing, fragment))
+        files.append(_PartFile(part, version=version, cached=cached, missing=missing, fragment=fragment))
     return [rows_in_span(file.read(folder, schema, columns, span), span) for file in files]
 
 

@@ -69,12 +69,25 @@ def add_action(file: Part | RecordFile) -> AddAction:
         edges = [{RECORD: name} for name in (file.first, file.last)]
     stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}
     stats["nullCount"] = dict.fromkeys(edges[0], 0)
-    return AddAction(file.name, file.bytes, partition_of(file), int(time.time() * 1000), True, json.dumps(stats))
+    return AddAction(
+        path=file.name,
+        size=file.bytes,
+        partition_values=partition_of(file),
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps(stats),
+    )
 
 
 def remove_action(file: Part | RecordFile) -> RemoveAction:
     """Return the action that removes a file from the table."""
-    return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, partition_of(file))
+    return RemoveAction(
+        path=file.name,
+        data_change=True,
+        deletion_timestamp=int(time.time() * 1000),
+        size=file.bytes,
+        partition_values=partition_of(file),
+    )
 
 
 def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
@@ -134,5 +147,6 @@ def one_line_message(error: BaseException) -> str:
     lines = [
         line if len(line) <= _MAX_LINE_LENGTH else f"{line[:90]}…{line[91 - _MAX_LINE_LENGTH :]}" for line in lines
     ]
-    parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
+    first_and_last = lines[:1] + lines[-1:] if len(lines) > 1 else lines
+    parts = [line.rstrip(".:") for line in first_and_last if line]
     return ": ".join(dict.fromkeys(parts)) or type(error).__name__

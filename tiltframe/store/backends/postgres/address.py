@@ -51,7 +51,9 @@ def shown(uri: str) -> str:
     parts = parse_address(uri)
     options = dict(_options(parts))
     hosts = parts.netloc.rpartition("@")[2] or options.get("host", "")
-    return f"{hosts}{parts.path if len(parts.path) > 1 else '/' * ('dbname' in options) + options.get('dbname', '')}"
+    if len(parts.path) > 1:
+        return f"{hosts}{parts.path}"
+    return f"{hosts}/{options['dbname']}" if "dbname" in options else hosts
 
 
 def without_password(uri: str) -> str:
@@ -63,11 +65,12 @@ def without_password(uri: str) -> str:
     'postgresql://postgres@/x?host=/tmp/pg'
     """
     parts = parse_address(uri)
-    user = parts.username or ""
+    user = f"{parts.username}@" if parts.username else ""
     place = parts.netloc.rpartition("@")[2]
     options = [(name, value) for name, value in _options(parts) if not _SECRETS.search(name)]
+    address = f"{parts.scheme}://{user}{place}{parts.path}"
     query = urlencode(options, quote_via=quote, safe="/")
-    return f"{parts.scheme}://{user}{'@' * bool(user)}{place}{parts.path}{'?' * bool(query)}{query}"
+    return f"{address}?{query}" if query else address
 
 
 def secrets(uri: str) -> set[str]:

@@ -372,7 +372,7 @@ def _read_level(
 
 def _query(table: str, flat: pa.Schema, part_ranges: PartRanges, conditions: Sequence[str]) -> str:
     ids, lows, highs = zip(*((int(part.name), *span) for part, span in part_ranges), strict=True)
-    names = [f"t.{quoted(f.name)}" + "::text" * pa.types.is_decimal(f.type) for f in flat]
+    names = [f"t.{quoted(f.name)}::text" if pa.types.is_decimal(f.type) else f"t.{quoted(f.name)}" for f in flat]
     limits = [f"t.{START} >= {moment(str(min(lows)))}", f"t.{START} < {moment(str(max(highs)))}"]
     return (
         f"SELECT t.{PART} AS {quoted(PART)}, {', '.join(names)} FROM {table} AS t "

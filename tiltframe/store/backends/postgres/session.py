@@ -103,7 +103,8 @@ class _ReusableConnection:
 
     def give_back(self) -> None:
         """Keep the connection open for the thread's next operation."""
-        self.is_given_back, _thread_local.kept = True, self
+        self.is_given_back = True
+        _thread_local.kept = self
 
     def close(self) -> None:
         if not self.is_given_back and self.process == os.getpid():

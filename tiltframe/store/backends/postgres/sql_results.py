@@ -97,7 +97,10 @@ def _min_max(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.Dat
     return {"": _extreme(aggregates, (state, field), dtype.field(field).type, extreme.greatest)}
 
 
-@register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
+_FUNCTIONS_OF_ONE_EVENT = (aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
+
+
+@register_sql(*_FUNCTIONS_OF_ONE_EVENT)
 def _value_of_event(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     (field,) = function.own_state.fields
     return {"": _part_of_event(function, aggregates, state=state, field=field, dtype=dtype, part="value")}
@@ -182,10 +185,9 @@ def _avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
 
 @register_sql(aggr.Var, aggr.Stdev)
 def _variance(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
-    count, total, squares = (
-        aggregates.add(state, "count"),
-        *(aggregates.add_exactly(state, f) for f in ("sum", "squares")),
-    )
+    count = aggregates.add(state, "count")
+    total = aggregates.add_exactly(state, "sum")
+    squares = aggregates.add_exactly(state, "squares")
     size = _last_digit_value(dtype.field("unit").type)
     squared_deviations = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
     value = round_to_double(

@@ -75,8 +75,12 @@ def order_terms(value: str, dtype: pa.DataType, is_descending: bool) -> str:
     """Return the SQL terms of an ORDER BY that sorts values like `aggr.arrow.sort_keys`: -0.0 comes before 0.0,
     although PostgreSQL treats both as equal. ``is_descending`` sorts in descending order.
     """
-    sign = f", float8send({value}){'' if is_descending else ' DESC'}" if pa.types.is_floating(dtype) else ""
-    return value + (" DESC" if is_descending else "") + sign
+    term = f"{value} DESC" if is_descending else value
+    if not pa.types.is_floating(dtype):
+        return term
+    # The bytes of -0.0 are greater than the bytes of 0.0, because they begin with the sign.
+    sign_term = f"float8send({value})" if is_descending else f"float8send({value}) DESC"
+    return f"{term}, {sign_term}"
 
 
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
