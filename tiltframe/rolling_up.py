@@ -29,7 +29,7 @@ from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, join_levels
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, windows_of_intervals
 from tiltframe.reducing import partial_states, reduce_rows
-from tiltframe.tabular import Batches, StoredTypes, consume, rows_of
+from tiltframe.tabular import InputRows, StoredTypes, consume, rows_of
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
 
 def _open_rows(
     data: Any, frame: TiltFrame, reading: ReadOptions | None, use_stored_types: StoredTypes | None = None
-) -> Batches:
+) -> InputRows:
     checked_type(frame, TiltFrame, "frame")
     if reading is None:
         reading = NO_OPTIONS
@@ -210,7 +210,7 @@ def _open_rows(
     )
 
 
-def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterable[pa.RecordBatch]:
+def _frame_batches(rows: InputRows, frame: TiltFrame) -> Iterable[pa.RecordBatch]:
     """Return an empty batch, and then each batch with only the columns that the frame needs: a list if the batches are
     in memory, otherwise an iterator.
     """

@@ -48,7 +48,7 @@ Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 
 
-class Batches(NamedTuple):
+class InputRows(NamedTuple):
     """A schema, and a stream of any number of batches with this schema.
 
     If the batches come from files, ``widened`` is a function; otherwise it is None. The function receives a `LateType`
@@ -58,17 +58,17 @@ class Batches(NamedTuple):
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
-    widened: Callable[[LateType], Batches] | None = None
+    widened: Callable[[LateType], InputRows] | None = None
 
 
-def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
+def consume(rows: InputRows, read: Callable[[InputRows], T]) -> T:
     """Return ``read(rows)``. If a value in a file does not fit the type that was inferred for its column, call ``read``
     again with all rows of the files and a wider type.
     """
     return read_widening(rows, read, _widened)
 
 
-def _widened(rows: Batches, late: LateType) -> Batches:
+def _widened(rows: InputRows, late: LateType) -> InputRows:
     if rows.widened is None:  # a stream can be read only once
         raise late
     return rows.widened(late)
@@ -102,7 +102,7 @@ def rows_of(
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
     use_stored_types: StoredTypes | None = None,
-) -> Batches:
+) -> InputRows:
     """Return the rows of a table, a stream, a dataset or files as a stream of batches.
 
     Parameters
@@ -134,7 +134,7 @@ def rows_of(
 
     Returns
     -------
-    Batches
+    InputRows
 
     Raises
     ------
@@ -158,11 +158,11 @@ def rows_of(
     return _of_source(source, columns)
 
 
-def _of_source(source: Source, columns: Columns | None) -> Batches:
+def _of_source(source: Source, columns: Columns | None) -> InputRows:
     needed = source.schema.names if columns is None else columns(source.schema.names)
     names = [name for name in source.schema.names if name in needed]
     schema = pa.schema([source.schema.field(name) for name in names])
-    return Batches(schema, source.batches(names), lambda late: _of_source(source.with_wider_type(late), columns))
+    return InputRows(schema, source.batches(names), lambda late: _of_source(source.with_wider_type(late), columns))
 
 
 def _with_options(
@@ -174,7 +174,7 @@ def _with_options(
     uses: ColumnUses,
     reading: ReadOptions,
     timezone: str,
-) -> Batches:
+) -> InputRows:
     """Return those rows of a table or a stream that meet the condition of ``reading``. Their times are converted to
     instants, or computed by the expression of ``reading``.
     """
@@ -206,7 +206,7 @@ def _with_options(
         )
         for batch in batches
     )
-    return Batches(pa.schema([full_schema.field(name) for name in names]), rows)
+    return InputRows(pa.schema([full_schema.field(name) for name in names]), rows)
 
 
 def _with_instants(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
@@ -224,7 +224,7 @@ def _with_instants(batch: pa.RecordBatch, time: str, reading: ReadOptions, timez
     return versions.set_column(batch, at, time, times)
 
 
-def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
+def _with_numbers(rows: InputRows, uses: ColumnUses) -> InputRows:
     """Return the rows, with an additional column of numbers for each text column that functions read as numbers. A
     column is added only if all texts of the table, or of the first batch of a stream, are numbers.
     """
@@ -239,7 +239,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
 
     numbers = find_number_types(rows.schema, texts, uses, NO_OPTIONS)
     if not numbers:
-        return rows if is_list else Batches(rows.schema, chain(sample, batches))
+        return rows if is_list else InputRows(rows.schema, chain(sample, batches))
 
     def append_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, kind in numbers.items():
@@ -248,7 +248,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
         return batch
 
     all_batches = rows.batches if is_list else chain(sample, batches)
-    return Batches(with_number_columns(rows.schema, numbers), map(append_numbers, all_batches))
+    return InputRows(with_number_columns(rows.schema, numbers), map(append_numbers, all_batches))
 
 
 def one_table_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
@@ -300,11 +300,11 @@ def _plain_type(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
-def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
+def _stream(data: Any, what: str, columns: Columns | None) -> InputRows:
     if isinstance(data, pa.Table):
-        return Batches(data.schema, data.to_batches())
+        return InputRows(data.schema, data.to_batches())
     if isinstance(data, pa.RecordBatch):
-        return Batches(data.schema, [data])
+        return InputRows(data.schema, [data])
     if type(data).__module__.startswith("pyspark."):
         raise ValueError(
             f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
@@ -325,8 +325,8 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
             reader = pa.Table.from_pandas(data).to_reader()
         else:
             batch = pa.record_batch(data)
-            return Batches(batch.schema, [batch])
-        return Batches(reader.schema, _read_stream(reader, what))
+            return InputRows(batch.schema, [batch])
+        return InputRows(reader.schema, _read_stream(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
             message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars already name the column

@@ -12,14 +12,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiltframe import FrameStore, Query
-from tiltframe.store import PlannedQuery, StoreError
+from tiltframe.store import (
+    BOOLEAN_PARAMETERS,
+    PlannedQuery,
+    StoreError,
+    number_from_text,
+    query_from_words,
+    truth_from_text,
+)
 from tiltframe.store.backends import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
-_BOOLEAN_FIELDS = ("flat", "latest", "closed", "running")
 _TEXT_FIELDS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
-_QUERY_FIELDS = (*_TEXT_FIELDS, *_BOOLEAN_FIELDS)
+_QUERY_FIELDS = (*_TEXT_FIELDS, *BOOLEAN_PARAMETERS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
@@ -74,8 +80,8 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             f"the option per is missing; set it to the window of the results: {levels}, a whole multiple of a level, "
             f"or {AllTime().name}"
         )
-    query = Query.from_dict({name: _option_value(name, options[name]) for name in _QUERY_FIELDS if name in options})
-    states = _parse_bool("states", options.get("states", "false"))
+    query = query_from_words({name: options[name] for name in _QUERY_FIELDS if name in options})
+    states = truth_from_text("states", options.get("states", "false"))
     if len(query.sizes) > 1:
         raise ValueError(
             f"a DataFrame can have results of only one kind of window; got per={options['per']}; read each kind "
@@ -89,13 +95,13 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
             )
         store.frame.level(query.sizes[0])
     should_warn(options)  # raises an error for an invalid value
-    rows = _parse_count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
+    rows = number_from_text("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)), 1)
     return store.plan(query, as_states=states, stored_types=True), rows
 
 
 def should_warn(options: Mapping[str, str]) -> bool:
     """Return whether the reader warns of windows that have expired, and of measures that were added later."""
-    return _parse_bool(WARN, options.get(WARN, "true"))
+    return truth_from_text(WARN, options.get(WARN, "true"))
 
 
 def _open_store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
@@ -111,45 +117,3 @@ def _open_store(path: str, name: str | None, storage: Mapping[str, str]) -> Fram
             raise
         problem = str(error).partition("; ")[0]
         raise StoreError(f"{problem} in {os.getcwd()}, the working directory of Spark; pass an absolute path") from None
-
-
-def _option_value(name: str, text: str) -> Any:
-    if name in _BOOLEAN_FIELDS:
-        return _parse_bool(name, text)
-    if name == "fill" and text.strip().lower() in ("true", "false"):
-        return _parse_bool(name, text)
-    if name == "points":
-        return _parse_count(name, text)
-    if name in ("measures", "keys"):
-        return _parse_names(name, text)
-    if not (name == "per" and text.lstrip().startswith(("[", "{"))):
-        return text.strip() if name == "per" else text
-    return _from_json(name, text, "a window such as 1h")
-
-
-def _parse_names(name: str, text: str) -> Any:
-    if not text.lstrip().startswith(("[", "{")):
-        return [part.strip() for part in text.split(",") if part.strip()]
-    values = _from_json(name, text, "names separated by commas")
-    if isinstance(values, list) and not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} must be names, separated by commas or as a list in JSON; got {text}")
-    return values
-
-
-def _from_json(name: str, text: str, remedy: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(f"cannot read {name} {text!r} as JSON; write {remedy}") from None
-
-
-def _parse_bool(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"{name} must be true or false; got {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _parse_count(name: str, text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; got {text!r}")
-    return int(text)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,13 +43,10 @@ from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, shuffle_partitions
 from spark_udaf.plan.shards import shard_numbers
+from spark_udaf.streaming.source import Read, Reduce
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
 
-# A function with two parameters, the batches of a task and the index of the task. It returns batches of messages.
-Reduce: TypeAlias = Callable[[Batches, int], Batches]
-# A function that receives the names of all columns, and returns the names of the columns to read.
-Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 # the schema of Spark's source binaryFile
 _FILE_SCHEMA = "path string, modificationTime timestamp, length bigint, content binary"
 _PATH = "path"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,7 +26,7 @@ from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
+from spark_udaf.streaming.scan_stream import ParquetStream
 from spark_udaf.streaming.shard_job import (
     ARRIVAL,
     EMITTED_MESSAGE,
@@ -39,6 +38,7 @@ from spark_udaf.streaming.shard_job import (
     ShardJob,
     metric_names,
 )
+from spark_udaf.streaming.source import Read, Reduce, StreamSource
 from spark_udaf.streaming.stateful import check_has_state, transform_shards
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
@@ -302,7 +302,7 @@ def _configure_state_store(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class DataFrameStream:
-    """A streaming DataFrame, as the source of rows."""
+    """A streaming DataFrame, as a `StreamSource`."""
 
     df: DataFrame
 
@@ -349,9 +349,6 @@ class DataFrameStream:
             yield from reduce(batches, 0 if context is None else context.partitionId())
 
         return map_columns(self.df, columns, reduce_partition, schema)
-
-
-StreamSource: TypeAlias = DataFrameStream | ParquetStream
 
 
 def stream_source(rows: DataFrame | ParquetStream, remedy: str) -> StreamSource:

@@ -31,7 +31,7 @@ WORDS = {
     "measures": ["nope", "n=", "=n", "x=dds(ms, [2])", "x=unknown(ms)", "x=sum(nope)", ["n", "n"], LONG, "x=n +", "*"],
     "keys": ["nope", "host2", ["host", "host"], LONG, "*"],
     "order_by": ["nope", "n sideways", ["n", "n desc"], LONG, "latency"],
-    "fill": ["yes", "1", "TRUE", "", "ZERO"],
+    "fill": ["yes", "1", "TRUTH", "", "ZERO"],
     "flat": ["no", "0", ["true", "false"]],
     "edges": ["x", "0s", "1mo", "-1h", LONG, ["1h", "2h"]],
     "latest": ["x", "true&fill=true"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -19,18 +18,15 @@ from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.output import FormatChoice, format_of, print_table, write_results
 from tiltframe.cli.query_keys import query_keys_from
 from tiltframe.regular_files import replace_file
-from tiltframe.store import FILLS, FrameStore, Query, SeenParts
+from tiltframe.store import FILLS, LEAST_NUMBERS, FrameStore, Query, SeenParts, number_from_text
 from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import json_lines
 from windows import window
 
 
 def _read_number(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise click.BadParameter(f"{shown(text)} is not a whole number of at least 0; write a number such as 100")
-    return int(text)
+    name = option.name or ""
+    return None if text is None else number_from_text(name, text, LEAST_NUMBERS[name])
 
 
 @click.command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -25,13 +24,9 @@ from tiltframe.serve.http import check_word_count, pop_store_name, read_body, re
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
-from tiltframe.store import Query, StoreView
+from tiltframe.store import REPEATABLE_PARAMETERS, Query, StoreView, query_from_words
 from tiltframe.store.backends import END, LEVEL, PARTIAL, START
-from tiltframe.text.measures import query_measures_from
 
-REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
-INTEGER_PARAMETERS = ("limit", "points")
-BOOLEAN_PARAMETERS = ("flat", "latest", "closed", "running")
 PARAMETERS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # the maximum number of values in the answer to a request for the values of a key
 _LABELS = (LEVEL, START, END, PARTIAL)
@@ -46,54 +41,30 @@ def query_from_url(params: QueryParams) -> tuple[str, Query]:
     limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None,
     running=False)
     """
-    members: dict[str, Any] = {}
-    for word in dict.fromkeys(params.keys()):
-        values = params.getlist(word)
-        if word in REPEATABLE_PARAMETERS:
-            members[word] = [text for text in values if text]
-        elif len(values) > 1:
-            raise ValueError(f"{word} is passed {len(values)} times; pass it once")
-        else:
-            members[word] = _value(word, values[0])
-    if "measures" in members:
-        members["measures"] = query_measures_from(members["measures"])
-    return _store_and_query(members)
+    words: dict[str, Any] = {}
+    for name in params:
+        texts = params.getlist(name)
+        words[name] = texts[0] if len(texts) == 1 and name not in REPEATABLE_PARAMETERS else texts
+    return _store_and_query(words, query_from_words)
 
 
 def query_from_body(body: bytes) -> tuple[str, Query]:
     """Return the store's name and the query in a JSON body."""
-    return _store_and_query(read_members(body, '{"store": "web", "per": "1h"}'))
+    return _store_and_query(read_members(body, '{"store": "web", "per": "1h"}'), Query.from_dict)
 
 
-def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
+def _store_and_query(members: dict[str, Any], read_query: Callable[[dict[str, Any]], Query]) -> tuple[str, Query]:
     """Return the store's name and the query in the members of a request. Raise ``ValueError`` if the query does not
     name the windows of its results.
     """
     check_word_count(members)
     store = pop_store_name(members)
-    query = Query.from_dict(members)
+    query = read_query(members)
     if query.per is None and query.points is None:
         raise ValueError(
             "the windows of the results are missing; pass per=LEVEL, per=all for a single result, or points=N"
         )
     return store, query
-
-
-def _value(word: str, text: str) -> Any:
-    """Return the value of the parameter ``word`` of a URL, converted from ``text`` to a boolean or an integer if the
-    parameter requires it. Raise ``ValueError`` if the text cannot be converted.
-    """
-    if word in BOOLEAN_PARAMETERS:
-        if text not in ("true", "false"):
-            raise ValueError(f"{word} must be true or false; got {shown(text)}")
-        return text == "true"
-    if word == "fill" and text in ("true", "false"):
-        return text == "true"
-    if word in INTEGER_PARAMETERS:
-        if not re.fullmatch("[0-9]{1,18}", text):
-            raise ValueError(f"{word} must be a whole number; got {shown(text)}")
-        return int(text)
-    return text
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import re
 from html import escape
 from typing import Any
 
-from tiltframe.serve.asking import BOOLEAN_PARAMETERS, INTEGER_PARAMETERS, PARAMETERS, REPEATABLE_PARAMETERS
+from tiltframe.serve.asking import PARAMETERS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.joining import JOIN_MEMBERS
 from tiltframe.serve.pushed import EVENTS
-from tiltframe.store import FILLS, JOIN_OPTIONS, Query
+from tiltframe.store import BOOLEAN_PARAMETERS, FILLS, JOIN_OPTIONS, LEAST_NUMBERS, REPEATABLE_PARAMETERS, Query
 
 _ERROR_MEANINGS = {
     "400": "The request cannot be read, or the store cannot answer it.",
@@ -154,13 +154,11 @@ def _schema(parameter: str, in_body: bool = False) -> dict[str, Any]:
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
     if in_body and parameter in _BODY_TYPES:
         return {"type": _BODY_TYPES[parameter]}
-    schema = (
-        {"type": "integer"}
-        if parameter in INTEGER_PARAMETERS
-        else {"type": "boolean"}
-        if parameter in BOOLEAN_PARAMETERS
-        else {"type": "string"}
-    )
+    schema = {"type": "string"}
+    if parameter in LEAST_NUMBERS:
+        schema = {"type": "integer"}
+    elif parameter in BOOLEAN_PARAMETERS:
+        schema = {"type": "boolean"}
     return {"type": "array", "items": schema} if parameter in REPEATABLE_PARAMETERS else schema
 
 

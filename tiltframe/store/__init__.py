@@ -24,13 +24,24 @@ from tiltframe.store.query.join_execution import Joined
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import FILLS, Measures, Query
+from tiltframe.store.query.words import (
+    BOOLEAN_PARAMETERS,
+    LEAST_NUMBERS,
+    REPEATABLE_PARAMETERS,
+    number_from_text,
+    query_from_words,
+    truth_from_text,
+)
 from tiltframe.store.report import Report
 from tiltframe.store.verify import VerifyReport
 from tiltframe.store.view import HeldLevel, StoreView
 
 __all__ = [
+    "BOOLEAN_PARAMETERS",
     "FILLS",
     "JOIN_OPTIONS",
+    "LEAST_NUMBERS",
+    "REPEATABLE_PARAMETERS",
     "Answer",
     "Backfill",
     "BeyondLimit",
@@ -64,5 +75,8 @@ __all__ = [
     "VerifyReport",
     "check_writer",
     "key_kinds",
+    "number_from_text",
+    "query_from_words",
     "register_kind",
+    "truth_from_text",
 ]
