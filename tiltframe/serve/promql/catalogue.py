@@ -21,16 +21,11 @@ from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.classic_buckets import LE
+from tiltframe.serve.promql.kinds import BUCKETS, HISTOGRAM, merge_of
 from tiltframe.serve.promql.metrics import (
-    AVG,
-    BUCKETS,
-    HISTOGRAM,
-    MAX,
-    MIN,
     NAME,
     QUANTILE,
     STORE,
-    SUM,
     Matcher,
     Metric,
     matching_rows,
@@ -42,10 +37,6 @@ from tiltframe.store import Query, StoreView
 
 MetricsByName = dict[str, list[Metric]]
 SelectedMetric = tuple[Metric, tuple[Matcher, ...]]
-
-# kind of metric → the range function that merges its states over time, and the aggregation that merges them over series
-_MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
-_MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 @dataclass(frozen=True)
@@ -140,8 +131,9 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
         is_quantile = path[:1] == ["quantiles"]
         columns[column] = {"quantile": float(path[1])} if is_quantile else {}
         metric = metrics.get(() if is_quantile else tuple(path))
-        if metric is not None and metric.kind in _MERGED_BY:
-            function_name, aggregation = _MERGED_BY[metric.kind]
+        merge = None if metric is None else merge_of(metric.kind)
+        if metric is not None and merge is not None:
+            function_name, aggregation = merge
             columns[column]["promql"] = {"metric": metric.name, "function": function_name, "aggregation": aggregation}
     return columns
 

@@ -23,11 +23,9 @@ from aggr.extend.columns import compute as pc
 from aggr.state_checks import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.classic_buckets import LE, Bounds, bucket_counts, is_sketch
+from tiltframe.serve.promql.kinds import BUCKETS, merge_of
 from tiltframe.serve.promql.metrics import (
-    BUCKETS,
-    HISTOGRAM,
     NAME,
-    SUM,
     Grouping,
     Labels,
     identity,
@@ -128,7 +126,7 @@ class States:
     function: Function  # merges the states
     reader: Function  # computes results from the states; it may have other quantiles than the measure
     path: tuple[str, ...]  # the names of the nested fields that contain the values in the results of ``reader``
-    kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
+    kind: str  # a kind in `tiltframe.serve.promql.kinds`, which determines the aggregations that merge states
     divisor: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
     # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
     bounds: Bounds = field(default_factory=dict)
@@ -136,9 +134,8 @@ class States:
 
     def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:
         """Return whether merging the states of series gives the result of an aggregation of their values."""
-        if self.kind == BUCKETS:
-            return aggregation == SUM and grouping.keeps(LE)
-        return aggregation == (SUM if self.kind == HISTOGRAM else self.kind)
+        merge = merge_of(self.kind)
+        return merge is not None and aggregation == merge[1] and (self.kind != BUCKETS or grouping.keeps(LE))
 
     @property
     def has_all_buckets(self) -> bool:

@@ -27,9 +27,9 @@ from tiltframe.serve.promql.function_table import (
 from tiltframe.serve.promql.functions import (
     HISTOGRAM_FRACTION,
     HISTOGRAM_FUNCTIONS,
+    HISTOGRAM_PARTS,
     HISTOGRAM_QUANTILE,
-    PLAIN_AGGREGATIONS,
-    QUANTILE_OVER_TIME,
+    REDUCTIONS,
     SUBQUERY_FUNCTIONS,
     aggregate_values,
     can_merge_states,
@@ -43,7 +43,8 @@ from tiltframe.serve.promql.functions import (
     select_ranked,
     steps_before,
 )
-from tiltframe.serve.promql.metrics import ALL, BUCKETS, HISTOGRAM, LAST, QUANTILE, Grouping, Matcher
+from tiltframe.serve.promql.kinds import BUCKETS, HISTOGRAM, LAST, QUANTILE_OVER_TIME
+from tiltframe.serve.promql.metrics import ALL, QUANTILE, Grouping, Matcher
 from tiltframe.serve.promql.operators import SET_OPERATORS, absent, apply_operator, apply_set_operator
 from tiltframe.serve.promql.parse import Expression, duration_text
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
@@ -201,7 +202,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     if name == HISTOGRAM_FRACTION:
         lower, upper = (_constant_value(bound, evaluation) for bound in node.args[:2])
         return fraction_of(value, lower, upper)
-    return part_of(value, name.removeprefix("histogram_"), text)
+    return part_of(value, HISTOGRAM_PARTS[name], text)
 
 
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
@@ -317,7 +318,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
             raise Unanswerable(f"{name} cannot merge the histograms {_node_text(node.expr)}; use sum, which can")
         else:
             value = value.values()
-    if name in PLAIN_AGGREGATIONS:
+    if name in REDUCTIONS:
         return aggregate_values(name, value, grouping)
     parameter = _constant_value(node.param, evaluation)
     return (

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import promql_parser
 
 from tiltframe.serve.errors import Unanswerable
+from tiltframe.serve.promql.kinds import MERGES
 from tiltframe.serve.promql.value_functions import VALUE_FUNCTIONS
 
 MERGE = "the merged states of a range"
@@ -25,10 +26,6 @@ REMOTE_READ_ADVICE = "Prometheus computes it through remote read (docs/prometheu
 USE_PROMETHEUS = "send the expression to a Prometheus that reads this server through remote read (docs/prometheus.md)"
 
 _ANSWERED_FUNCTIONS = {
-    MERGE: (
-        "avg_over_time count_over_time increase last_over_time max_over_time min_over_time quantile_over_time rate "
-        "sum_over_time"
-    ),
     HISTOGRAM_READING: "histogram_avg histogram_count histogram_fraction histogram_quantile histogram_sum",
     VALUES: "absent absent_over_time",
 }
@@ -43,12 +40,13 @@ _REFUSED_FUNCTIONS = (
 )
 
 FUNCTIONS: Mapping[str, str] = {
+    **{name: MERGE for merges in MERGES.values() for name in merges},
     **{name: how for how, names in _ANSWERED_FUNCTIONS.items() for name in names.split()},
     **dict.fromkeys(_REFUSED_FUNCTIONS.split(), REFUSED),
     **dict.fromkeys(VALUE_FUNCTIONS, VALUES),
 }
 AGGREGATIONS: Mapping[str, str] = {
-    **dict.fromkeys(("sum", "avg", "min", "max"), MERGE),
+    **{name: MERGE for merges in MERGES.values() for name in merges.values() if name},
     **dict.fromkeys(("count", "quantile", "topk", "bottomk"), VALUES),
     **dict.fromkeys(("count_values", "group", "limit_ratio", "limitk", "stddev", "stdvar"), REFUSED),
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,41 +20,29 @@ from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.classic_buckets import LE
 from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, REMOTE_READ_ADVICE
 from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, histogram_buckets
-from tiltframe.serve.promql.metrics import AVG, BUCKETS, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
+from tiltframe.serve.promql.kinds import BUCKETS, GAUGE, HISTOGRAM, KINDS_OF_RESULTS, MERGES, PARTS_OVER_TIME, RATE, SUM
+from tiltframe.serve.promql.metrics import Grouping
 from windows import Instants
 
-RATE = "rate"
-INCREASE_FUNCTIONS = ("rate", "increase")
-QUANTILE_OVER_TIME = "quantile_over_time"
 HISTOGRAM_QUANTILE = "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
+# function of a histogram → the field of the results that is its value
+HISTOGRAM_PARTS = {"histogram_count": "count", "histogram_sum": "sum", "histogram_avg": "mean"}
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
-# part of a histogram's results → the aggregation that merges this part
-_AGGREGATION_OF_PART = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
-# kind of metric → the range functions that can be computed from its merged states
-RANGE_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
-    SUM: (*INCREASE_FUNCTIONS, "sum_over_time"),
-    **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
-    GAUGE: (),
-    BUCKETS: (*INCREASE_FUNCTIONS, "sum_over_time"),
-    HISTOGRAM: (*INCREASE_FUNCTIONS, *(f"{part}_over_time" for part in _AGGREGATION_OF_PART), QUANTILE_OVER_TIME),
-}
-# functions that ignore NaN unless all values are NaN
-_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}
-_EXACT_FUNCTIONS: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
-PLAIN_AGGREGATIONS = ("sum", "avg", "min", "max", "count")  # the aggregations of values that have no parameter
-SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
+# A function of values, the group of each value, and the number of groups. It returns the aggregate of each group. The
+# aggregate of a group without values is undefined.
+_Reduction: TypeAlias = "Callable[[Floats, NDArray[np.intp], int], Floats]"
 
 
 def check_range_function(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` if the range function ``name`` cannot be computed from the merged states of a metric of this
     ``kind``. ``text`` is the selector, for the message.
     """
-    if name not in RANGE_FUNCTIONS[kind]:
+    if name not in MERGES[kind]:
         raise Unanswerable(
             f"{name}({text}) cannot be computed by merging windows; {REMOTE_READ_ADVICE}; for this metric, this server "
-            f"supports {', '.join(RANGE_FUNCTIONS[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses "
+            f"supports {', '.join(MERGES[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses "
             f"the values of windows"
         )
 
@@ -62,12 +51,7 @@ def can_merge_states(aggregation: str, function: str, kind: str, grouping: Group
     """Return whether merging states gives the result of an aggregation of a range function, such as
     ``sum(rate(x[1h]))``.
     """
-    if kind == BUCKETS:
-        return aggregation == SUM and grouping.keeps(LE)
-    part = function.removesuffix("_over_time")
-    return aggregation == (
-        kind if kind != HISTOGRAM else SUM if part in INCREASE_FUNCTIONS else _AGGREGATION_OF_PART.get(part)
-    )
+    return MERGES[kind].get(function) == aggregation and (kind != BUCKETS or grouping.keeps(LE))
 
 
 def merged_range_value(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
@@ -79,25 +63,24 @@ def merged_range_value(name: str, states: States, span: int, quantile: float | N
         return quantile_of(states, quantile)
     if name == RATE:
         return replace(states, divisor=span / 1e6)
-    if states.kind == HISTOGRAM and name not in INCREASE_FUNCTIONS:
-        return part_of(states, name.removesuffix("_over_time"), text)
+    if states.kind == HISTOGRAM and name in PARTS_OVER_TIME:
+        return part_of(states, PARTS_OVER_TIME[name], text)
     return states
 
 
 def part_of(states: States, part: str, text: str) -> States:
     """Return the states of histograms as states whose value is a number: the part ``part`` of each histogram, which is
-    count, sum, min, max or avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
+    count, sum, min, max or mean. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
     message.
     """
-    field = "mean" if part == "avg" else part
-    kind = _AGGREGATION_OF_PART[part]
-    if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
+    kind = KINDS_OF_RESULTS[part]
+    if part not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(
             f"{text} does not store its {part}, because its states are those of {states.reader.name}; store a further "
             f"measure for the {part}"
         )
     divisor = states.divisor if kind == SUM else 1.0
-    return replace(states, path=(field,), kind=kind, divisor=divisor).with_values()
+    return replace(states, path=(part,), kind=kind, divisor=divisor).with_values()
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
@@ -129,6 +112,44 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     return Vector(states.series, values.reshape(present.shape), present)
 
 
+def _reduce_exactly(function: Function) -> _Reduction:
+    """Return a reduction by a function whose results are exact, and rounded once."""
+
+    def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
+        results = function.finish(function.reduce(pa.array(values), Groups.of(groups, count)))
+        numbers: Floats = results.to_numpy(zero_copy_only=False)
+        return numbers
+
+    return reduce
+
+
+def _reduce_by(extreme: np.ufunc) -> _Reduction:
+    """Return a reduction by an extreme that ignores NaN unless all values are NaN."""
+
+    def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
+        extremes = np.full(count, np.nan)
+        extreme.at(extremes, groups, values)
+        return extremes
+
+    return reduce
+
+
+def _count_values(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
+    return np.bincount(groups, minlength=count).astype(np.float64)
+
+
+# aggregation without a parameter → its computation from values
+REDUCTIONS: Mapping[str, _Reduction] = {
+    "sum": _reduce_exactly(Sum()),
+    "avg": _reduce_exactly(Avg()),
+    "count": _count_values,
+    "min": _reduce_by(np.fmin),
+    "max": _reduce_by(np.fmax),
+}
+# range function of a subquery → the aggregation of the values at its steps
+SUBQUERY_FUNCTIONS = {f"{name}_over_time": name for name in REDUCTIONS}
+
+
 def aggregate_values(name: str, vector: Vector, grouping: Grouping) -> Vector:
     """Return the ``sum``, ``avg``, ``min``, ``max`` or ``count`` of the values of each group at each moment. Sums and
     means are exact, and rounded once.
@@ -137,7 +158,7 @@ def aggregate_values(name: str, vector: Vector, grouping: Grouping) -> Vector:
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
     cells = ids[series] * shape[1] + moments
-    values = _reduce_values(name, vector.values[series, moments], cells, shape[0] * shape[1]).reshape(shape)
+    values = REDUCTIONS[name](vector.values[series, moments], cells, shape[0] * shape[1]).reshape(shape)
     return Vector(labels, values, _mask_of(cells, shape))
 
 
@@ -145,22 +166,6 @@ def _mask_of(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.bool
     occupied = np.zeros(shape, np.bool_)
     occupied.flat[cells] = True
     return occupied
-
-
-def _reduce_values(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
-    """Return the aggregate ``name`` of the values of each group, as an array of shape (count,). ``groups`` has the
-    group of each value, from 0 to ``count`` - 1. The result of a group without values is undefined.
-    """
-    if name == "count":
-        return np.bincount(groups, minlength=count).astype(np.float64)
-    if name in _EXTREMES:
-        extremes = np.full(count, np.nan)
-        _EXTREMES[name].at(extremes, groups, values)
-        return extremes
-    function = _EXACT_FUNCTIONS[name]
-    results = function.finish(function.reduce(pa.array(values), Groups.of(groups, count)))
-    numbers: Floats = results.to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
@@ -228,7 +233,7 @@ def reduce_steps(
     span, t]``. ``name`` is a function such as ``sum_over_time``. Only some moments are computed at a time, which limits
     the memory.
     """
-    kind = name.removesuffix("_over_time")
+    reduction = REDUCTIONS[SUBQUERY_FUNCTIONS[name]]
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
     shape = len(vector.series), len(moments)
     values: Floats = np.full(shape, np.nan)
@@ -240,7 +245,7 @@ def reduce_steps(
         series, place = np.nonzero(vector.present[:, step])
         cells = series * (high - low) + moment[place]
         piece = shape[0], high - low
-        numbers = _reduce_values(kind, vector.values[series, step[place]], cells, piece[0] * piece[1])
+        numbers = reduction(vector.values[series, step[place]], cells, piece[0] * piece[1])
         values[:, low:high] = numbers.reshape(piece)
         present[:, low:high] = _mask_of(cells, piece)
     return Vector(vector.series, values, present)

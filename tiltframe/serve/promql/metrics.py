@@ -41,6 +41,7 @@ from tiltframe.serve.promql.classic_buckets import (
     is_sketch,
     requested_bounds,
 )
+from tiltframe.serve.promql.kinds import BUCKETS, GAUGE, HISTOGRAM, KINDS_OF_RESULTS, LAST, SUM
 from tiltframe.store import Manifest, StoreView
 
 Labels = Mapping[str, str]
@@ -54,25 +55,7 @@ _PLAIN_TEXT = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE = "store"
 QUANTILE = "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-SUM = "sum"
-MIN = "min"
-MAX = "max"
-AVG = "avg"
-LAST = "last"
-GAUGE = "gauge"
-HISTOGRAM = "histogram"
-BUCKETS = "buckets"
 _COUNT = "count"
-_KINDS_OF_PARTS = {
-    _COUNT: SUM,
-    "sum": SUM,
-    "sum_of_squares": SUM,
-    "min": MIN,
-    "max": MAX,
-    "avg": AVG,
-    "mean": AVG,
-    "last": LAST,
-}
 
 
 @dataclass(frozen=True)
@@ -394,7 +377,7 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
                 continue  # This is a quantile, which is read from the histogram, or a value that is not a number.
             part = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if part == _COUNT and not path and not measure.endswith("_total") else ""
-            kind = _KINDS_OF_PARTS.get(part, GAUGE)
+            kind = KINDS_OF_RESULTS.get(part, GAUGE)
             yield partial(metric, name=promql_name(name + ending), measure=measure, path=tuple(path), kind=kind)
 
 

@@ -28,7 +28,8 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.metrics import BUCKETS, LAST, MAX, MIN, NAME, SUM, Matcher, Metric
+from tiltframe.serve.promql.kinds import BUCKETS, LAST, MAX, MIN, SUM
+from tiltframe.serve.promql.metrics import NAME, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
