@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import aggr
 from tests.serve.servers import make_store, serving
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve import maintaining
 from tiltframe.serve.maintaining import Maintenance
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.stores import Stores
@@ -102,6 +104,31 @@ def test_small_parts_are_merged_between_two_complete_rounds(tmp_path, monkeypatc
     assert large_parts <= set(parts)
     assert store.query("1h", keys=[]).column("n").to_pylist() == [1040]
     assert "tiltframe_maintenance_failures_total{" not in metrics.text()
+
+
+def test_remote_stores_are_read_rarely_unless_parts_are_merged(tmp_path, monkeypatch):
+    """A remote store is one at an address with ://, here that of a folder."""
+    monkeypatch.setattr(maintaining, "_LONGEST_PAUSE_SECONDS", 0.8)
+    rounds, compact = Counter(), FrameStore.compact
+
+    def compact_and_count(self, *args, **kwargs):
+        rounds["remote" if self.display_uri.endswith("far") else "local"] += 1
+        return compact(self, *args, **kwargs)
+
+    monkeypatch.setattr(FrameStore, "compact", compact_and_count)
+    for name in ("near", "far"):
+        frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()})
+        FrameStore(tmp_path / name, frame).append_rows(pa.table({"ts": [0]}), "test", 0)
+    stores = Stores([str(tmp_path / "near"), f"file://{tmp_path}/far"])
+    assert [stores.is_remote(name) for name in ("near", "far")] == [False, True]
+    maintenance = maintaining.Maintenance(stores, Metrics(), pause_seconds=0.02)
+    assert maintenance._longer_pause("near") == 0.04
+    assert maintenance._longer_pause("far") == 0.8
+    maintenance.start()
+    time.sleep(0.7)
+    maintenance.stop()
+    assert rounds["remote"] == 1, rounds
+    assert rounds["local"] >= 3, rounds
 
 
 @pytest.mark.long

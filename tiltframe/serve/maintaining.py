@@ -20,7 +20,9 @@ from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
 _PAUSE_SECONDS = 2.0  # the minimum number of seconds between two rounds
-# the maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause
+# The maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause.
+# Stores at remote addresses always have this pause after a round that merged nothing, because each round sends requests
+# to the storage, which may cost money.
 _LONGEST_PAUSE_SECONDS = 30.0
 _PAUSE_FACTOR = (
     # the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most
@@ -58,7 +60,9 @@ class Maintenance:
         self._metrics = metrics
         self._pause_seconds = pause_seconds
         self._stopping = threading.Event()
+        self._next_round = dict.fromkeys(stores, time.monotonic())
         self._next_complete_round = dict.fromkeys(stores, time.monotonic())
+        self._pauses = dict.fromkeys(stores, pause_seconds)  # the seconds from the last round to the next one
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
@@ -70,14 +74,19 @@ class Maintenance:
         self._stopping.set()
 
     def _run(self) -> None:
-        pause_seconds = self._pause_seconds
         while not self._stopping.is_set():
             began = time.monotonic()
-            has_merged = [self._maintain(name) for name in self._stores]
-            duration = time.monotonic() - began
-            longer = min(2 * pause_seconds, max(_LONGEST_PAUSE_SECONDS, self._pause_seconds))
-            pause_seconds = self._pause_seconds if any(has_merged) else longer
-            self._stopping.wait(max(pause_seconds, _PAUSE_FACTOR * duration))
+            for name in [name for name, due in self._next_round.items() if due <= began]:
+                has_merged = self._maintain(name)
+                self._pauses[name] = self._pause_seconds if has_merged else self._longer_pause(name)
+                self._next_round[name] = time.monotonic() + self._pauses[name]
+            ended = time.monotonic()
+            self._stopping.wait(max(min(self._next_round.values()) - ended, _PAUSE_FACTOR * (ended - began)))
+
+    def _longer_pause(self, name: str) -> float:
+        """Return the seconds until the next round of a store in whose last round no parts were merged."""
+        longest = max(_LONGEST_PAUSE_SECONDS, self._pause_seconds)
+        return longest if self._stores.is_remote(name) else min(2 * self._pauses[name], longest)
 
     def _maintain(self, name: str) -> bool:
         """Do one round of maintenance of a store, and return whether parts were merged. Errors are counted and logged,

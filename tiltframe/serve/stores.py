@@ -36,9 +36,10 @@ class ServedStore:
         uri = match[2] if match else address
         is_in_database = scheme_of(uri) in _DATABASE_SCHEMES
         self._uri = uri
+        self.is_remote = "://" in uri
         self._name_in_database = match[1] if match and is_in_database else None
         store = FrameStore(uri, name=self._name_in_database, durable=durable)
-        folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
+        folder = os.path.basename(uri.rstrip("/") if self.is_remote else os.path.abspath(uri))
         self.name = match[1] if match else store.name if is_in_database else folder
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(
@@ -111,6 +112,10 @@ class Stores(Mapping[str, FrameStore]):
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
+
+    def is_remote(self, name: str) -> bool:
+        """Return whether a store is at an address such as ``s3://bucket/store``, and not in a local folder."""
+        return self._stores[name].is_remote
 
     def check_readable(self) -> None:
         """Raise `StoreError` if one of the stores cannot be opened."""
