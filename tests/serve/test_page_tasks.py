@@ -1,4 +1,8 @@
-"""Twelve tasks of an on-call engineer on the page, each done by a script in at most five actions."""
+"""Twelve tasks of an on-call engineer on the page, each done by a script in at most five actions.
+
+Each task starts with an empty tab. Loading a page, a click, a filled field, a pressed key, a chosen option and a range
+marked by the mouse are an action each.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import re
 import shlex
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from playwright.sync_api import Keyboard, Locator, Mouse, Page
 
 import aggr
 from tests.serve.servers import make_store, serving, settled, summarized
@@ -82,6 +89,46 @@ def per_host(events, low, high):
     return hosts
 
 
+class Counted:
+    """A tab, or a part of it, whose actions are counted."""
+
+    ACTIONS = ("goto", "click", "dblclick", "fill", "press", "type", "select_option", "check", "down", "reload")
+    MOST = 5
+
+    def __init__(self, part: Page | Locator | Mouse | Keyboard, actions: list[str]) -> None:
+        self._part = part
+        self._actions = actions
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._part, name)
+        return self._counted(name, member) if callable(member) else self._wrapped(member)
+
+    def _counted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if name in self.ACTIONS:
+                self._actions.append(f"{name} {args}")
+                assert len(self._actions) <= self.MOST, self._actions
+            return self._wrapped(method(*args, **options))
+
+        return call
+
+    def _wrapped(self, part: Any) -> Any:
+        return Counted(part, self._actions) if isinstance(part, Locator | Mouse | Keyboard) else part
+
+
+@pytest.fixture
+def engineer(tab):
+    """An empty tab, in which at most five actions are possible."""
+    return Counted(tab, [])
+
+
+def test_the_sixth_action_fails(shop, engineer):
+    for _ in range(Counted.MOST):
+        engineer.goto(f"{shop[0]}api")
+    with pytest.raises(AssertionError, match="goto"):
+        engineer.locator("a").first.click()
+
+
 def legend(tab):
     """Return the rows of the legend: name -> the numbers in it."""
     lines = {}
@@ -91,12 +138,12 @@ def legend(tab):
     return lines
 
 
-def open_card(tab, address, measure):
-    """Open the overview and the panel of a measure: one action."""
+def open_card(tab, address, measure, store="shop"):
+    """Open the overview and the panel of a measure, and return the sentences of the panel: two actions."""
     tab.goto(address)
     summarized(tab)
-    tab.locator(".store[aria-label='Store shop'] .card", has_text=measure).first.click()
-    settled(tab)
+    tab.locator(f".store[aria-label='Store {store}'] .card", has_text=measure).first.click()
+    return settled(tab)
 
 
 def choose(tab, label, value):
@@ -123,15 +170,15 @@ def last_night():
     return end - 28_800, end
 
 
-def test_the_host_with_the_worst_p99_last_night(shop, tab):
+def test_the_host_with_the_worst_p99_last_night(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "latency")
-    choose(tab, "Range", "night")
-    split_by_host(tab)
+    open_card(engineer, address, "latency")
+    choose(engineer, "Range", "night")
+    split_by_host(engineer)
     low, high = last_night()
-    assert shown_range(tab) == [low, high]
+    assert shown_range(engineer) == [low, high]
     worst = {host: lower_p99([ms for _, ms in rows]) for host, rows in per_host(events, low, high).items()}
-    lines = legend(tab)
+    lines = legend(engineer)
     assert len(lines) == 10 < len(worst)
     first, numbers = next(iter(lines.items()))
     # the page compares quantiles of sketches, which may differ by 1 % each
@@ -139,143 +186,142 @@ def test_the_host_with_the_worst_p99_last_night(shop, tab):
     assert float(numbers[1]) == pytest.approx(worst[first], rel=0.0101)  # the accuracy of the sketch
 
 
-def test_yesterday_compared_with_a_week_before(shop, tab):
+def test_yesterday_compared_with_a_week_before(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "requests")
-    choose(tab, "Range", "yesterday")
-    choose(tab, "Compare with", "week")
+    open_card(engineer, address, "requests")
+    choose(engineer, "Range", "yesterday")
+    choose(engineer, "Compare with", "week")
     today = midnight()
     now, before = (
         sum(map(len, per_host(events, today - days * 86_400, today - (days - 1) * 86_400).values())) for days in (1, 8)
     )
-    _, in_range, earlier, change = legend(tab)["requests"]
+    _, in_range, earlier, change = legend(engineer)["requests"]
     assert (float(in_range), float(earlier)) == (float(f"{now:.5g}"), float(f"{before:.5g}"))
     assert float(change.removesuffix(" %")) == pytest.approx((now / before - 1) * 100, abs=0.06)
 
 
-def test_when_errors_began(shop, tab):
+def test_when_errors_began(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "errors")
-    tab.locator("#from").fill(f"{datetime.fromtimestamp(midnight() - 46_800, UTC):%Y-%m-%d %H:%M}")
-    tab.locator("#to").fill(f"{datetime.fromtimestamp(midnight() - 39_600, UTC):%Y-%m-%d %H:%M}")
-    tab.locator("#above").fill("0")
-    tab.locator("#above").press("Enter")
-    tab.get_by_text("Above 0 first").wait_for()
+    open_card(engineer, address, "errors")
+    choose(engineer, "Range", "yesterday")
+    engineer.locator("#above").fill("0")
+    engineer.get_by_role("button", name="Show when it began").click()
+    engineer.wait_for_url("**from=**")
     began = min(at for at, _, status, _ in events if status == 500) // 60 * 60
-    assert f"Above 0 first from {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:00} UTC" in settled(tab)
+    assert f"Above 0 first from {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:00} UTC" in settled(engineer)
 
 
-def test_a_shared_link_shows_the_same(shop, tab):
+def test_a_shared_link_shows_the_same(shop, engineer):
     address, _, _ = shop
-    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    open_card(tab, address, "requests")
-    choose(tab, "Range", "-6h")
-    split_by_host(tab)
-    lines, status = legend(tab), settled(tab)
-    tab.get_by_role("button", name="Share").click()
-    tab.get_by_text("The link is copied.").wait_for()
-    link = tab.evaluate("navigator.clipboard.readText()")
+    engineer.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_card(engineer, address, "requests")
+    choose(engineer, "Range", "-6h")
+    split_by_host(engineer)
+    lines, status = legend(engineer), settled(engineer)
+    engineer.get_by_role("button", name="Share").click()
+    engineer.get_by_text("The link is copied.").wait_for()
+    link = engineer.evaluate("navigator.clipboard.readText()")
     assert "range" not in link
-    with tab.context.expect_page() as opened:
-        tab.evaluate("link => void window.open(link)", link)
+    with engineer.context.expect_page() as opened:
+        engineer.evaluate("link => void window.open(link)", link)
     other = opened.value
     assert settled(other) == status
     assert legend(other) == lines
 
 
-def test_the_host_with_the_highest_share_of_errors(shop, tab):
+def test_the_host_with_the_highest_share_of_errors(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "errors")
-    choose(tab, "As", "over:requests")
-    split_by_host(tab)
-    choose(tab, "Range", "yesterday")
+    open_card(engineer, address, "errors")
+    choose(engineer, "As", "over:requests")
+    split_by_host(engineer)
+    choose(engineer, "Range", "yesterday")
     hosts = per_host(events, midnight() - 86_400, midnight())
     shares = {host: sum(status == 500 for status, _ in rows) / len(rows) for host, rows in hosts.items()}
-    first, numbers = next(iter(legend(tab).items()))
+    first, numbers = next(iter(legend(engineer).items()))
     assert shares[first] == max(shares.values()) > 0
     assert float(numbers[1]) == pytest.approx(shares[first], rel=1e-4)
 
 
-def test_requests_per_second(shop, tab):
+def test_requests_per_second(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "requests")
-    choose(tab, "As", "rate")
-    choose(tab, "Range", "yesterday")
+    open_card(engineer, address, "requests")
+    choose(engineer, "As", "rate")
+    choose(engineer, "Range", "yesterday")
     count = sum(map(len, per_host(events, midnight() - 86_400, midnight()).values()))
-    assert float(legend(tab)["requests"][1]) == pytest.approx(count / 86_400, rel=1e-4)
+    assert float(legend(engineer)["requests"][1]) == pytest.approx(count / 86_400, rel=1e-4)
 
 
-def test_a_marked_range_shows_finer_windows(shop, tab):
+def test_a_marked_range_shows_finer_windows(shop, engineer):
     address, _, _ = shop
-    open_card(tab, address, "errors")
-    assert "Windows of 1h" in choose(tab, "Range", "-7d")
-    chart = tab.locator("#chart .u-over").bounding_box()
-    tab.mouse.move(chart["x"] + chart["width"] * 0.5, chart["y"] + 50)
-    tab.mouse.down()
-    tab.mouse.move(chart["x"] + chart["width"] * 0.51, chart["y"] + 50, steps=4)
-    tab.mouse.up()
-    tab.wait_for_url("**from=**")
-    assert "Windows of 1m" in settled(tab)
+    open_card(engineer, address, "errors")
+    assert "Windows of 1h" in choose(engineer, "Range", "-7d")
+    chart = engineer.locator("#chart .u-over").bounding_box()
+    engineer.mouse.move(chart["x"] + chart["width"] * 0.5, chart["y"] + 50)
+    engineer.mouse.down()
+    engineer.mouse.move(chart["x"] + chart["width"] * 0.51, chart["y"] + 50, steps=4)
+    engineer.mouse.up()
+    engineer.wait_for_url("**from=**")
+    assert "Windows of 1m" in settled(engineer)
 
 
-def test_one_host_alone(shop, tab):
+def test_one_host_alone(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "requests")
-    choose(tab, "Range", "yesterday")
-    tab.get_by_text("Filters").click()
-    tab.locator("#filters option[value='\"cat\"']").wait_for(state="attached")
-    tab.locator("#filters select").select_option("cat")
-    settled(tab)
+    open_card(engineer, address, "requests")
+    choose(engineer, "Range", "yesterday")
+    engineer.get_by_text("Filters").click()
+    engineer.locator("#filters option[value='\"cat\"']").wait_for(state="attached")
+    engineer.locator("#filters select").select_option("cat")
+    settled(engineer)
     count = len(per_host(events, midnight() - 86_400, midnight())["cat"])
-    assert float(legend(tab)["requests"][1]) == count
+    assert float(legend(engineer)["requests"][1]) == count
 
 
-def test_the_distribution_of_a_night(shop, tab):
+def test_the_distribution_of_a_night(shop, engineer):
     address, events, _ = shop
-    open_card(tab, address, "latency")
-    choose(tab, "Range", "night")
-    choose(tab, "Drawn as", "heat")
+    open_card(engineer, address, "latency")
+    choose(engineer, "Range", "night")
+    choose(engineer, "Drawn as", "heat")
     low, high = last_night()
-    cells = tab.locator("#numbers tbody td").all_text_contents()
+    cells = engineer.locator("#numbers tbody td").all_text_contents()
     assert sum(int(text.replace(",", "")) for text in cells) == sum(map(len, per_host(events, low, high).values()))
 
 
-def test_two_metrics_in_one_address(shop, tab):
+def test_two_metrics_in_one_address(shop, engineer):
     address, _, _ = shop
-    open_card(tab, address, "latency")
-    tab.get_by_role("button", name="Add a panel").click()
-    tab.locator("#results-2:not(.busy)").wait_for()
-    tab.locator("#measure-2").select_option("errors")
-    tab.wait_for_url("**2.measure=errors**")
-    tab.locator("#results-2:not(.busy)").wait_for()
-    assert [text.strip() for text in tab.locator(".panel h2").all_inner_texts()] == ["latency", "errors"]
-    assert tab.locator("canvas").count() == 2
+    open_card(engineer, address, "latency")
+    engineer.get_by_role("button", name="Add a panel").click()
+    engineer.locator("#results-2:not(.busy)").wait_for()
+    engineer.locator("#measure-2").select_option("errors")
+    engineer.wait_for_url("**2.measure=errors**")
+    engineer.locator("#results-2:not(.busy)").wait_for()
+    assert [text.strip() for text in engineer.locator(".panel h2").all_inner_texts()] == ["latency", "errors"]
+    assert engineer.locator("canvas").count() == 2
 
 
-def test_a_wrong_clock_does_not_stretch_the_first_view(shop, tab):
+def test_a_wrong_clock_does_not_stretch_the_first_view(shop, engineer):
     address, events, _ = shop
-    tab.goto(f"{address}?store=clock&measure=requests")
-    assert "probably because of a wrong clock" in settled(tab)
-    low, high = shown_range(tab)
+    assert "probably because of a wrong clock" in open_card(engineer, address, "requests", store="clock")
+    low, high = shown_range(engineer)
     assert high - low <= timedelta(days=1, hours=1).total_seconds()
     assert low < events[-1][0] < high + 3600
 
 
-def test_more_lines_than_anyone_reads_are_drawn_on_request_only(shop, tab):
-    tab.goto(f"{shop[0]}?store=many&measure=requests&by=host&lines=all")
-    assert settled(tab) == "Choose how many lines to draw."
-    assert "more than 1,000 lines of host" in tab.locator(".state").inner_text()
-    tab.get_by_role("button", name="Draw the greatest 10").click()
-    tab.locator("canvas").wait_for()
-    assert len(legend(tab)) == 10
+def test_more_lines_than_anyone_reads_are_drawn_on_request_only(shop, engineer):
+    open_card(engineer, shop[0], "requests", store="many")
+    split_by_host(engineer)
+    assert choose(engineer, "Lines", "all") == "Choose how many lines to draw."
+    assert "more than 1,000 lines of host" in engineer.locator(".state").inner_text()
+    engineer.get_by_role("button", name="Draw the greatest 10").click()
+    engineer.locator("canvas").wait_for()
+    assert len(legend(engineer)) == 10
 
 
-def test_new_rows_appear_without_a_reload(shop, tab):
+def test_new_rows_appear_without_a_reload(shop, engineer):
     address, events, store = shop
-    tab.goto(f"{address}?store=shop&measure=requests&range=all")
-    settled(tab)
+    open_card(engineer, address, "requests")
+    choose(engineer, "Range", "all")
     total = len(events)
     store.append_rows(table([(events[-1][0], "ant", 200, 1.0)] * 500), "later", 1)
     expected = f"{float(f'{total + 500:.5g}'):,.0f}"
-    tab.locator(".legend .total", has_text=re.compile(f"^{re.escape(expected)}$")).wait_for(timeout=15_000)
-    assert shlex.split(tab.locator("#curl").text_content())[-1].startswith(f"{address}v1/query?store=shop")
+    engineer.locator(".legend .total", has_text=re.compile(f"^{re.escape(expected)}$")).wait_for(timeout=15_000)
+    assert shlex.split(engineer.locator("#curl").text_content())[-1].startswith(f"{address}v1/query?store=shop")

@@ -1,8 +1,9 @@
 // The view is the address: the time range, and the words of each panel. Words of the second panel begin with "2.".
 
-const SHARED = ["range", "from", "to", "compare"];
+const SHARED = ["range", "from", "to", "compare", "live"];
+const LISTS = ["by", "hide"]; // keys that have a line each, and lines that are hidden
 
-// Return {range, from, to, compare, panels}; a panel is {word: text}, and its `by` is a list of keys.
+// Return {range, from, to, compare, live, panels}; a panel is {word: text or list}.
 export function readView(search = location.search) {
   const view = { panels: [] };
   for (const [name, value] of new URLSearchParams(search)) {
@@ -13,7 +14,7 @@ export function readView(search = location.search) {
     const [, number, word] = /^(?:([2-9]|[1-9]\d)\.)?(.*)$/s.exec(name);
     const index = Number(number ?? 1) - 1;
     const panel = (view.panels[index] ??= {});
-    if (word === "by") panel.by = value ? [...(panel.by ?? []), value] : [];
+    if (LISTS.includes(word)) panel[word] = value ? [...(panel[word] ?? []), value] : [];
     else panel[word] = value;
   }
   view.panels = view.panels.filter(Boolean);

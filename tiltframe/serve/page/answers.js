@@ -9,14 +9,14 @@ import { timeText } from "./times.js";
 export const EARLIER = { period: null, day: 86400, week: 604800, month: 2419200 }; // seconds; null: as long as the range
 const LINES = 10;
 const MANY_LINES = 200; // more are drawn only after a confirmation
-const MOST_LINES = 1000;
+export const MOST_LINES = 1000;
 
 // A question of more lines than anyone reads; `count` is null if it is above MOST_LINES.
 export class TooManyLines extends Error {}
 
-export async function answersOf(question, { range, compare, width, isConfirmed }) {
+export async function answersOf(question, { range, compare, width }) {
   const words = windowsWords(question, { width, within: range.within });
-  const ranking = question.by.length && !question.isHeat ? await rankingOf(question, range, isConfirmed) : null;
+  const ranking = question.by.length && !question.isHeat ? await rankingOf(question, range) : null;
   if (ranking?.condition) words.where = allOf([words.where, ranking.condition]);
   const totals = ranking ? ranking.rows : ask(totalsWords(question, { within: range.within })).then((answer) => answer.rows);
   const [answer, wholeRange] = await Promise.all([ask(words), totals]);
@@ -29,12 +29,12 @@ export async function answersOf(question, { range, compare, width, isConfirmed }
 }
 
 // Return the greatest keys over the complete range, as merged states give them, and the condition that selects them.
-async function rankingOf(question, range, isConfirmed) {
+async function rankingOf(question, range) {
   const asked = question.panel.lines ?? "";
   const isAscending = asked.startsWith("-");
   const count = asked === "all" ? MOST_LINES : Math.min(MOST_LINES, Math.trunc(Math.abs(Number(asked)))) || LINES;
   const { rows } = await ask(totalsWords(question, { within: range.within, limit: count + 1, isAscending }));
-  if (asked === "all" && rows.length > MANY_LINES && !isConfirmed) {
+  if (asked === "all" && rows.length > MANY_LINES) {
     throw new TooManyLines(tooManyText(question, rows.length > MOST_LINES ? null : rows.length));
   }
   const more = rows.length > count;

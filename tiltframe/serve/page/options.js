@@ -11,7 +11,7 @@ export function select({ id, label, choices, value, onChange, disabled = false }
   </select></label>`;
 }
 
-export function optionsOf({ question, stores, id, keyChoices, onOpenFilters, onChange }) {
+export function optionsOf({ question, stores, id, keyChoices, above, onOpenFilters, onThreshold, onChange }) {
   const { store, panel, measure, column, isBand, isHeat, by } = question;
   const isSketch = quantilesOf(measure).length > 0;
   const columns = [...(isSketch ? [["band", "quantile band"]] : []), ...measure.columns.map((each) => [each.name, each.name])];
@@ -23,7 +23,7 @@ export function optionsOf({ question, stores, id, keyChoices, onOpenFilters, onC
       ${select({ id: id("as"), label: "As", choices: readingsOf(question), value: panel.as ?? "", disabled: isHeat || isBand || !isNumeric(column), onChange: (as) => onChange({ as }) })}
       ${select({ id: id("drawn"), label: "Drawn as", choices: [["", "lines"], ["heat", "heat map"]], value: isHeat ? "heat" : "", disabled: !measure.buckets, onChange: (drawn) => onChange({ drawn }) })}
       ${select({ id: id("lines"), label: "Lines", choices: linesOf(panel), value: panel.lines ?? "", disabled: !by.length || isHeat, onChange: (lines) => onChange({ lines }) })}
-      <label>Threshold<input id=${id("above")} inputmode="decimal" placeholder="none" size="7" data-value=${panel.above ?? ""} @change=${(event) => onChange({ above: event.target.value })}></label>
+      <label>Threshold<input id=${id("above")} inputmode="decimal" placeholder="none" size="7" data-value=${above} @input=${(event) => onThreshold(event.target.value)}></label>
     </div>
     ${store.keys.length ? html`<div class="split" role="group" aria-label="A line for each" id=${id("by")}><span>A line for each</span>
       ${store.keys.map((key) => html`<button type="button" class="chip" aria-pressed=${by.includes(key.name) ? "true" : "false"} ?disabled=${isHeat}
@@ -40,7 +40,7 @@ function readingsOf({ store, column }) {
 
 function linesOf({ lines }) {
   const choices = [["", "greatest 10"], ["25", "greatest 25"], ["100", "greatest 100"], ["-10", "least 10"], ["all", "all"]];
-  return !lines || choices.some(([value]) => value === lines) ? choices : [...choices, [lines, lines]];
+  return !lines || choices.some(([value]) => value === lines) ? choices : [...choices, [lines, lines.startsWith("-") ? `least ${lines.slice(1)}` : `greatest ${lines}`]];
 }
 
 function filters({ question, id, keyChoices, onOpenFilters, onChange }) {

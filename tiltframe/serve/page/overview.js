@@ -33,7 +33,7 @@ export function overviewOf(summaries, view, onRetry) {
 
 function storeTemplate({ store, range, rows, totals, name }, view) {
   const keys = store.keys.map((key) => key.name).join(", ") || "none";
-  const shared = { range: view.range, from: view.from, to: view.to, compare: view.compare };
+  const shared = { range: view.range, from: view.from, to: view.to, compare: view.compare, live: view.live };
   return html`<p class="quiet">${written(range.from, store.timezone)} to ${written(range.to, store.timezone)} · levels ${store.levels.map((level) => level.level).join(", ")} · keys ${keys}${range.note ? html` · ${range.note}` : ""}</p>
     ${rows.length ? "" : html`<p>No data in this range.</p>`}
     <ul class="cards">${store.measures.map((measure) => {

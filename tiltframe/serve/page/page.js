@@ -17,7 +17,6 @@ class Page {
   stores = [];
   panels = [];
   summaries = [];
-  isLive = true;
   needsToken = false;
   error = null;
   message = "";
@@ -27,6 +26,13 @@ class Page {
   go(view) {
     history.pushState(null, "", textOf(view));
     return this.load();
+  }
+
+  // Write a view whose answers are on the page already into the address.
+  rewrite(view) {
+    this.view = view;
+    history.replaceState(null, "", textOf(view));
+    this.render();
   }
 
   changeShared = (changes) => this.go(withShared(this.view, changes));
@@ -98,9 +104,12 @@ class Page {
     this.move(KEYS[event.key]);
   }
 
+  get isLive() {
+    return this.view.live !== "off";
+  }
+
   toggleLive() {
-    this.isLive = !this.isLive;
-    this.render();
+    this.rewrite(withShared(this.view, { live: this.isLive ? "off" : null }));
   }
 
   // Copy the address of this view with the range as times, which the others see as well later on.

@@ -1,6 +1,7 @@
 // A panel: one metric, its chart, legend, numbers and queries.
 
-import { answersOf, TooManyLines } from "./answers.js";
+import { withPanel } from "./address.js";
+import { answersOf, MOST_LINES, TooManyLines } from "./answers.js";
 import { drawHeatMap, drawLines } from "./chart.js";
 import { commandOf, curlOf, pythonOf } from "./copies.js";
 import { heatOf, shadesOf } from "./heat.js";
@@ -12,12 +13,34 @@ import { rangeOfStore, rangeOfView } from "./ranges.js";
 import { keyValues, storeOf, Unauthorized } from "./server.js";
 import { seriesOf, stretchesAbove } from "./series.js";
 import { tableOf } from "./table.js";
-import { duration, written } from "./times.js";
+import { duration, withWrittenTimes, written } from "./times.js";
 import { html } from "./vendor/lit-html.js";
+
+const OTHER_LINES = ["store", "measure", "column", "as", "by"]; // a change of these words gives lines with other names
+
+// Return the text of a line in an address.
+const placeOfLine = (line) => JSON.stringify([...line.values, line.name]);
 
 export class Panel {
   constructor(index, page) {
-    Object.assign(this, { index, page, shown: null, error: null, isBusy: true, asked: 0, isConfirmed: false, hidden: new Set(), keyChoices: new Map(), message: "" });
+    Object.assign(this, { index, page, shown: null, error: null, isBusy: true, asked: 0, keyChoices: new Map(), message: "" });
+  }
+
+  // The words of this panel in the address.
+  get words() {
+    return this.page.view.panels[this.index] ?? {};
+  }
+
+  // The indexes of the lines that the address hides.
+  get hidden() {
+    const { hide = [] } = this.words;
+    return new Set(this.shown.series.lines.flatMap((line, i) => (hide.includes(placeOfLine(line)) ? [i] : [])));
+  }
+
+  // The threshold, or null if there is none.
+  get threshold() {
+    const above = Number(this.words.above);
+    return this.words.above && Number.isFinite(above) ? above : null;
   }
 
   id = (name) => (this.index ? `${name}-${this.index + 1}` : name);
@@ -35,7 +58,7 @@ export class Panel {
       this.question = question;
       const range = await rangeOfView(view, store);
       const width = document.getElementById(this.id("chart"))?.clientWidth || 900;
-      const answers = await answersOf(question, { range, compare: view.compare, width, isConfirmed: this.isConfirmed });
+      const answers = await answersOf(question, { range, compare: view.compare, width });
       if (asked !== this.asked) return;
       this.show(question, range, answers);
     } catch (error) {
@@ -57,10 +80,7 @@ export class Panel {
   show(question, range, answers) {
     const heat = question.isHeat && answers.rows.length ? heatOf(answers.histograms) : null;
     const series = heat ? countsOf(question, answers.rows, heat) : seriesOf(question, answers);
-    const above = Number(question.panel.above);
-    const threshold = question.panel.above && Number.isFinite(above) ? above : null;
-    if (this.shown && JSON.stringify(this.shown.answers.lines) !== JSON.stringify(answers.lines)) this.hidden.clear();
-    Object.assign(this, { error: null, message: "", shown: { question, range, answers, heat, series, threshold } });
+    Object.assign(this, { error: null, message: "", shown: { question, range, answers, heat, series } });
   }
 
   draw() {
@@ -78,22 +98,28 @@ export class Panel {
   drawn() {
     const place = document.getElementById(this.id("chart"));
     if (!place || !this.shown || !this.shown.answers.rows.length || !this.shown.question.isNumber) return null;
-    const { question, range, answers, heat, series, threshold } = this.shown;
+    const { question, range, answers, heat, series } = this.shown;
     const shared = { question, range, onSelect: (from, to) => this.page.choose(from, to), onCursor: (u) => showAtCursor(place.closest(".panel"), u) };
     if (heat) return drawHeatMap(place, { ...shared, rows: answers.rows, heat });
-    return drawLines(place, { ...shared, series, threshold, hidden: this.hidden });
+    return drawLines(place, { ...shared, series, threshold: this.threshold, hidden: this.hidden });
   }
 
+  // Hide a line, or show it again.
   toggle(index) {
-    if (this.hidden.has(index)) this.hidden.delete(index);
-    else this.hidden.add(index);
-    this.page.render();
+    const place = placeOfLine(this.shown.series.lines[index]);
+    const hide = (this.words.hide ?? []).filter((each) => each !== place);
+    this.rewrite({ hide: this.hidden.has(index) ? hide : [...hide, place] });
+  }
+
+  // Change words of the address that need no new answers.
+  rewrite(changes) {
+    this.page.rewrite(withPanel(this.page.view, this.index, changes));
     this.draw();
   }
 
   change(changes, isNew = false) {
-    this.isConfirmed = false;
-    this.page.changePanel(this.index, changes, isNew);
+    const hasOtherLines = OTHER_LINES.some((word) => word in changes);
+    this.page.changePanel(this.index, hasOtherLines ? { ...changes, hide: null } : changes, isNew);
   }
 
   async openFilters() {
@@ -138,7 +164,7 @@ export class Panel {
     return html`<section class="panel" aria-label=${`Panel ${this.index + 1}: ${title}`}>
       <div class="head"><h2>${title}${question?.isRate ? " per second" : ""}</h2><span class="quiet">${question ? question.store.name : ""}</span>
         ${view.panels.length > 1 ? html`<button type="button" class="quiet" aria-label=${`Remove panel ${this.index + 1}`} @click=${() => this.page.removePanel(this.index)}>Remove</button>` : ""}</div>
-      ${question ? html`<div class="options">${optionsOf({ question, stores, id: this.id, keyChoices: this.keyChoices, onOpenFilters: () => this.openFilters(), onChange: (changes, isNew) => this.change(changes, isNew) })}</div>` : ""}
+      ${question ? html`<div class="options">${optionsOf({ question, stores, id: this.id, keyChoices: this.keyChoices, above: this.words.above ?? "", onOpenFilters: () => this.openFilters(), onThreshold: (above) => this.rewrite({ above }), onChange: (changes, isNew) => this.change(changes, isNew) })}</div>` : ""}
       <div class="results ${this.isBusy ? "busy" : ""}" id=${this.id("results")} aria-busy=${this.isBusy ? "true" : "false"}>
         <div class="progress" aria-hidden="true"></div>
         <div id=${this.id("chart")} class="chart ${shown?.answers.rows.length && shown.question.isNumber ? "" : "blank"}" tabindex="0" role="img" aria-label=${this.heard()} @keydown=${(event) => this.page.moveByKey(event)} @dblclick=${() => this.page.move("out")}></div>
@@ -146,6 +172,7 @@ export class Panel {
         ${shown?.heat ? html`<p id=${this.id("colours")} class="shades">Rows:${shadesOf(shown.heat).map(({ opacity, text }) => html`<span><i .style=${`opacity: ${opacity}`}></i>${text}</span>`)}</p>` : ""}
         ${shown && !shown.heat && shown.answers.rows.length && shown.question.isNumber ? html`<div class="lines" tabindex="0" role="group" aria-label="Lines">${legendOf({ question: shown.question, series: shown.series, compared: shown.answers.compared, hidden: this.hidden, onToggle: (i) => this.toggle(i), onOnly: (line) => this.only(line) })}</div>` : ""}
         <p id=${this.id("status")} role="status" class="status ${this.error && !(this.error instanceof TooManyLines) ? "wrong" : ""}">${this.sentences().join(" ")}</p>
+        ${this.stretches?.length ? html`<button type="button" class="began" @click=${() => this.showBeginning()}>Show when it began</button>` : ""}
         ${shown ? html`${this.numbers()}${this.copies()}` : ""}
       </div>
     </section>`;
@@ -155,7 +182,7 @@ export class Panel {
   state() {
     if (this.error instanceof TooManyLines) {
       return html`<div class="state"><p>${this.error.message}</p><button type="button" @click=${() => this.change({ lines: null })}>Draw the greatest 10</button>
-        <button type="button" @click=${() => { this.isConfirmed = true; this.page.load(); }}>Draw them</button></div>`;
+        <button type="button" @click=${() => this.change({ lines: String(MOST_LINES) })}>Draw up to ${MOST_LINES.toLocaleString("en")}</button></div>`;
     }
     if (this.error) return html`<div class="state"><p>Nothing can be drawn.</p><button type="button" @click=${() => this.page.load()}>Try again</button> <a class="overview" href="/">All stores</a></div>`;
     if (!this.shown) return html`<div class="state loading"><p>Loading …</p></div>`;
@@ -163,19 +190,31 @@ export class Panel {
     return "";
   }
 
+  // The stretches above the threshold, or null if there is no threshold.
+  get stretches() {
+    if (!this.shown || this.shown.heat || this.threshold === null) return null;
+    return stretchesAbove(this.shown.series, this.threshold);
+  }
+
+  // Show finer windows around the first one above the threshold.
+  showBeginning() {
+    const [{ at, length }] = this.stretches;
+    this.page.choose(at - length, at + 2 * length);
+  }
+
   sentences() {
     if (this.error instanceof TooManyLines) return ["Choose how many lines to draw."];
     if (this.error) return [this.error.message];
     if (!this.shown) return [];
-    const { question, range, answers, heat, series, threshold } = this.shown;
+    const { question, range, answers, heat } = this.shown;
     const zone = question.store.timezone;
     const { compared } = answers;
     return [
       windowsSentence(question.store, answers),
       heat ? "The stronger the colour, the more rows in that range of values; a bucket of the sketch counts in the range that has its middle." : null,
-      threshold === null || heat ? null : thresholdSentence(stretchesAbove(series, threshold), threshold, zone),
+      this.stretches ? thresholdSentence(this.stretches, this.threshold, zone) : null,
       range.note,
-      ...answers.answer.warnings,
+      ...answers.answer.warnings.map((warning) => withWrittenTimes(warning, zone)),
       compared ? `Dashed: the ${compared.name}, ${compared.rows.length ? `${duration(compared.by)} earlier` : "which has no windows"}.` : null,
     ].filter(Boolean);
   }
@@ -184,7 +223,7 @@ export class Panel {
     if (!this.shown) return "No results yet";
     const { question, range } = this.shown;
     const zone = question.store.timezone;
-    return `${question.isHeat ? "Heat map of " : ""}${question.name} over time, ${written(range.from, zone)} to ${written(range.to, zone)}. ${this.sentences()[0]} The table below has the numbers. Keys: plus, minus, arrows, 0.`;
+    return `${question.isHeat ? "Heat map of " : ""}${question.name} over time, ${written(range.from, zone)} to ${written(range.to, zone)}. ${this.sentences()[0]} Open “Numbers” below for a table of them. Keys: plus, minus, arrows, 0.`;
   }
 
   numbers() {

@@ -72,7 +72,7 @@ export function steps(question, { rows, lines }) {
   })];
 }
 
-// Return the stretches of consecutive windows in which any line is above a threshold.
+// Return the stretches of consecutive windows in which any line is above a threshold, with the length of the first window.
 export function stretchesAbove({ rows, lines }, threshold) {
   const names = new Set(lines.filter((line) => !line.isEarlier).map((line) => line.name));
   const above = rows.filter((row) => [...names].some((name) => number(row[name]) > threshold)).sort((a, b) => a.at - b.at);
@@ -80,7 +80,7 @@ export function stretchesAbove({ rows, lines }, threshold) {
   for (const { at, end } of above) {
     const last = stretches.at(-1);
     if (last && at <= last.end) last.end = Math.max(last.end, end);
-    else stretches.push({ at, end });
+    else stretches.push({ at, end, length: end - at });
   }
   return stretches;
 }

@@ -29,6 +29,11 @@ function offsetText(offset) {
   return `UTC${offset < 0 ? "-" : "+"}${two(Math.floor(minutes / 60))}:${two(minutes % 60)}`;
 }
 
+// Return a text of the server with its times, such as 2024-05-01T10:00:00Z, as the page writes them.
+export function withWrittenTimes(text, zone) {
+  return text.replace(/\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})/g, (time) => written(Date.parse(time) / 1000, zone));
+}
+
 const WRITTEN = /^\s*(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d+)?)?)?\s*(?:(Z|UTC)?([+-]\d{2}):?(\d{2})|(Z|UTC))?\s*$/;
 
 // Return the seconds of a text, which is in the zone unless it has an offset, or null if it cannot be parsed.
