@@ -86,6 +86,12 @@ class Page {
     return this.panels.find((panel) => panel.shown)?.shown.range ?? this.summaries.find((summary) => summary.range)?.range;
   }
 
+  // The description of the store that all panels show, or of the only store of the overview.
+  get onlyStore() {
+    const stores = (this.panels.length ? this.panels.map((panel) => panel.question) : this.summaries).map((each) => each?.store);
+    return stores.every((store) => store && store.name === stores[0].name) ? stores[0] : undefined;
+  }
+
   move(way) {
     if (way === "all") return this.changeShared({ range: "all", from: null, to: null });
     if (!this.range) return undefined;
@@ -187,4 +193,4 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(redraw, 150);
 });
-watchChanges(() => page.isLive && !page.isBusy, () => page.load());
+watchChanges({ isWanted: () => page.isLive && !page.needsToken, shownStore: () => page.onlyStore, onChange: () => page.load() });
