@@ -135,8 +135,8 @@ def test_hidden_lines_are_in_the_address_and_stay_hidden(web, tab):
     other = tab.context.new_page()
     other.goto(tab.url)
     settled(other)
-    for each in (tab, other):
-        assert [text.strip() for text in each.locator(".legend .off th").all_inner_texts()] == ["bee"]
+    for window in (tab, other):
+        assert [text.strip() for text in window.locator(".legend .off th").all_inner_texts()] == ["bee"]
     other.locator(".line", has_text="bee").click()
     assert "hide=" not in other.url
     tab.get_by_label("Measure").focus()

@@ -28,8 +28,8 @@ FRAME = TiltFrame(
     ["1m", "1h", "1d"], "ts", {"requests": aggr.count(), "latency": aggr.dds("ms", [0.5, 0.99])}, ["host"]
 )
 SECONDS = {"1m": 60, "1h": 3600, "1d": 86_400}
-SEES = {"light": {}, "dark": {"color_scheme": "dark"}, "narrow": {"viewport": {"width": 390, "height": 844}}}
-VIEWS = {  # the first four in the dark and on a phone, too
+WIDTHS = {1440: 900, 1024: 768, 390: 844}  # pixels: width and height of the window
+VIEWS = {
     "overview": "",
     "hosts": "?store=shop&measure=latency&by=host",
     "heat map": "?store=shop&measure=latency&drawn=heat",
@@ -164,6 +164,7 @@ def test_by_keyboard(shop, tab):
             settled(tab)
             assert tab.evaluate(active) == "measure"  # not lost while the form is written again
         if name == "chart":
+            assert "Open “Numbers” below" in tab.locator("#chart").get_attribute("aria-label")
             for key, level in (("+", "1d"), ("+", "1h"), ("-", "1d"), ("0", "1d"), ("ArrowLeft", "1d")):
                 before = tab.url
                 tab.keyboard.press(key)
@@ -184,25 +185,48 @@ def test_by_keyboard(shop, tab):
     assert {"Zoom in", "Zoom out", "All", "Copy Python", "Copy command", "Copy curl", "Copy PromQL"} <= set(seen)
 
 
-@pytest.mark.parametrize("sight", SEES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.long
-def test_axe_finds_nothing(shop, browser, sight):
-    with browser.new_context(**SEES[sight]) as window:
+def test_every_view_in_every_width_and_theme(shop, browser, width, scheme):
+    """All six combinations take about 45 seconds on two idle cores."""
+    viewport = {"width": width, "height": WIDTHS[width]}
+    with browser.new_context(viewport=viewport, color_scheme=scheme) as window:
         tab = window.new_page()
-        for name, view in list(VIEWS.items())[: None if sight == "light" else 4]:
+        for name, view in VIEWS.items():
             tab.goto(shop[0] + view)
             if name == "overview":
                 summarized(tab)
             elif name != "the API":
                 settled(tab)
+                look(tab, f"{width} {scheme} {name}")
+                if width == 390:
+                    assert_chart_is_first(tab)
+                    for legend in tab.locator(".lines").all():
+                        assert legend.evaluate("legend => legend.scrollWidth <= legend.clientWidth"), name
+                if name == "heat map":  # a cell has a row here
+                    shades = tab.locator("#colours i").evaluate_all("shades => shades.map((i) => i.style.opacity)")
+                    assert shades == ["0.8"]
                 for fold in tab.locator("summary").all():
                     fold.click()
             violations = Axe().run(tab).response["violations"]
             assert [
                 (violation["id"], [node["target"] for node in violation["nodes"]]) for violation in violations
             ] == [], name
-            look(tab, f"{sight} {name}")
-            width = tab.evaluate("document.documentElement.scrollWidth")
-            assert width <= tab.viewport_size["width"], name
+            look(tab, f"{width} {scheme} {name}, open")
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
         paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (max(map(int, re.findall(r"\d+", paper)[:3])) < 64) == (sight == "dark")
+        assert (max(map(int, re.findall(r"\d+", paper)[:3])) < 64) == (scheme == "dark")
+
+
+def assert_chart_is_first(tab):
+    """Check that the results of the first panel are above its options and the time tools, and begin on the first
+    screen.
+    """
+    top = {
+        name: tab.locator(name).first.bounding_box()["y"]
+        for name in (".results", ".options", ".time")
+        if tab.locator(name).count()
+    }
+    assert top[".results"] == min(top.values())
+    assert top[".results"] < WIDTHS[390] / 3

@@ -3,7 +3,7 @@
 import { compact } from "./numbers.js";
 
 const RANGES = [8, 90]; // the fewest ranges, unless there are fewer buckets, and the most: one per four pixels
-const SHADES = [0.12, 0.24, 0.36, 0.5, 0.64, 0.78, 0.9, 1]; // opacities; each step is the same factor of counts
+const SHADES = 8; // at the most; each is the same factor of counts
 
 // Histograms of Prometheus' JSON, [end, {buckets: [[rule, low, high, count], …]}], as counts by window's end and range.
 export function heatOf(histograms) {
@@ -46,7 +46,13 @@ function edgesOf(buckets, isLog) {
   return Array.from({ length: count + 1 }, (_, i) => from(low + ((high - low) * i) / count));
 }
 
-const shadeOf = (count, most) => Math.min(SHADES.length - 1, Math.floor((Math.log(count) / Math.log(most + 1)) * SHADES.length));
+// Return the opacities, from few rows to many. Few different counts have few shades, so that each can be seen.
+function opacitiesOf(most) {
+  const count = Math.min(SHADES, most);
+  return Array.from({ length: count }, (_, i) => (count === 1 ? 0.8 : 0.25 + (0.75 * i) / (count - 1)));
+}
+
+const shadeOf = (count, most, shades) => Math.min(shades - 1, Math.floor((Math.log(count) / Math.log(most + 1)) * shades));
 
 export function drawHeat(u, rows, heat, colour) {
   u.ctx.save();
@@ -54,12 +60,13 @@ export function drawHeat(u, rows, heat, colour) {
   u.ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
   u.ctx.clip();
   u.ctx.fillStyle = colour;
+  const opacities = opacitiesOf(heat.most);
   for (const row of rows) {
     const [left, right] = [row.at, row.end].map((at) => Math.round(u.valToPos(at, "x", true)));
     for (const [range, count] of heat.counts.get(row.end) ?? []) {
       if (range.high === undefined || !count) continue; // infinite values are in the table only
       const [top, bottom] = [range.high, range.low].map((value) => Math.round(u.valToPos(value, "y", true)));
-      u.ctx.globalAlpha = SHADES[shadeOf(count, heat.most)];
+      u.ctx.globalAlpha = opacities[shadeOf(count, heat.most, opacities.length)];
       u.ctx.fillRect(left, top, Math.max(1, right - left), Math.max(1, bottom - top));
     }
   }
@@ -68,9 +75,10 @@ export function drawHeat(u, rows, heat, colour) {
 
 // Return the legend: [{opacity, text}], the counts of each shade.
 export function shadesOf(heat) {
-  const least = SHADES.map((_, i) => Math.max(1, Math.ceil((heat.most + 1) ** (i / SHADES.length) - 1e-9)));
-  return SHADES.map((opacity, i) => {
-    const most = i + 1 < SHADES.length ? least[i + 1] - 1 : heat.most;
+  const opacities = opacitiesOf(heat.most);
+  const least = opacities.map((_, i) => Math.max(1, Math.ceil((heat.most + 1) ** (i / opacities.length) - 1e-9)));
+  return opacities.map((opacity, i) => {
+    const most = i + 1 < opacities.length ? least[i + 1] - 1 : heat.most;
     return { opacity, most, least: least[i], text: least[i] === most ? compact(most) : `${compact(least[i])} – ${compact(most)}` };
   }).filter((shade) => shade.most >= shade.least);
 }

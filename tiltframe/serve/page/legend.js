@@ -17,7 +17,7 @@ function nameOf(question, line) {
 // `onToggle` hides or shows a line; `onOnly` filters by the keys of a line.
 export function legendOf({ question, series, compared, hidden, onToggle, onOnly }) {
   const heads = ["", "at cursor", "whole range", ...(compared ? ["before", "change"] : []), ...(question.by.length ? [""] : [])];
-  return html`<table class="legend">
+  return html`<table class="legend ${compared ? "compared" : ""}">
     <caption class="visually-hidden">Lines of the chart</caption>
     <thead><tr>${heads.map((text, i) => (text ? html`<th scope="col">${text}</th>` : html`<td>${i ? "" : question.by.join(", ")}</td>`))}</tr></thead>
     <tbody>${series.lines.map((line, i) => html`<tr class=${hidden.has(i) ? "off" : ""}>
