@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.store, pytest.mark.slow]
 BERLIN = ZoneInfo("Europe/Berlin")
 FIRST = int(datetime(2024, 2, 20, tzinfo=UTC).timestamp())
 HOURS = 24 * 60
-SIZES = [1.0, 0.5, 1e-05, 1e16]
-EVENTS = [(FIRST + hour * 3600, SIZES[hour % 4], hour % 3, float(hour % 97 + 1)) for hour in range(HOURS)]
+SIZES = [1.0, 0.5, 1e-05, 1e16, float("inf")]
+EVENTS = [(FIRST + hour * 3600, SIZES[hour % 5], hour % 3, float(hour % 97 + 1)) for hour in range(HOURS)]
 YEARS = int(datetime(2021, 2, 1, 12, tzinfo=UTC).timestamp())
 EVENTS_OF_YEARS = [(YEARS + half_day * 43_200, 1.0, 1, float(half_day % 97 + 1)) for half_day in range(2 * 1000)]
 MEASURES = {"latency": aggr.dds("ms", [0.5, 0.99]), "requests": aggr.count()}
