@@ -54,6 +54,7 @@ from aggr.neighbours import Neighbours
 from aggr.parameters import repeated
 from aggr.sql.number_columns import Use
 from aggr.state import PlainState, State
+from aggr.tables.accessors import read_accessor
 from aggr.values import Values
 
 __all__ = [
@@ -62,5 +63,5 @@ __all__ = [
     "ExactNumbers", "ExactSums", "ExcludedCounts", "Field", "Function", "Groups", "Histograms", "InputTypes", "Int",
     "Limbs", "Measure", "MinOrMax", "Neighbours", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState",
     "Use", "ValueBy", "Values", "accessor", "compiled", "from_description", "input_rule", "load_group", "quotient",
-    "repeated", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
+    "read_accessor", "repeated", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
 ]  # fmt: skip

@@ -8,7 +8,6 @@ import inspect
 import json
 import random
 import re
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,8 +31,6 @@ from aggr.extend import (
     COUNT,
     GREATEST,
     LEAST,
-    NUMBERS,
-    BucketState,
     ExactSums,
     Function,
     PlainState,
@@ -47,8 +44,7 @@ from aggr.tables.accessors import accessors_of, read_accessor
 from aggr.tables.identify import function_of
 from aggr.tables.partial_aggregation import partial_states
 from aggr.tables.state_plan import plan_state_columns
-from aggr.testing.laws import check
-from tiltframe import TiltFrame, finish, rollup
+from tiltframe import TiltFrame, rollup
 
 
 @dataclass(frozen=True)
@@ -308,41 +304,6 @@ def test_slices_of_maps_have_their_own_bits():
 
 
 @dataclass(frozen=True)
-class MiddleMean(Function):
-    """The mean of the middle half of the values, from the buckets of dds."""
-
-    relative_accuracy: float = 0.01
-
-    name, keeps, returns, guarantee = "middle_mean", "DDSketch buckets", "float64", "within α"
-    takes = NUMBERS
-    takes_weights = True
-
-    @property
-    def own_state(self) -> State:
-        return aggr.Dds(relative_accuracy=self.relative_accuracy).own_state
-
-    def finish_states(self, states: pa.StructArray) -> pa.Array:
-        state = self.own_state
-        assert isinstance(state, BucketState)
-        ranges = state.buckets(states)
-        totals = np.bincount(ranges.rows, ranges.counts, len(states))
-        first, last = totals[ranges.rows] / 4, totals[ranges.rows] * 3 / 4
-        ends = np.cumsum(ranges.counts) - (np.cumsum(totals) - totals)[ranges.rows]
-        inside = np.clip(ends, first, last) - np.clip(ends - ranges.counts, first, last)
-        sums = np.bincount(ranges.rows, inside * ranges.high, len(states))
-        return pa.array(sums / np.maximum(totals / 2, 1), mask=totals == 0)
-
-
-def buckets_within(states: pa.Array, low: float, high: float) -> list[int]:
-    """Count the rows of each state in buckets that lie between two numbers, in a function of states."""
-    state = function_of(states).own_state
-    assert isinstance(state, BucketState)
-    ranges = state.buckets(states)
-    is_inside = (ranges.low >= low) & (ranges.high <= high)
-    return np.bincount(ranges.rows[is_inside], ranges.counts[is_inside], len(states)).astype(int).tolist()
-
-
-@dataclass(frozen=True)
 class LeastValue(Function):
     """The least value, with accessors of its own: one without a parameter, one in the place of a usual one."""
 
@@ -413,25 +374,6 @@ def test_accessors_that_could_not_be_called_are_refused_at_registration():
     ):
         accessor("bool")
     assert "named" not in aggr.names()
-
-
-def test_a_plug_in_and_a_built_in_share_one_column():
-    aggr.register(MiddleMean)
-    try:
-        middle = aggr.caller("middle_mean")
-        measures = {"p": aggr.dds("v"), "m": middle("v"), "fine": middle("v", relative_accuracy=0.001)}
-        frame = TiltFrame(["1m"], "ts", measures, ["host"])
-        assert [column.serves for column in frame.states] == [("p", "m"), ("fine",)]
-        values = [float(i % 15 + 1) for i in range(60)]
-        states = rollup(_rows(values, ["a"] * 60), frame)
-        (result,) = finish(states, frame).to_pylist()
-        assert result["m"] == pytest.approx(statistics.mean(sorted(values)[15:45]), rel=0.02)
-        check(MiddleMean(), pa.float64(), source=lambda size, seed: pa.array(np.arange(size) + float(seed)), rounds=4)
-        column = states.column(frame.states[0].name)
-        assert function_of(column) == aggr.Dds()
-        assert buckets_within(column.combine_chunks(), 0.0, 4.5) == [16]
-    finally:
-        aggr.unregister(MiddleMean)
 
 
 def test_a_state_under_the_name_of_another_is_refused():
