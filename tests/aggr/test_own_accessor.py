@@ -47,9 +47,9 @@ class LastDigits(Function):
     def most_rows(self, states: pa.StructArray) -> pa.Array:
         """Return the number of rows with the most frequent digit."""
         histograms = Histograms.from_arrow(states.field("digits"))
-        most = np.zeros(len(states), np.int64)
-        np.maximum.at(most, histograms.rows(), histograms.counts.astype(np.int64))
-        return pa.array(most)
+        largest_counts = np.zeros(len(states), np.int64)
+        np.maximum.at(largest_counts, histograms.rows(), histograms.counts.astype(np.int64))
+        return pa.array(largest_counts)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,6 @@ from tiltframe.parameter_names import parameter
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
 from tiltframe.store.changes.append import append_from_stream
-from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
 from tiltframe.store.log.records import WATERMARKS
 from tiltframe.store.log.run import WritingTransaction, run_transaction
@@ -46,6 +45,9 @@ from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.query import Query
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
 from tiltframe.streaming.saved import append_extension, read_extension
+
+if TYPE_CHECKING:
+    from tiltframe.store.frame_store import FrameStore
 
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
@@ -92,6 +94,7 @@ class ClosedWindows:
     Examples
     --------
     >>> import tempfile, aggr
+    >>> from tiltframe import FrameStore
     >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> stream = ClosedWindows(FrameStore(tempfile.mkdtemp() + "/store", frame), "requests")
     >>> late = stream.add_rows(pa.table({"ts": [0, 500, 1500]}))
@@ -448,6 +451,7 @@ def recovered(
     Examples
     --------
     >>> import tempfile, aggr, tiltframe
+    >>> from tiltframe import FrameStore
     >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> store = FrameStore(tempfile.mkdtemp() + "/store", frame)
     >>> store.append(tiltframe.rollup(pa.table({"ts": [0, 500, 1500]}), frame), "w", 0)

@@ -7,13 +7,15 @@ import `tiltframe.FrameStore`, and use this protocol as the type of their first 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from tiltframe.frame import TiltFrame
-from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.log.manifest import Manifest
+
+if TYPE_CHECKING:
+    from tiltframe.store.backends.protocol import Backend
+    from tiltframe.store.log.manifest import Manifest
 
 
 class OpenedStore(Protocol):

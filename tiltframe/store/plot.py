@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ from aggr.time_zones import zone_of
 from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 from tiltframe.store.query.query import Query
-from tiltframe.store.view import StoreView
+
+if TYPE_CHECKING:
+    from tiltframe.store.view import StoreView
 
 _MAX_POINTS = 500  # the maximum number of points that a screen can show separately
 _MAX_LINES = 16  # the maximum number of lines per level that can be distinguished

@@ -23,7 +23,7 @@ from tiltframe.store.backends.protocol import (
     Vacuumed,
 )
 from tiltframe.store.backends.stored_types import cast_stored, stored, stored_schema, stored_type
-from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.log.manifest import FORMAT, check_name, schemas_in
 from tiltframe.store.log.records import EXPIRED
 
@@ -37,7 +37,10 @@ __all__ = [
     "START",
     "Backend",
     "Conflict",
+    "DamagedStore",
     "KeyBound",
+    "MissingStore",
+    "OtherFrame",
     "Part",
     "Range",
     "Record",
@@ -45,7 +48,9 @@ __all__ = [
     "ResultTables",
     "RowFunction",
     "Snapshot",
+    "StoreError",
     "Transaction",
+    "UnreachableStore",
     "Vacuumed",
     "absolute_uri",
     "backend_at",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.errors import OtherFrame
 from tiltframe.store.log.manifest import Manifest, generation_in
 from tiltframe.store.log.records import EXPIRED, KNOWN
 from tiltframe.store.log.run import WritingTransaction, run_transaction
+
+if TYPE_CHECKING:
+    from tiltframe.store.backends.protocol import Backend, Snapshot
 
 Result = TypeVar("Result")
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import checked_mapping, is_name, shown
 from tiltframe.ranges import EVER
-from tiltframe.store.log.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.snapshot import Snapshot
 
 RECORD_PREFIX = "tiltframe:"  # the prefix of the names of the store's own records
 KNOWN = f"{RECORD_PREFIX}known"  # written by changes of the frame that add columns of states, and by replacements

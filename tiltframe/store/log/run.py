@@ -8,15 +8,17 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
 from tiltframe.store.log.errors import CommitConflict, Conflict, MissingStore
 from tiltframe.store.log.records import EXPIRED, KNOWN, WATERMARKS
-from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.snapshot import Part, Snapshot
 
 # The maximum number of attempts. After a failed attempt, `retry_on_conflict` waits for a random time. The upper bound
 # of this time is 5 ms after the first attempt, and doubles with each attempt up to 0.5 s. All waits together take about

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tiltframe.ranges import EVER
 from tiltframe.store.log.records import WATERMARKS
-from tiltframe.store.log.snapshot import Snapshot
-from tiltframe.store.log.transaction import Transaction
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.snapshot import Snapshot
+    from tiltframe.store.log.transaction import Transaction
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ ranges, and concurrent appends do not conflict with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tiltframe.ranges import Range
-from tiltframe.store.log.snapshot import Part, Snapshot
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.snapshot import Part, Snapshot
 
 
 class Transaction:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_whole, is_name, shown
 from aggr.arrow.row_hash import row_hashes
 from tiltframe.names import START
-from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import RECORD_PREFIX
-from tiltframe.store.log.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.manifest import Manifest
+    from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
 # The record of a writer contains, under this key, how many values the measures with ``bad_values="skip"`` have skipped:

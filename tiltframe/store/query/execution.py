@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,15 +22,12 @@ from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, intersection
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, count_unmapped
 from tiltframe.store.query.filling import empty_windows, fill_values
 from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, pieces_of, pieces_within, split_by_windows
-from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import (
     add_expressions,
     empty_measures,
@@ -45,6 +43,11 @@ from tiltframe.store.query.running import running_states
 from tiltframe.store.query.stored_results import read_results, row_functions
 from tiltframe.time_range import fill_open_ends
 from windows import TimeWindow
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.manifest import Manifest
+    from tiltframe.store.query.plan import QueryPlan
+    from tiltframe.store.query.query import Query
 
 # the approximate number of stored rows whose results are read at once; a result takes much less memory than a state
 _RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE

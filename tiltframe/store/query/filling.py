@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,12 @@ from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
-from tiltframe.store.query.plan import MAX_ROWS, QueryPlan
+from tiltframe.store.query.limits import MAX_ROWS
 from tiltframe.time_range import fill_open_ends
 from windows.timezone import Instants
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.plan import QueryPlan
 
 Rows = NDArray[np.intp]
 Marks = NDArray[np.bool_]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,11 +15,13 @@ from aggr.arguments import shown
 from aggr.arrow.normalize import normalized_type
 from tiltframe.frame import TiltFrame
 from tiltframe.store.query.execution import Answer, Cost
-from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import read_on
 from tiltframe.store.query.join_matching import joined_slices, key_values_of, match_rows
 from tiltframe.store.query.join_ranges import is_column, ranges_of_rows
 from tiltframe.store.query.query import Query
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.join import Join
 
 Ask = Callable[[Query], Answer]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,9 @@ from aggr.groups.groups import group_by
 from aggr.sql.inputs import values_in
 from aggr.tables.keys import key_column
 from tiltframe.instants import instants_of
-from tiltframe.store.query.join_ranges import Positions, RowRanges
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.join_ranges import Positions, RowRanges
 
 _ROWS_PER_SLICE = 1 << 18
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,12 @@ from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import group_by
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
-from tiltframe.store.query.join import Join
 from tiltframe.store.query.query import Query
 from tiltframe.time_range import read_moment, read_time_range
 from windows import AllTime, as_window
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.join import Join
 
 Positions = NDArray[np.int64]
 

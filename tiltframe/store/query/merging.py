@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,11 @@ import pyarrow as pa
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, difference, intersection
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.snapshot import Part
 from windows import TimeWindow
+
+if TYPE_CHECKING:
+    from tiltframe.store.log.manifest import Manifest
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
 

@@ -25,8 +25,6 @@ from tiltframe.store.query.query import Query
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name
-# the maximum number of rows that filling and overlapping windows may create; more would not fit into memory
-MAX_ROWS = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +28,14 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of, take_rows
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range
+from tiltframe.store.query.limits import MAX_ROWS
 from tiltframe.store.query.other_zone import check_windows_nest
-from tiltframe.store.query.plan import MAX_ROWS, QueryPlan
-from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.plan import QueryPlan
+    from tiltframe.store.query.query import Query
 
 
 def select_rows(rows: pa.Table, plan: QueryPlan) -> pa.Table:

@@ -6,6 +6,8 @@ running counts              7    20    24
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -15,7 +17,9 @@ from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column
 from aggr.tables.ranges import scan
 from tiltframe.instants import instants_of
-from tiltframe.store.query.plan import QueryPlan
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.plan import QueryPlan
 
 
 def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:

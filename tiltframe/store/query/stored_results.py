@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,14 @@ from aggr.tables.by_key import group_keys, key_column
 from tiltframe.instants import as_instants, instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import EVER, Range
-from tiltframe.store.backends.protocol import ResultReader, RowFunction
 from tiltframe.store.query.merging import PartRanges, pieces_within
-from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.query import Query
 from windows import TimeWindow
 from windows.timezone import Instants
+
+if TYPE_CHECKING:
+    from tiltframe.store.backends.protocol import ResultReader, RowFunction
+    from tiltframe.store.query.plan import QueryPlan
+    from tiltframe.store.query.query import Query
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,21 @@ import pyarrow as pa
 
 from aggr.extend.arguments import nearest
 from aggr.extend.columns import one_array
-from tiltframe.store import DamagedStore, MissingStore, OtherFrame, StoreError
 from tiltframe.store.backends import (
     END,
     INSTANT,
     LEVEL,
     START,
     Conflict,
+    DamagedStore,
     KeyBound,
+    MissingStore,
+    OtherFrame,
     Part,
     Range,
     Record,
     Snapshot,
+    StoreError,
     Transaction,
     Vacuumed,
     bounds_of_keys,

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.extend.columns import one_array
-from tiltframe.store import StoreError
-from tiltframe.store.backends import END, LEVEL
+from tiltframe.store.backends import END, LEVEL, StoreError
 
 PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)

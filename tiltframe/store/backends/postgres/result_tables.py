@@ -13,8 +13,7 @@ from aggr.extend.columns import one_array
 from aggr.extend.tables import flat_schema
 from tiltframe import TiltFrame
 from tiltframe.extend import json_text, python_values
-from tiltframe.store import StoreError
-from tiltframe.store.backends import END, PARTIAL, START, Conflict, Range, stored, stored_type
+from tiltframe.store.backends import END, PARTIAL, START, Conflict, Range, StoreError, stored, stored_type
 from tiltframe.store.backends.postgres.literals import listed, moment, quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.state_columns import column_name, sql_type

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tiltframe import TiltFrame
-from tiltframe.store import DamagedStore, StoreError
-from tiltframe.store.backends import END, FORMAT, LEVEL, START, schemas_in, stored_schema
+from tiltframe.store.backends import END, FORMAT, LEVEL, START, DamagedStore, StoreError, schemas_in, stored_schema
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.limits import PART, check_columns
 from tiltframe.store.backends.postgres.literals import quoted

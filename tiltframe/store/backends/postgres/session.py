@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.extend.arguments import MissingExtra
-from tiltframe.store import StoreError, UnreachableStore
-from tiltframe.store.backends import Conflict
+from tiltframe.store.backends import Conflict, StoreError, UnreachableStore
 from tiltframe.store.backends.postgres.address import secrets, shown
 
 # serialization failure, deadlock: the transaction wrote nothing and can be repeated

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aggr.extend.arguments import shown
 from aggr.extend.columns import one_array, to_fixed_size_binary
-from tiltframe.store import StoreError
+from tiltframe.store.backends import StoreError
 
 _MAX_IDENTIFIER_BYTES = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
 
