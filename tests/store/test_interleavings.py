@@ -10,6 +10,7 @@ A longer run:  python -m tests.store.test_interleavings 600 7     # seconds, fir
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,14 +45,16 @@ from tiltframe.store.changes import (
     expiry,
     group_commit,
     on_frame,
+    recording,
     replacement,
     retraction,
 )
 from tiltframe.store.log import run as log_run
 from tiltframe.store.log import writers
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.records import EXPIRED, available_from
+from tiltframe.store.log.records import EXPIRED, WATERMARKS, available_from
 from tiltframe.store.log.run import snapshot_of
+from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend
@@ -459,14 +463,20 @@ class World:
             for i in range(count):
                 self.add(f"{work.__name__}{i}", work)
 
+    @property
+    def store(self) -> SimpleNamespace:
+        """The members of a store that the operations of `recording` use."""
+        return SimpleNamespace(backend=self.backend, manifest=self.backend.first)
+
     def add(self, name: str, work: Callable[[str], None]) -> None:
         self.schedule.add(name, lambda: work(name))
 
     def make_history(self) -> None:
-        """Append, replace, and expire by an early clock, alone."""
+        """Append, replace, record the watermark of a stream, and expire by an early clock, alone."""
         self.append("past", "past", 1, {("past.1", at) for at in range(END)})
         self.append("past", "past", 2, {("past.2", at) for at in (1, 4)})
         self.replace_one("past", 4, 6, {("past.r", 5)})
+        log_run.run_transaction(self.backend, StreamWatermark("past", 2 * SECOND).record, [WATERMARKS])
         expiry.expire_windows(self.backend, self.backend.first, 3 * SECOND)
 
     def works(self, actor: str, work: Callable[[Description], Any]) -> Any:
@@ -570,6 +580,24 @@ class World:
             raise
         except ValueError as error:
             assert "expired" in str(error) or "has windows only from" in str(error), error  # noqa: PT017
+
+    def end_stream(self, actor):
+        """End a stream of the history, unless another actor has ended it."""
+        try:
+            recording.end_stream(self.store, "past")
+        except ValueError as error:
+            assert "no watermark of the stream 'past'" in str(error), error  # noqa: PT017
+
+    def add_to_list(self, actor):
+        """Add a name to a recorded list, and try again if another actor has changed the list since it was read."""
+        for _ in range(2):
+            before = recording.recorded(self.store, ["names"])
+            try:
+                recording.record(self.store, {"names": [*before.get("names", []), actor]}, before)
+            except CommitConflict:
+                continue
+            break
+        assert actor in recording.recorded(self.store, ["names"])["names"]
 
     def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):
@@ -781,6 +809,8 @@ PAST = {  # what an actor of each kind does to a store with a history
     "retract": lambda play, name: play.retract_some(name, {("past.r", 5), ("past.1", 7)}),
     "backfill": lambda play, name: play.fill_past(name),
     "copy": lambda play, name: play.copy(name, play.target),
+    "record": lambda play, name: play.add_to_list(name),
+    "end a stream": lambda play, name: play.end_stream(name),
 }
 
 
@@ -809,6 +839,54 @@ def test_of_two_operations_on_a_store_with_a_history_nothing_is_lost(first, seco
         if is_over:
             return
         calls += 1
+
+
+# Each function of a store in `tiltframe.store.changes`, with the kind of actor that runs its transaction.
+KIND_OF_OPERATION = {
+    "append.append": "append",
+    "append.append_from_stream": "append",
+    "append.append_rows": "append",
+    "append.append_spilled": "append",
+    "append.begin": "append",
+    "append.begin_checked": "append",
+    "backfill.backfill": "backfill",
+    "backfill.plan_backfill": "backfill",
+    "compaction.compact": "compact",
+    "copying.copy_to": "copy",
+    "expiry.expire": "expire",
+    "group_commit.commit_group": "append a group",
+    "group_commit.prepare_rows": "append a group",
+    "recording.end_stream": "end a stream",
+    "recording.record": "record",
+    "replacement.begin_replacement": "replace",
+    "replacement.rebuild": "rebuild",
+    "replacement.replace": "replace",
+    "retraction.begin_retraction": "retract",
+    "retraction.retract": "retract",
+}
+# These operations do not commit: they read, check arguments, or write tables outside the log, which the backend in
+# memory does not have.
+WITHOUT_COMMIT = {
+    "recording.has_commit",
+    "recording.last_commit",
+    "recording.recorded",
+    "recording.refused_values",
+    "replacement.replaced_range",
+    "result_tables.export",
+}
+
+
+def test_the_pairs_contain_every_operation_of_a_store():
+    operations = {
+        f"{path.stem}.{node.name}"
+        for path in Path(compaction.__file__).parent.glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        for parameter in node.args.args[:1]
+        if parameter.annotation is not None and ast.unparse(parameter.annotation) == "OpenedStore"
+    }
+    assert operations == KIND_OF_OPERATION.keys() | WITHOUT_COMMIT
+    assert set(KIND_OF_OPERATION.values()) <= PAST.keys()
 
 
 def played(script: Callable[[Play], None]) -> Play:
