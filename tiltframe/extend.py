@@ -10,14 +10,18 @@ Extensions of stores use `tiltframe.store` and `tiltframe.store.backends`. Aggre
 """
 
 from tiltframe.event_time import event_times
+from tiltframe.exclusions import Note
+from tiltframe.files.inputs import open_source
 from tiltframe.ranges import as_text
 from tiltframe.rolling_up import from_rows
 from tiltframe.store import DerivedKey, register_kind
 from tiltframe.tabular import consume, rows_of
+from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import csv_cells, iso_times, json_lines, json_rows, json_text, json_value, python_values
 
 __all__ = [
     "DerivedKey",
+    "Note",
     "as_text",
     "consume",
     "csv_cells",
@@ -28,7 +32,9 @@ __all__ = [
     "json_rows",
     "json_text",
     "json_value",
+    "open_source",
     "python_values",
+    "query_measures_from",
     "register_kind",
     "rows_of",
 ]

@@ -25,6 +25,7 @@ from aggr.duration import DAY, SECOND, duration_text, read_duration, read_length
 from aggr.extras import MissingExtra
 from aggr.functions.exact_family import check_ddof
 from aggr.iso8601 import read_time
+from aggr.quantile_parameters import quantile_label
 
 __all__ = [
     "DAY",
@@ -42,6 +43,7 @@ __all__ = [
     "is_name",
     "listed",
     "nearest",
+    "quantile_label",
     "read_duration",
     "read_length",
     "read_time",

@@ -4,7 +4,7 @@ columns to plain columns.
 These names are for programs that store, send or combine states of any function.
 """
 
-from aggr.state_checks import FUNCTION, checked
+from aggr.state_checks import FUNCTION, checked, mark_as_checked
 from aggr.tables.by_key import merge_by
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.flat_results import flat_schema, flattened, leaves
@@ -23,6 +23,7 @@ __all__ = [
     "key_type",
     "keyed",
     "leaves",
+    "mark_as_checked",
     "merge_by",
     "merge_runs",
     "plain_keys",

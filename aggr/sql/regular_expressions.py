@@ -41,16 +41,16 @@ def plain_texts(regex: str) -> list[str] | None:
     return [_BACKSLASHED.sub(r"\1", text) for text in texts]
 
 
-def check_size(regex: str) -> None:
+def check_regex_size(regex: str) -> None:
     """Raise ``ValueError`` for an expression whose compiled program would be too large.
 
-    The number of steps of the program is estimated by `count_steps`.
+    The number of steps of the program is estimated by `count_regex_steps`.
 
-    >>> check_size("(ab){0,2000}")
+    >>> check_regex_size("(ab){0,2000}")
     Traceback (most recent call last):
     ValueError: the regular expression '(ab){0,2000}' has about 4,000 steps; at most 3,000 are allowed: ...
     """
-    steps = count_steps(regex)
+    steps = count_regex_steps(regex)
     if steps > MAX_STEPS:
         raise ValueError(
             f"the regular expression {shown(regex)} has about {steps:,} steps; at most {MAX_STEPS:,} are allowed: "
@@ -58,13 +58,13 @@ def check_size(regex: str) -> None:
         )
 
 
-def count_steps(regex: str) -> int:
+def count_regex_steps(regex: str) -> int:
     """Return the estimated number of steps of an expression.
 
     A character, an escape or a class counts as one step, but a Unicode class such as ``\\pL`` or a negated class such
     as ``[^a]`` counts as 20. If a count such as ``{3}`` follows, the steps of the repeated part are multiplied by it.
 
-    >>> count_steps("a(bc){3}")
+    >>> count_regex_steps("a(bc){3}")
     7
     """
     open_groups = [0]

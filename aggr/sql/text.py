@@ -28,7 +28,7 @@ from aggr.sql.function_table import (
     term_rule,
     whole_number,
 )
-from aggr.sql.regular_expressions import check_size
+from aggr.sql.regular_expressions import check_regex_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
@@ -77,7 +77,7 @@ def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool
     inner = parts[any_before : len(parts) - any_after]
     if ignore_case or _ANY_TEXT in inner or _ANY_CHARACTER in inner:
         regex = "".join({_ANY_TEXT: ".*", _ANY_CHARACTER: "."}.get(part) or _escape_for_regex(part) for part in parts)
-        check_size(regex)
+        check_regex_size(regex)
         matches = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
     elif any_before and any_after:
         matches = pc.match_substring(text, "".join(inner))
@@ -133,7 +133,7 @@ def _read_regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> s
     """
     regex = literal_text(compiler, node.args[name], f"the regular expression of {error_name_of(node)}")
     if regex is not None:
-        check_size(regex)
+        check_regex_size(regex)
     try:
         if regex is not None:
             pc.match_substring_regex(pa.array([""]), pattern=regex)

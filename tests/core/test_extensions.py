@@ -32,8 +32,8 @@ CEILING = {
     "interchange": 10,
     # It measures the steps of a rollup and of a commit one by one.
     "capacity": 8,
-    # Limits of regular expressions, options of the command line, and messages of `aggr.interchange`.
-    "serve": 13,
+    # An option of the command line, and messages of `aggr.interchange`.
+    "serve": 4,
 }
 
 

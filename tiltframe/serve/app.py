@@ -22,7 +22,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggr.extend.arguments import because, shown
-from tiltframe.metrics_text import CONTENT_TYPE
 from tiltframe.serve import prometheus
 from tiltframe.serve.access import AccessControl, is_loopback
 from tiltframe.serve.answers import Answers
@@ -90,7 +89,7 @@ def app_of(
         running, waiting = pool.count_calls()
         metrics.queries_running.set(running)
         metrics.queries_waiting.set(waiting)
-        return Response(await pool.look_up(metrics.text), media_type=CONTENT_TYPE)
+        return Response(await pool.look_up(metrics.text), media_type=Metrics.MEDIA_TYPE)
 
     async def readyz(request: Request) -> Response:
         try:

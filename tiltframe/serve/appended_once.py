@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiltframe.exclusions import Note
+from tiltframe.extend import Note
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 

@@ -49,6 +49,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """The metrics of a server, in a registry of their own. Any thread may change them."""
 
+    MEDIA_TYPE = "text/plain; version=0.0.4"  # of `text`
+
     def __init__(self) -> None:
         """Create the metrics without values."""
         self.registry = CollectorRegistry()

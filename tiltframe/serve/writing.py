@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggr.extend.arguments import shown
-from tiltframe.files.inputs import open_source
+from tiltframe.extend import open_source
 from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits

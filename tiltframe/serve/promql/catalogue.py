@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from promql_parser import VectorSelector
 
-from aggr.extend.arguments import shown
+from aggr.extend.arguments import quantile_label, shown
 from aggr.extend.columns import one_array
 from aggr.extend.tables import leaves
-from aggr.quantile_parameters import quantile_label
 from tiltframe import TiltFrame
 from tiltframe.extend import as_text
 from tiltframe.serve.cost import Budget

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from aggr.extend import Function, Groups
 from aggr.extend.columns import compute as pc
-from aggr.state_checks import mark_as_checked
+from aggr.extend.tables import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.classic_buckets import LE, Bounds, bucket_counts, is_sketch
 from tiltframe.serve.promql.kinds import BUCKETS, merge_of

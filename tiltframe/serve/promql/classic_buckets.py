@@ -22,7 +22,7 @@ from aggr.extend import BucketState, Function
 from aggr.extend.arguments import nearest, shown
 from aggr.extend.columns import Floats
 from aggr.extend.columns import compute as pc
-from aggr.state_checks import mark_as_checked
+from aggr.extend.tables import mark_as_checked
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 
 LE = "le"

@@ -11,8 +11,7 @@ import numpy as np
 import promql_parser
 from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, ParenExpr, SubqueryExpr, UnaryExpr
 
-from aggr.extend.arguments import shown
-from aggr.quantile_parameters import quantile_label
+from aggr.extend.arguments import quantile_label, shown
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Scalar, States, Vector
 from tiltframe.serve.promql.function_table import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aggr import Avg, Sum
 from aggr.extend import Function, Groups
-from aggr.quantile_parameters import quantile_label
+from aggr.extend.arguments import quantile_label
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector

@@ -16,7 +16,7 @@ from aggr.extend import BucketState, Function
 from aggr.extend.columns import Floats
 from aggr.extend.columns import compute as pc
 from aggr.extend.histograms import BucketRanges
-from aggr.state_checks import mark_as_checked
+from aggr.extend.tables import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 
 

@@ -27,9 +27,8 @@ from aggr.extend.arguments import shown
 from aggr.extend.columns import compute as pc
 from aggr.extend.columns import normalize
 from aggr.extend.histograms import SignedSketch
-from aggr.extend.tables import leaves
-from aggr.sql.regular_expressions import check_size, plain_texts
-from aggr.state_checks import mark_as_checked
+from aggr.extend.tables import leaves, mark_as_checked
+from aggr.sql import check_regex_size, plain_texts
 from tiltframe.extend import iso_times, json_value, python_values
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.classic_buckets import (
@@ -87,7 +86,7 @@ class Matcher:
             matching = pc.is_in(texts, pa.array(choices, pa.string()))
         else:
             try:
-                check_size(self.text)
+                check_regex_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
             except pa.ArrowInvalid as error:  # a subclass of ValueError, so it is caught first
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import promql_parser
 
 from aggr.extend.arguments import read_time, shown
-from aggr.sql.regular_expressions import count_steps, plain_texts
+from aggr.sql import count_regex_steps, plain_texts
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.function_table import (
     REMOTE_READ_ADVICE,
@@ -89,7 +89,7 @@ def _check_regexes(text: str) -> None:
     literals = [literal for literal in _REGEXES.findall(text) if literal]
     regexes = [literal[1:-1] if literal[0] == "`" else literal[1:-1].replace("\\\\", "\\") for literal in literals]
     weighted = [_UNICODE_CLASS.sub(r"(?:\\pL\\pL\\pL)", regex) for regex in regexes if plain_texts(regex) is None]
-    steps = sum(map(count_steps, weighted))
+    steps = sum(map(count_regex_steps, weighted))
     if steps > _MAX_REGEX_STEPS:
         raise BadData(
             f"the regular expressions of the expression have about {steps:,} characters after repetitions are "

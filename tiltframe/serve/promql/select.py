@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from aggr.extend.arguments import listed, nearest, shown
 from aggr.extend.columns import group_by
-from aggr.extend.tables import merge_by, merge_runs
-from aggr.state_checks import mark_as_checked
+from aggr.extend.tables import mark_as_checked, merge_by, merge_runs
 from tiltframe import TiltFrame
 from tiltframe.extend import as_text
 from tiltframe.serve.cost import Budget
