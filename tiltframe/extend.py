@@ -16,6 +16,7 @@ from tiltframe.ranges import as_text
 from tiltframe.rolling_up import from_rows
 from tiltframe.store import DerivedKey, register_kind
 from tiltframe.tabular import consume, rows_of
+from tiltframe.text.html_table import html_table
 from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import csv_cells, iso_times, json_lines, json_rows, json_text, json_value, python_values
 
@@ -27,6 +28,7 @@ __all__ = [
     "csv_cells",
     "event_times",
     "from_rows",
+    "html_table",
     "iso_times",
     "json_lines",
     "json_rows",

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import math
+import re
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -20,6 +21,11 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from tests.serve.servers import FRAME, make_store, rows, serving
 from tiltframe import FrameStore, Query, TiltFrame
+from tiltframe.serve import errors
+from tiltframe.serve.app import app_of
+from tiltframe.serve.cost import Limits
+from tiltframe.serve.stores import Stores
+from tiltframe.serve.workers import WorkerPool
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 zstandard = pytest.importorskip("zstandard")
@@ -260,6 +266,14 @@ def test_the_description_names_every_word_and_route(server_and_stores):
         if "get" in document["paths"][path]:
             asked_for = path.format(name="web", key="host") + ("?store=web&per=1h" if "query" in path else "")
             assert server.ask(asked_for).status == 200
+    statuses = document["paths"]["/readyz"]["get"]["responses"].keys()
+    assert statuses == {"200", *(str(status) for status in errors._REASONS if status != 405)}
+    limits = Limits()
+    app = app_of(Stores([]), WorkerPool(limits), limits, is_writable=True)
+    other = re.compile(r"/(page/.*|api.*|openapi.json|v1/stores/\{name\}/(events|metrics))?")
+    routes = {re.sub(r":\w+}", "}", route.path) for route in app.routes}
+    assert {path for path in routes if not other.fullmatch(path)} == document["paths"].keys()
     page = server.ask("/api")
+    assert "<tr><td>421</td><td>A server without a token" in page.body.decode()
     assert page.headers["content-type"].startswith("text/html")
     assert all(f"<code>{word}</code>" in page.body.decode() for word in words)

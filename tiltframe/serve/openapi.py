@@ -7,6 +7,7 @@ import re
 from html import escape
 from typing import Any
 
+from tiltframe.extend import html_table
 from tiltframe.serve.asking import PARAMETERS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.joining import JOIN_MEMBERS
@@ -16,10 +17,14 @@ from tiltframe.store import BOOLEAN_PARAMETERS, FILLS, JOIN_OPTIONS, LEAST_NUMBE
 _ERROR_MEANINGS = {
     "400": "The request cannot be read, or the store cannot answer it.",
     "401": "The server's token is missing or wrong.",
+    "403": "The server is read-only, or a proxy forwarded a request to a server without a token.",
     "404": "There is no store or key with this name.",
+    "406": "The server does not write the accepted media types.",
+    "408": "The body did not arrive in time.",
     "409": "The writer has used this number for other events.",
     "413": "The body is too long.",
     "415": "The body has another media type, or is compressed.",
+    "421": "A server without a token answers only requests to localhost.",
     "422": "The request exceeds the server's limits, or the store does not support it.",
     "503": "The query took too long, or too many queries are running.",
 }
@@ -93,6 +98,8 @@ def openapi(writable: bool) -> dict[str, Any]:
         ),
         "/metrics": _operation("Return the metrics of the server.", [], "Counters.", "text/plain"),
         "/healthz": _operation("Check whether the server runs.", [], "The server runs.") | {"security": []},
+        "/readyz": _operation("Check whether every store can be opened.", [], "Every store can be opened.")
+        | {"security": []},
     }.items():
         paths[path] = {"get": operation}
     if writable:
@@ -122,20 +129,18 @@ def page(document: dict[str, Any]) -> str:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{_html(operation['summary'])}</p>")
-            cells = "".join(
-                f"<tr><th scope=row><code>{escape(parameter['name'])}</code></th><td>{parameter['in']}</td>"
-                f"<td>{_html(parameter['description'])}</td></tr>"
+            rows = [
+                (_Markup(f"`{parameter['name']}`"), parameter["in"], _Markup(parameter["description"]))
                 for parameter in operation["parameters"]
-            )
-            if cells:
-                parts.append(f"<table><tr><th scope=col>name<th scope=col>in<th scope=col>meaning</tr>{cells}</table>")
-    errors = "".join(f"<li><code>{status}</code> {escape(text)}</li>" for status, text in _ERROR_MEANINGS.items())
+            ]
+            parts.append(html_table(("name", "in", "meaning"), rows) if rows else "")
+    errors = html_table(("status", "meaning"), _ERROR_MEANINGS.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page/page.css">'
         '<main class="api"><h1>Requests</h1><p>Also as <a href="/openapi.json">OpenAPI</a>. '
         f'<a href="/">Look at the stores.</a></p>{"".join(parts)}<h2>Errors</h2>'
-        f"<p>The body is <code>{{&quot;error&quot;: message}}</code>.</p><ul>{errors}</ul></main></html>"
+        f"<p>The body is <code>{{&quot;error&quot;: message}}</code>.</p>{errors}</main></html>"
     )
 
 
@@ -178,6 +183,13 @@ def _operation(summary: str, parameters: list[dict[str, Any]], meaning: str, *fo
     errors = {status: {"description": text, "content": problem} for status, text in _ERROR_MEANINGS.items()}
     answer = {"description": meaning, "content": {form: {} for form in forms or (JSON,)}}
     return {"summary": summary, "parameters": parameters, "responses": {"200": answer, **errors}}
+
+
+class _Markup(str):
+    """A text for a cell of a table, in which words between backquotes are shown as code."""
+
+    def _repr_html_(self) -> str:
+        return _html(self)
 
 
 def _html(text: str) -> str:
