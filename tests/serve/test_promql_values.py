@@ -8,6 +8,7 @@ import os
 import random
 from fractions import Fraction
 
+import promql_parser
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ import aggr
 from tests.serve.prometheus_world import serving, store_of
 from tiltframe import TiltFrame
 from tiltframe.serve.cost import Limits
+from tiltframe.serve.promql.metrics import Matcher
 from tiltframe.store.backends.memory import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -209,3 +211,19 @@ def test_a_long_subquery_is_answered_or_given_up(query):
         late = running.query_range(query, AT - 3600, AT, 1, timeout="500ms")
         assert (late.status, json.loads(late.body)["errorType"]) == (503, "timeout")
         assert ask(running, "vector(1)") == [({}, 1)], "no thread is still at what was given up"
+
+
+@pytest.mark.parametrize(
+    ("matcher", "condition"),
+    [
+        ('="a.b"', "`p` IN ('a.b')"),
+        (r'=~"a\\.b|c"', "`p` IN ('a.b', 'c')"),
+        ('=~"(a|b)"', "`p` IN ('a', 'b')"),
+        ('=~"a.b"', None),
+        ('!="a"', None),
+        ('="it\'s"', None),
+    ],
+)
+def test_matchers_of_plain_texts_skip_files(matcher, condition):
+    (node,) = promql_parser.parse(f"x{{p{matcher}}}").matchers.matchers
+    assert Matcher.of(node).condition("p") == condition

@@ -24,7 +24,7 @@ class Answer:
     body: bytes
     versions: Mapping[str, int] = field(default_factory=dict)  # the version of each store that was read, by name
     remaining: Iterator[bytes] | None = None
-    deadline: Deadline | None = None  # the time by which the next piece must be computed
+    deadline: Deadline = field(default_factory=Deadline)  # the time by which the next piece must be computed
 
     @property
     def memory(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +21,9 @@ from tiltframe.serve.cost import Limits
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.forms import JSON, compression_of
 from tiltframe.serve.observed import Metrics
-from tiltframe.serve.workers import WorkerPool
+from tiltframe.serve.workers import WorkerPool, stream
 
 _MAX_CACHED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
-# the number of bytes that are sent at once; for a slow client, no more than this waits in memory
-_CHUNK_BYTES = 1 << 16
 # before a cache uses an answer, it must ask the server whether the answer is current
 _CACHE_CONTROL = "private, no-cache"
 
@@ -70,7 +68,9 @@ class Answers:
             status, body = (200, answer.body) if answer else (304, b"")
             headers = answer.headers if answer else {"etag": etags, "cache-control": _CACHE_CONTROL}
             return Response(body, status, dict(headers), answer.form if answer else None)
-        return StreamingResponse(self._chunks(answer), 200, dict(answer.headers), answer.form)
+        return StreamingResponse(
+            stream(self._pool, answer.deadline, answer.body, answer.remaining), 200, dict(answer.headers), answer.form
+        )
 
     async def _compute_once(self, question: Question, tag: str, compression: str | None) -> Answer:
         """Return the answer to ``question``. If another request is already computing the answer with the same ``tag``,
@@ -98,19 +98,6 @@ class Answers:
         deadline = Deadline(self._limits.seconds)
         compute = partial(self._compute_and_cache, question, tag, compression, deadline=deadline)
         return await self._pool.run(compute)
-
-    async def _chunks(self, answer: Answer) -> AsyncIterator[bytes]:
-        """Yield the bytes of an answer in chunks of at most `_CHUNK_BYTES` bytes. Each remaining piece of the answer is
-        computed in a worker thread after the previous piece was sent.
-        """
-        assert answer.remaining is not None
-        assert answer.deadline is not None
-        body = answer.body
-        while body:
-            for at in range(0, len(body), _CHUNK_BYTES):
-                yield body[at : at + _CHUNK_BYTES]
-            answer.deadline.restart()
-            body = await self._pool.run(next, answer.remaining, b"")
 
     def _find_answer(
         self, make_question: Callable[[], Question], compression: str | None, etags: str
@@ -159,13 +146,6 @@ def text_question(words: str, versions: Mapping[str, int], write: Callable[[Dead
 
     def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()
-        return {}, iter([_compress(text, compression) if compression else text])
+        return {}, iter([pa.compress(text, compression, asbytes=True) if compression else text])
 
     return Question(words, versions, JSON, compute)
-
-
-def _compress(text: bytes, compression: str) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(out, compression) as stream:
-        stream.write(text)
-    return bytes(out.getvalue())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,7 +30,7 @@ from tiltframe.serve.promql.remote_read import ReadRequest, chunked_response, sa
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.serve.promql.status import CONSTANT_ANSWERS, flags_of, runtime_information, store_statistics
 from tiltframe.serve.promql.syntax_tree import syntax_tree
-from tiltframe.serve.workers import WorkerPool
+from tiltframe.serve.workers import WorkerPool, stream
 from tiltframe.store import StoreError, StoreView
 from windows import Instants
 
@@ -112,10 +112,11 @@ def routes(
             answer = await pool.run(lambda: api.read(read_request, metrics_by_name(now(), buckets), deadline))
             return Response(answer, headers=_SNAPPY_HEADERS)
         frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_by_name(now(), buckets), deadline))
+        pieces = _pieces_of(frames)
         # The first frames are computed before the response begins. If they raise an error, the response still has the
         # status of this error.
-        first_piece = await pool.run(_next_frames, frames, deadline)
-        return StreamingResponse(_stream_frames(first_piece, frames, pool, deadline), headers=_STREAM_HEADERS)
+        first_piece = await pool.run(next, pieces, b"")
+        return StreamingResponse(stream(pool, deadline, first_piece, pieces), headers=_STREAM_HEADERS)
 
     api_routes = [
         Route(f"/api/v1/{n}", endpoint_of(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()
@@ -232,27 +233,15 @@ class _Api:
         return response.success(json.dumps({"version": _PROMETHEUS_RELEASE, **dict.fromkeys(names, "")}))
 
 
-def _next_frames(frames: Iterator[bytes], deadline: Deadline) -> bytes:
-    """Return the next frames of a stream as bytes: at least `_STREAM_PIECE_BYTES` bytes, or all bytes that remain.
-    After the end of the stream, return no bytes. Each call starts the timer of ``deadline`` again, so that the time
-    limit applies to one call, and not to the whole stream.
-    """
-    deadline.restart()
+def _pieces_of(frames: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the frames of a stream, joined to pieces of at least `_STREAM_PIECE_BYTES` bytes, except for the last."""
     piece = bytearray()
     for frame in frames:
         piece += frame
         if len(piece) >= _STREAM_PIECE_BYTES:
-            break
-    return bytes(piece)
-
-
-async def _stream_frames(
-    first_piece: bytes, frames: Iterator[bytes], pool: WorkerPool, deadline: Deadline
-) -> AsyncIterator[bytes]:
-    piece = first_piece
-    while piece:
-        yield piece
-        piece = await pool.run(_next_frames, frames, deadline)
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def _stores_of(metrics: MetricsByName) -> list[StoreView]:

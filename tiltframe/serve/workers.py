@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from tiltframe.serve.cost import Limits
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import OutOfTime, Refused
 from tiltframe.serve.interruptible import InterruptibleCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
+# the number of bytes that are sent at once; for a slow client, no more than this waits in memory
+_CHUNK_BYTES = 1 << 16
 _WRITE_THREADS = 32  # the number of threads for writes; usually they only wait for a group commit
 _SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
@@ -92,3 +95,18 @@ class WorkerPool:
         for threads in (self._query_threads, self._look_up_threads, self._write_threads):
             threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._unfinished_calls)
+
+
+async def stream(
+    pool: WorkerPool, deadline: Deadline, first_piece: bytes, remaining: Iterator[bytes]
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of an answer, at most `_CHUNK_BYTES` at once. Each of the remaining pieces is computed in a
+    thread for queries after the previous piece was sent. The time limit applies to each piece, and not to the whole
+    answer.
+    """
+    piece = first_piece
+    while piece:
+        for at in range(0, len(piece), _CHUNK_BYTES):
+            yield piece[at : at + _CHUNK_BYTES]
+        deadline.restart()
+        piece = await pool.run(next, remaining, b"")

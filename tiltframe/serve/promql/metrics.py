@@ -49,8 +49,8 @@ NAME = "__name__"
 
 _EQUAL = promql_parser.MatchOp.Equal
 _UNEQUAL = promql_parser.MatchOp.NotEqual
-# texts in which no character needs an escape in SQL, and only "." has a special meaning in a regular expression
-_PLAIN_TEXT = re.compile(r"[\w .:/@-]+", re.ASCII)
+_UNQUOTED_TEXT = re.compile(r"[\w .:/@-]+", re.ASCII)  # texts in which no character needs an escape in SQL
+_POINT = re.compile(r"(?<!\\)\.")
 STORE = "store"
 QUANTILE = "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -80,9 +80,8 @@ class Matcher:
         Raise `BadData` if the regular expression is invalid.
         """
         texts = pc.fill_null(texts, "")
-        if not self.regex:
-            matching = pc.equal(texts, self.text)
-        elif (choices := plain_texts(self.text)) is not None:
+        choices = self.choices
+        if choices is not None:
             matching = pc.is_in(texts, pa.array(choices, pa.string()))
         else:
             try:
@@ -103,23 +102,20 @@ class Matcher:
         return bool(self.matches(pa.array([text]))[0])
 
     @property
-    def choices(self) -> list[str]:
-        """The texts that may match: the text of ``=``, or the alternatives of a regular expression such as ``a|b``,
-        without escapes. Expressions with other syntax are split in the same way, so the caller must still check
-        whether a text matches.
+    def choices(self) -> list[str] | None:
+        """The texts that the matcher compares with: one text, or those of a regular expression such as ``a|b``. It is
+        None for another regular expression.
         """
-        return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
+        return plain_texts(self.text) if self.regex else [self.text]
 
     def condition(self, key: str) -> str | None:
         """Return the matcher as an SQL condition on a text key, with which stores can skip files. Return None if the
         matcher is too complex for this.
         """
-        has_parentheses = self.regex and self.text.startswith("(") and self.text.endswith(")")
-        choice = self.text[1:-1] if has_parentheses else self.text
-        texts = choice.split("|") if self.regex else [choice]
-        if self.negated or not all(_PLAIN_TEXT.fullmatch(text) for text in texts) or (self.regex and "." in choice):
+        choices = self.choices
+        if self.negated or choices is None or not all(_UNQUOTED_TEXT.fullmatch(text) for text in choices):
             return None
-        quoted = ", ".join(f"'{text}'" for text in texts)
+        quoted = ", ".join(f"'{text}'" for text in choices)
         return f"`{key.replace('`', '``')}` IN ({quoted})"
 
 
@@ -282,7 +278,10 @@ class Metric:
         if self.kind != BUCKETS:
             return self, tuple(key_matchers)
         of_le = [matcher for matcher in key_matchers if matcher.label == LE]
-        requested = [text for matcher in of_le if not matcher.negated for text in matcher.choices]
+        # In the number of a bound, a point without a backslash means a point.
+        of_numbers = [replace(matcher, text=_POINT.sub(r"\\.", matcher.text)) for matcher in of_le if matcher.regex]
+        equal = [matcher for matcher in of_le if not matcher.regex]
+        requested = [text for m in (*equal, *of_numbers) if not m.negated for text in m.choices or ()]
         bounds = {**self.bounds, **requested_bounds(requested, self.bounds, self.reader)}
         is_selected = matching_rows({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
         bounds = dict(compress(bounds.items(), is_selected))
