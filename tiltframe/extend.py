@@ -17,7 +17,6 @@ from tiltframe.rolling_up import from_rows
 from tiltframe.store import DerivedKey, register_kind
 from tiltframe.tabular import consume, rows_of
 from tiltframe.text.html_table import html_table
-from tiltframe.text.measures import query_measures_from
 from tiltframe.text.results import csv_cells, iso_times, json_lines, json_rows, json_text, json_value, python_values
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "json_value",
     "open_source",
     "python_values",
-    "query_measures_from",
     "register_kind",
     "rows_of",
 ]

@@ -31,6 +31,17 @@ def plain_texts(regex: str) -> list[str] | None:
     A plain text has no operators such as ``.`` or ``*``, so it matches only itself. Backslashes before punctuation are
     removed from the result.
 
+    Parameters
+    ----------
+    regex : str
+        An expression of RE2, which is compared with complete texts.
+
+    Returns
+    -------
+    list of str, or None
+
+    Examples
+    --------
     >>> plain_texts(r"(a\.example|b)"), plain_texts("a.*|b")
     (['a.example', 'b'], None)
     """
@@ -46,6 +57,18 @@ def check_regex_size(regex: str) -> None:
 
     The number of steps of the program is estimated by `count_regex_steps`.
 
+    Parameters
+    ----------
+    regex : str
+        An expression of RE2.
+
+    Raises
+    ------
+    ValueError
+        The program would have more than 3,000 steps.
+
+    Examples
+    --------
     >>> check_regex_size("(ab){0,2000}")
     Traceback (most recent call last):
     ValueError: the regular expression '(ab){0,2000}' has about 4,000 steps; at most 3,000 are allowed: ...
@@ -64,6 +87,17 @@ def count_regex_steps(regex: str) -> int:
     A character, an escape or a class counts as one step, but a Unicode class such as ``\\pL`` or a negated class such
     as ``[^a]`` counts as 20. If a count such as ``{3}`` follows, the steps of the repeated part are multiplied by it.
 
+    Parameters
+    ----------
+    regex : str
+        An expression of RE2.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
     >>> count_regex_steps("a(bc){3}")
     7
     """

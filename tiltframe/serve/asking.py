@@ -14,7 +14,7 @@ from starlette.routing import Route
 from aggr import Measure
 from aggr.extend import BucketState
 from aggr.extend.arguments import nearest, shown
-from tiltframe.extend import as_text, json_value, python_values, query_measures_from
+from tiltframe.extend import as_text, json_value, python_values
 from tiltframe.serve.answers import Answers, Question, object_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
