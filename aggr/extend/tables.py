@@ -10,7 +10,7 @@ from aggr.tables.column_uses import ColumnUses
 from aggr.tables.flat_results import flat_schema, flattened, leaves
 from aggr.tables.identify import function_of
 from aggr.tables.keys import key_column, key_type, keyed, plain_keys
-from aggr.tables.ranges import merge_runs
+from aggr.tables.ranges import merge_runs, scan
 
 __all__ = [
     "FUNCTION",
@@ -27,4 +27,5 @@ __all__ = [
     "merge_by",
     "merge_runs",
     "plain_keys",
+    "scan",
 ]

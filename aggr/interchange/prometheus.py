@@ -29,7 +29,9 @@ from aggr.extend.exact import NEGATIVE, POSITIVE, read_scaled, with_special
 from aggr.extend.histograms import COUNTS, shifted
 from aggr.extend.tables import checked
 from aggr.interchange.exponential_points import MAX_COUNT, SIGNS, Point, SignBuckets, states_of_messages
-from aggr.interchange.prometheus_messages import prometheus_message
+from aggr.interchange.prometheus_messages import prometheus_message, remote_histogram
+
+__all__ = ["from_prometheus", "to_prometheus", "to_remote_histograms"]
 
 _MIN_SCHEMA = -4
 _MAX_SCHEMA = 8
@@ -99,6 +101,58 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             message.positive_span.add(offset=0, length=0)
         messages.append(message.SerializeToString())
     return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
+
+
+def to_remote_histograms(states: pa.Array, function: Exponential) -> pa.Array:
+    """Write each state as a serialized Histogram of Prometheus' remote read and remote write, without a time.
+
+    Parameters
+    ----------
+    states : column of states of ``function``, shape (n,)
+    function : Exponential
+
+    Returns
+    -------
+    array of binary, shape (n,); a null state gives null
+
+    Raises
+    ------
+    ValueError, MissingExtra
+        As `to_prometheus`.
+
+    Guarantee
+    ---------
+    The same counts and sums as those of `to_prometheus`.
+
+    Examples
+    --------
+    >>> from aggr import Groups
+    >>> states = Exponential(scale=0).reduce(pa.array([1.5, 3.0, 3.5]), Groups.single(3))
+    >>> histogram = remote_histogram().FromString(to_remote_histograms(states, Exponential(scale=0))[0].as_py())
+    >>> histogram.count_int, histogram.sum, list(histogram.positive_deltas)
+    (3, 8.0, [1, 1])
+    """
+    messages = to_prometheus(states, function)
+    converted = [None if message is None else _as_remote_histogram(message) for message in messages.to_pylist()]
+    return pa.array(converted, pa.binary())
+
+
+def _as_remote_histogram(message: bytes) -> bytes:
+    """Convert a serialized io.prometheus.client.Histogram to the message of remote read and remote write."""
+    histogram = prometheus_message("Histogram").FromString(message)
+    converted = remote_histogram()(
+        count_int=histogram.sample_count,
+        sum=histogram.sample_sum,
+        schema=histogram.schema,
+        zero_threshold=histogram.zero_threshold,
+        zero_count_int=histogram.zero_count,
+        negative_deltas=histogram.negative_delta,
+        positive_deltas=histogram.positive_delta,
+    )
+    for sign in SIGNS:
+        for span in getattr(histogram, f"{sign}_span"):
+            getattr(converted, f"{sign}_spans").add(offset=span.offset, length=span.length)
+    return bytes(converted.SerializeToString())
 
 
 def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:

@@ -1,8 +1,9 @@
-"""The messages of Prometheus' protobuf format, built from a table of fields, because no package on PyPI contains them.
+"""The messages of Prometheus' protobuf formats, built from tables of fields, because no package on PyPI contains them.
 
-The table has only the fields that this package uses. Protobuf skips other fields.
+The tables have only the fields that this package uses. Protobuf skips other fields.
 
-Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model.
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model, and
+``prompb/types.proto`` of prometheus/prometheus.
 """
 
 from __future__ import annotations
@@ -30,6 +31,16 @@ _MESSAGES = {
     },
 }
 
+_REMOTE_MESSAGES = {
+    "BucketSpan": {"offset": (1, "sint32"), "length": (2, "uint32")},
+    "Histogram": {
+        **{"count_int": (1, "uint64"), "sum": (3, "double"), "schema": (4, "sint32"), "zero_threshold": (5, "double")},
+        **{"zero_count_int": (6, "uint64"), "timestamp": (15, "int64")},
+        **{"negative_spans": (8, "repeated BucketSpan"), "positive_spans": (11, "repeated BucketSpan")},
+        **{"negative_deltas": (9, "repeated sint64"), "positive_deltas": (12, "repeated sint64")},
+    },
+}
+
 
 def prometheus_message(name: str) -> type[Any]:
     """Return the class of the message ``name`` of the protobuf package io.prometheus.client.
@@ -45,3 +56,15 @@ def prometheus_message(name: str) -> type[Any]:
 @cache
 def _classes() -> dict[str, type[Any]]:
     return message_classes("io.prometheus.client", _MESSAGES, "prometheus")
+
+
+@cache
+def remote_histogram() -> type[Any]:
+    """Return the class of the message Histogram of remote read and remote write, of the protobuf package prometheus.
+
+    Raises ``MissingExtra`` if the extra prometheus is not installed.
+
+    >>> remote_histogram()(schema=-1).SerializeToString()
+    b' \\x01'
+    """
+    return message_classes("prometheus", _REMOTE_MESSAGES, "prometheus")["Histogram"]

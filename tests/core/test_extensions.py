@@ -23,7 +23,15 @@ PACKAGES = ("aggr", "windows", "tiltframe", "spark_udaf")
 PUBLIC = (
     *("aggr", "aggr.extend", "aggr.extend.arguments", "aggr.extend.columns", "aggr.extend.exact", "aggr.extend.hashes"),
     *("aggr.extend.histograms", "aggr.extend.lists", "aggr.extend.states", "aggr.extend.tables", "aggr.sql"),
-    *("aggr.contrib", "windows", "windows.ordered", "tiltframe", "tiltframe.extend", "tiltframe.streaming"),
+    *(
+        "aggr.contrib",
+        "aggr.interchange.prometheus",
+        "windows",
+        "windows.ordered",
+        "tiltframe",
+        "tiltframe.extend",
+        "tiltframe.streaming",
+    ),
     *("tiltframe.streaming.policies", "tiltframe.store", "tiltframe.store.backends", "spark_udaf", "spark_udaf.extend"),
 )
 # How many other names of the core each extension imports. These numbers only fall.

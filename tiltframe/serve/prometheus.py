@@ -108,10 +108,12 @@ def routes(
         body = await read_body(request, _MAX_BYTES, seconds, ("identity", "snappy"))
         read_request = await pool.look_up(ReadRequest.parse, body)
         deadline = Deadline(seconds)
-        if not read_request.is_streamed:
-            answer = await pool.run(lambda: api.read(read_request, metrics_by_name(now(), buckets), deadline))
+        metrics = await pool.look_up(lambda: metrics_by_name(now(), buckets))
+        all_metrics = [metric for named in metrics.values() for metric in named]
+        if not await pool.look_up(read_request.is_streamed, all_metrics):
+            answer = await pool.run(lambda: api.read(read_request, metrics, deadline))
             return Response(answer, headers=_SNAPPY_HEADERS)
-        frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_by_name(now(), buckets), deadline))
+        frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics, deadline))
         pieces = _pieces_of(frames)
         # The first frames are computed before the response begins. If they raise an error, the response still has the
         # status of this error.

@@ -12,7 +12,7 @@ Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -29,7 +29,8 @@ from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
 from tiltframe.serve.promql.kinds import BUCKETS, LAST, MAX, MIN, SUM
-from tiltframe.serve.promql.metrics import NAME, Matcher, Metric
+from tiltframe.serve.promql.metrics import NAME, QUANTILE, Matcher, Metric
+from tiltframe.serve.promql.native_histograms import encode_native_series, has_native_histograms
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
@@ -42,12 +43,16 @@ _STREAMED_CHUNKS = 1
 _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
-_MAX_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
+# the maximum number of samples in a response; each takes 22 bytes, and a native histogram counts as several samples
+_MAX_SAMPLES = 5_000_000
 _VALUES_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, unless a single series has more
 # functions of PromQL that treat each decrease of a counter as a reset
 _COUNTER_FUNCTIONS = ("rate", "irate", "increase", "resets")
 # functions of PromQL that need only the values at the ends of a range; "" means that the expression has no function
 _END_VALUE_FUNCTIONS = ("", "rate", "increase", "delta")
+# Functions of PromQL that add or subtract samples. For a metric with native histograms, they need these alone: a sum of
+# histograms and of their quantiles has no result.
+_ADDING_FUNCTIONS = ("rate", "irate", "increase", "delta", "sum", "sum_over_time")
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {
@@ -93,13 +98,27 @@ class _ReadQuery:
     span: int
     function: str
 
+    def selects_native_histograms(self, metric: Metric) -> bool:
+        """Return whether the query selects the native histograms of a metric. Unlike the quantiles of the same metric,
+        they have no label ``quantile``.
+        """
+        of_quantile = (matcher for matcher in self.matchers if matcher.label == QUANTILE)
+        return (
+            has_native_histograms(metric)
+            and metric.matches_name_and_store(self.matchers)
+            and all(matcher.matches_text("") for matcher in of_quantile)
+        )
+
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """A request: its queries, and whether the response is a stream of chunks or a single message of samples."""
+    """A request: its queries, the response that the client prefers, which is a stream of chunks or a single message of
+    samples, and whether the client accepts samples.
+    """
 
     queries: tuple[_ReadQuery, ...]
-    is_streamed: bool
+    prefers_stream: bool
+    accepts_samples: bool
 
     @classmethod
     def parse(cls, body: bytes) -> ReadRequest:
@@ -115,7 +134,8 @@ class ReadRequest:
                     f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES}) and "
                     f"STREAMED_XOR_CHUNKS ({_STREAMED_CHUNKS}); accept one of them"
                 )
-            return cls(tuple(_read_query(query) for query in request.queries), response_type == _STREAMED_CHUNKS)
+            queries = tuple(_read_query(query) for query in request.queries)
+            return cls(queries, response_type == _STREAMED_CHUNKS, _SAMPLES in accepted)
         except BadData:
             raise
         except Exception as error:
@@ -123,6 +143,14 @@ class ReadRequest:
                 f"the body is not a ReadRequest in snappy: {' '.join(str(error).split())[:100]}; send it as Prometheus "
                 "does"
             ) from None
+
+    def is_streamed(self, metrics: Iterable[Metric]) -> bool:
+        """Return whether the response is a stream of chunks. Chunks of this server have no native histograms, so that a
+        client that accepts both receives samples if a query selects native histograms.
+        """
+        if not self.prefers_stream or not self.accepts_samples:
+            return self.prefers_stream
+        return not any(query.selects_native_histograms(metric) for metric in metrics for query in self.queries)
 
 
 def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
@@ -137,15 +165,26 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
         for metric in evaluation.deadline.check_each(metrics):
             if not metric.matches_name_and_store(query.matchers):
                 continue
-            vector, times = _samples_of(metric, query, evaluation)
-            samples += int(vector.present.sum())
-            if samples > _MAX_SAMPLES:
-                raise Unanswerable(
-                    f"a response has at most {_MAX_SAMPLES:,} samples, and this one would have more; use fewer "
-                    f"series, a shorter range, or greater steps and ranges, which need only coarser windows"
-                )
-            result.series.extend(_encode_series(vector, times, evaluation.deadline))
+            has_native = query.selects_native_histograms(metric)
+            if not (has_native and query.function in _ADDING_FUNCTIONS):
+                vector, times = _samples_of(metric, query, evaluation)
+                samples += int(vector.present.sum())
+                _check_size(samples)
+                result.series.extend(_encode_series(vector, times, evaluation.deadline))
+            if has_native:
+                for series in evaluation.deadline.check_each(_native_series(metric, query, evaluation)):
+                    samples += len(series) // len(_SAMPLE)
+                    _check_size(samples)
+                    result.series.append(series)
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
+
+
+def _check_size(samples: int) -> None:
+    if samples > _MAX_SAMPLES:
+        raise Unanswerable(
+            f"a response has at most {_MAX_SAMPLES:,} samples, and this one would have more; use fewer series, a "
+            "shorter range, or greater steps and ranges, which need only coarser windows"
+        )
 
 
 def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[bytes]:
@@ -250,6 +289,38 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     receives the value of each window instead.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
+    level, window_ends = _windows_to_read(metric, query, evaluation, is_total=is_total)
+    if not len(window_ends):
+        return Vector.empty(0), np.zeros((0, 0), np.int64)
+    metric, key_matchers = metric.with_matchers(query.matchers)
+    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
+    selector = Selector(metric, key_matchers, span=None, offset=0, text=metric.name)
+    if metric.has_event_times:
+        return _event_samples(select(selector, at_ends), query)
+    vector = numbers_of(selector, at_ends)
+    if is_total:
+        vector = _running_total(vector, metric, query)
+    return vector, np.broadcast_to(window_ends // _MICROS_PER_MILLI, vector.present.shape)
+
+
+def _native_series(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> Iterator[bytes]:
+    """Yield the series of a metric as encoded messages with native histograms. A histogram is a running total, except
+    for a query with ``sum_over_time``, which adds samples.
+    """
+    is_total = query.function != "sum_over_time"
+    level, window_ends = _windows_to_read(metric, query, evaluation, is_total=is_total)
+    if not len(window_ends):
+        return
+    metric, key_matchers = metric.with_matchers(matcher for matcher in query.matchers if matcher.label != QUANTILE)
+    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
+    states = select(Selector(metric, key_matchers, span=None, offset=0, text=metric.name), at_ends)
+    yield from encode_native_series(states, window_ends // _MICROS_PER_MILLI, is_total)
+
+
+def _windows_to_read(
+    metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool
+) -> tuple[TimeWindow, NDArray[np.int64]]:
+    """Return the level that is read, and the ends of its windows in the range of a query, in microseconds UTC."""
     first, last = _first_and_last_start(metric)
     level = _level_to_read(metric, query, evaluation, is_total=is_total)
     # The first window that ends at or after the start of the range begins at most one window length before this start.
@@ -262,17 +333,7 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     window_ends = window_ends[window_ends >= query.start]
     if not metric.has_event_times:
         window_ends = window_ends[window_ends <= query.end]
-    if not len(window_ends):
-        return Vector.empty(0), np.zeros((0, 0), np.int64)
-    metric, key_matchers = metric.with_matchers(query.matchers)
-    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
-    selector = Selector(metric, key_matchers, span=None, offset=0, text=metric.name)
-    if metric.has_event_times:
-        return _event_samples(select(selector, at_ends), query)
-    vector = numbers_of(selector, at_ends)
-    if is_total:
-        vector = _running_total(vector, metric, query)
-    return vector, np.broadcast_to(window_ends // _MICROS_PER_MILLI, vector.present.shape)
+    return level, window_ends
 
 
 def _event_samples(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:

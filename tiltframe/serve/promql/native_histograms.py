@@ -1,0 +1,101 @@
+"""Native histograms of remote read: the states of `exponential`, with the buckets of Prometheus.
+
+    states of windows     1m: 3 rows      2m: no rows     3m: 4 rows
+    samples               0 at 0m         3 rows          3 rows          7 rows
+
+Like a counter, a native histogram of Prometheus is a running total. A sample is the merge of the states of all windows
+up to its time, so Prometheus computes the histogram of a range as the difference of two samples.
+
+Source: ``prompb/types.proto`` of prometheus/prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.contrib import Exponential
+from aggr.extend import Groups
+from aggr.extend.tables import scan
+from aggr.interchange.prometheus import to_remote_histograms
+from aggr.interchange.protobuf_messages import message_classes
+from tiltframe.serve.errors import Unanswerable
+from tiltframe.serve.promql.cells import States
+from tiltframe.serve.promql.kinds import HISTOGRAM
+from tiltframe.serve.promql.metrics import Metric
+
+_MESSAGES = {
+    "Label": {"name": (1, "string"), "value": (2, "string")},
+    "Time": {"timestamp": (15, "int64")},  # a field of a Histogram, which is encoded separately
+    # Each histogram is already encoded. It is declared as bytes, which are encoded in the same way as a message.
+    "Series": {"labels": (1, "repeated Label"), "histograms": (4, "repeated bytes")},
+}
+
+
+def has_native_histograms(metric: Metric) -> bool:
+    """Return whether the states of a metric can be sent as native histograms. The buckets of other sketches, `dds` and
+    `hdr`, are not those of a schema of Prometheus.
+    """
+    return metric.kind == HISTOGRAM and isinstance(metric.state[1], Exponential)
+
+
+def encode_native_series(states: States, times: NDArray[np.int64], is_running: bool) -> Iterator[bytes]:
+    """Yield each series as an encoded ``TimeSeries`` message with native histograms.
+
+    Parameters
+    ----------
+    states : States
+        States of `exponential`.
+    times : array of int64, shape (moments,)
+        The times of the samples in milliseconds.
+    is_running : bool
+        Whether a sample is the running total, which exists at all moments, or the state of its window alone.
+
+    Yields
+    ------
+    bytes
+
+    Raises
+    ------
+    Unanswerable
+        If a state has a scale that Prometheus does not have.
+    """
+    function = states.function
+    assert isinstance(function, Exponential)
+    series, moments = np.divmod(states.cells, states.moments)
+    merged = scan(function, states.states, series) if is_running else states.states
+    try:
+        histograms = [_empty_histogram(function), *to_remote_histograms(merged, function).to_pylist()]
+    except ValueError as error:
+        raise Unanswerable(f"native histograms cannot be sent: {error}; ask for a part, such as _count") from None
+    # for each cell, the index in ``histograms``, where 0 is the histogram of no rows
+    places = np.zeros((len(states.series), states.moments), np.intp)
+    places[series, moments] = 1 + np.arange(len(states.cells))
+    if is_running:
+        places = np.maximum.accumulate(places, axis=1)
+    encoded_times = [_classes()["Time"](timestamp=time).SerializeToString() for time in times.tolist()]
+    for labels, places_of_series in zip(states.series, places.tolist(), strict=True):
+        samples = [
+            histograms[place] + time
+            for place, time in zip(places_of_series, encoded_times, strict=True)
+            if is_running or place
+        ]
+        named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+        yield _classes()["Series"](labels=named, histograms=samples).SerializeToString()
+
+
+def _empty_histogram(function: Exponential) -> bytes:
+    """Return the encoded histogram of no rows."""
+    no_rows = function.reduce(pa.array([], pa.float64()), Groups(np.zeros(0, np.intp), 1))
+    message: bytes = to_remote_histograms(no_rows, function)[0].as_py()
+    return message
+
+
+@cache
+def _classes() -> dict[str, type[Any]]:
+    return message_classes("prometheus", _MESSAGES, "serve")
