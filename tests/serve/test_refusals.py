@@ -42,6 +42,7 @@ OTHERS = {
         "a response has at most",
         "a request has at most",
         "has negative sums",
+        "native histograms cannot be sent",
         "has windows of",
     ),
     "the store lacks the data, or another function reads it": (
