@@ -38,10 +38,10 @@ CONDITIONAL_ITERABLE = "name the values of a loop, or write a condition around i
 TUPLE_ASSIGNMENT = "assign to each name in a statement of its own"
 LONG_CALL = f"pass more than {MOST_POSITIONAL} arguments by keyword"
 CEILINGS_OF_DENSE_EXPRESSIONS = {
-    NESTED_CONDITION: 6,  # in tiltframe/serve
+    NESTED_CONDITION: 0,
     PRODUCT_WITH_CONDITION: 0,
     CONDITIONAL_ITERABLE: 0,
-    TUPLE_ASSIGNMENT: 1,
+    TUPLE_ASSIGNMENT: 0,
     LONG_CALL: 11,  # of compiled loops
 }
 

@@ -121,7 +121,8 @@ class Asking:
 
     async def key_values(self, request: Request) -> Response:
         """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
-        key, within = request.path_params["key"], request.query_params.get("within")
+        key = request.path_params["key"]
+        within = request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out")
 

@@ -40,7 +40,8 @@ class ServedStore:
         self._name_in_database = match[1] if match and is_in_database else None
         store = FrameStore(uri, name=self._name_in_database, durable=durable)
         folder = os.path.basename(uri.rstrip("/") if self.is_remote else os.path.abspath(uri))
-        self.name = match[1] if match else store.name if is_in_database else folder
+        name_without_prefix = store.name if is_in_database else folder
+        self.name = match[1] if match else name_without_prefix
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(
                 f"the store name {shown(self.name)} cannot be part of a URL, which allows only letters, digits, '_', "

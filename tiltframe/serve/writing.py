@@ -140,7 +140,9 @@ def _rejection_text(rejections: Sequence[str]) -> str:
     """Return the first reason for which data points were rejected, and the number of other reasons."""
     reasons = list(dict.fromkeys(rejections))
     further = len(reasons) - 1
-    return reasons[0] + (f"; and {further} other {'reason' if further == 1 else 'reasons'}" if further else "")
+    if not further:
+        return reasons[0]
+    return f"{reasons[0]}; and {further} other {'reason' if further == 1 else 'reasons'}"
 
 
 def _media_type(request: Request, what: str, *kinds: str) -> str:

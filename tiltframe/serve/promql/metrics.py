@@ -295,7 +295,9 @@ class Metric:
     @property
     def metadata(self) -> dict[str, str]:
         """The type, help text and unit of the metric, in the form of ``/api/v1/metadata``."""
-        kind = HISTOGRAM if self.kind in (HISTOGRAM, BUCKETS) else "counter" if self.is_counter else GAUGE
+        kind = "counter" if self.is_counter else GAUGE
+        if self.kind in (HISTOGRAM, BUCKETS):
+            kind = HISTOGRAM
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
@@ -373,7 +375,9 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_type(dtype) for is_type in _NUMBERS):
                 continue  # This is a quantile, which is read from the histogram, or a value that is not a number.
-            part = path[0] if is_histogram else "" if path else function.name
+            part = "" if path else function.name
+            if is_histogram:
+                part = path[0]
             ending = "_total" if part == _COUNT and not path and not measure.endswith("_total") else ""
             kind = KINDS_OF_RESULTS.get(part, GAUGE)
             yield partial(metric, name=promql_name(name + ending), measure=measure, path=tuple(path), kind=kind)
