@@ -83,6 +83,21 @@ def test_columns_are_read_once_for_queries_of_different_measures(tmp_path):
     assert store.query("1m", keys=[]).column("q") == expected[2].column("q")
 
 
+def test_queries_while_the_cache_is_too_small_for_all_columns(tmp_path):
+    """A limit at which a column that a query has found in the cache is removed while the query reads the others."""
+    store = FrameStore(tmp_path / "a", FRAME)
+    for number in range(1, 4):
+        store.append_rows(rows_of(number), "w", number)
+    expected = store.query("1m", keys=[])
+    for limit in (*range(5_000, 100_000, 5_000), 0):
+        clear_cache(store)
+        set_cache_memory(limit)
+        for measures in (["n"], ["s"], ["n", "s"], ["q", "n"], ["n", "s", "q"]):
+            columns = ["window_start", "window_end", *measures]
+            results = store.query("1m", keys=[], measures=measures)
+            assert results.select(columns) == expected.select(columns)
+
+
 KEYS = {
     "u8": pa.array([1, 255, None], pa.uint8()),
     "u64": pa.array([1, 2**64 - 1, None], pa.uint64()),

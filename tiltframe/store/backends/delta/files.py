@@ -370,7 +370,8 @@ class _PartFile(NamedTuple):
         rows = cast_to_schema(rows, self.missing)
         if not is_small(self.version):
             return rows
-        all_columns = cache_columns(self.version, rows)
+        # Another query may have removed the cached columns from the cache meanwhile.
+        all_columns = {**self.cached, **cache_columns(self.version, rows)}
         return pa.table([all_columns[column] for column in columns], schema=schema)
 
 
