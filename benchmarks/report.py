@@ -289,6 +289,22 @@ def serving(figures: Any) -> Lines:
     yield from limits_table(figures["must_hold"])
 
 
+def serving_while_writing(figures: Any) -> Lines:
+    """Return a table of the response times, the memory and the parts of a server that also writes and maintains its
+    store.
+    """
+    run = figures["figures"]
+    yield f"{run['minutes']:g} minutes with {run['writes_per_second']:.0f} writing requests and"
+    yield f"{run['reads_per_second']:.0f} panels per second, and with `--maintain`. The server uses"
+    yield f"{run['server_cores']:.2f} of two cores."
+    yield ""
+    requests = (("panels", run["read_ms"]), ("writes of 20 events", run["write_ms"]))
+    rows = ([name, *(f"{percentiles[q]:,.0f}" for q in ("p50", "p90", "p99"))] for name, percentiles in requests)
+    yield from table(["milliseconds", "p50", "p90", "p99"], rows)
+    yield ""
+    yield from limits_table(figures["must_hold"])
+
+
 def year(figures: Any) -> Lines:
     """Return a table of the times of queries of a store with many states."""
     seconds = figures["seconds"]
@@ -380,6 +396,7 @@ CLAIMS = (
     Claim("Scale", "scale", "scale.json", scale, picture="scale.svg"),
     Claim("Skewed days", "scale_shapes", "scale_shapes.json", scale_shapes),
     Claim("Over HTTP", "serve", "serve.json", serving, picture="serve.svg"),
+    Claim("Over HTTP while events are written", "serving", "serving.json", serving_while_writing),
     Claim("A store of many states", "year", "year.json", year, picture="year.svg"),
     Claim("Overhead of the harness", "overhead", "overhead.json", harness),
     Claim("The harness compared with the earlier one", "agreement", "agreement.json", agreement),
