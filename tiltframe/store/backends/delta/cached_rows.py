@@ -46,7 +46,8 @@ def column_of(field: pa.Field) -> Column:
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in memory."""
     _apply_limits()
-    columns: Columns | None = _WRITTEN.get(version) or CACHE.get((version, "rows"))
+    # If a column was added to the store after the file was written, only the cache of files may have it.
+    columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
 
 
