@@ -66,11 +66,11 @@ def climb_within(
 
     Returns
     -------
-    whole : list of (level, table)
+    complete : list of (level, table)
         For each level, finest first, a table with the states of complete windows. A window is included if it lies in
         the range together with the window of the next level that contains it.
     left : list of tables
-        For each level, finest first, the states of the windows in the range that are not in ``whole``, because the
+        For each level, finest first, the states of the windows in the range that are not in ``complete``, because the
         window of the next level extends beyond the range. The table of the finest level also has the windows outside
         the range. The states must still be merged with those of other ranges: ``climb(left[0], frame, left[1:])``.
 
@@ -83,24 +83,24 @@ def climb_within(
     >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
     >>> finest = merge_panes(reduce_rows(rows, frame), frame)
-    >>> whole, left = climb_within(finest, frame, 9_500_000, 60_000_000)
-    >>> [(level.name, states.num_rows) for level, states in whole], [states.num_rows for states in left]
+    >>> complete, left = climb_within(finest, frame, 9_500_000, 60_000_000)
+    >>> [(level.name, states.num_rows) for level, states in complete], [states.num_rows for states in left]
     ([('1s', 4), ('10s', 0), ('1m', 0)], [3, 3, 0])
     """
-    whole = []
+    complete = []
     left = []
     states, left_at_level = _split_by_range(finest, frame.levels[0], start, end)
     for level, coarser in zip_longest(frame.levels, frame.levels[1:]):
         if coarser is None:
-            whole.append((level, states))
+            complete.append((level, states))
             left.append(left_at_level)
             break
         states, more = _split_by_range(states, coarser, start, end)
-        whole.append((level, states))
+        complete.append((level, states))
         left.append(pa.concat_tables([left_at_level, more]))
         states = merge_level(mark_as_checked(states), frame, coarser)
         left_at_level = states.slice(0, 0)
-    return whole, left
+    return complete, left
 
 
 def _split_by_range(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:

@@ -187,7 +187,7 @@ def test_coarser_windows_are_read_if_they_suffice(server):
 
 
 @pytest.mark.parametrize(
-    ("matchers", "hosts", "has_others"),
+    ("matchers", "hosts", "has_quantiles"),
     [
         ([("quantile", EQ, "")], ["a", "b"], False),
         ([("quantile", EQ, "0.5")], [], True),
@@ -198,25 +198,27 @@ def test_coarser_windows_are_read_if_they_suffice(server):
         ([("store", EQ, "x")], [], False),
     ],
 )
-def test_matchers_select_native_histograms(server, matchers, hosts, has_others):
-    native, others = series_of(server, request(("__name__", EQ, "latency"), *matchers))
+def test_matchers_select_native_histograms(server, matchers, hosts, has_quantiles):
+    native, quantile_count = series_of(server, request(("__name__", EQ, "latency"), *matchers))
     assert sorted(native) == hosts
-    assert (others > 0) == has_others
+    assert (quantile_count > 0) == has_quantiles
 
 
 @pytest.mark.parametrize(("function", "has_quantiles"), [("rate", False), ("sum", False), ("max", True), ("", True)])
 def test_functions_that_add_samples_read_histograms_without_their_quantiles(server, function, has_quantiles):
-    native, others = series_of(server, request(("__name__", EQ, "latency"), function=function, span=3600))
+    native, quantile_count = series_of(server, request(("__name__", EQ, "latency"), function=function, span=3600))
     assert len(native) == 2
-    assert others == 2 * has_quantiles
-    native, others = series_of(server, request(("__name__", EQ, "latency"), ("quantile", RE, ".+"), function=function))
-    assert (len(native), others) == (0, 2)
+    assert quantile_count == 2 * has_quantiles
+    native, quantile_count = series_of(
+        server, request(("__name__", EQ, "latency"), ("quantile", RE, ".+"), function=function)
+    )
+    assert (len(native), quantile_count) == (0, 2)
 
 
 def test_other_sketches_are_not_native_histograms(server):
-    native, others = series_of(server, request(("__name__", EQ, "other")))
+    native, quantile_count = series_of(server, request(("__name__", EQ, "other")))
     assert not native
-    assert others == 2
+    assert quantile_count == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Refusals of the Prometheus API: each names Prometheus, which computes the expression through remote read, or is in a
-list of those that Prometheus would refuse too.
+list of requests that Prometheus would refuse too.
 """
 
 from __future__ import annotations
@@ -107,6 +107,6 @@ def test_a_limit_names_prometheus(server, query):
 
 
 def test_a_limit_of_remote_read_does_not_name_prometheus():
-    asked = select.Evaluation({}, None, None, budget=None, is_remote_read=True)
+    evaluation = select.Evaluation({}, None, None, budget=None, is_remote_read=True)
     with pytest.raises(select.Unanswerable, match="or a shorter range"):
-        asked.check(select.MOST_CELLS + 1)
+        evaluation.check(select.MOST_CELLS + 1)

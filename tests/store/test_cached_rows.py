@@ -146,9 +146,9 @@ def test_rows_of_compacted_files_leave_the_memory(tmp_path, only_small):
     before = pa.total_allocated_bytes()
     written = 0
     for number in range(1, commits):
-        known = {part.name for part in store.at().snapshot.parts}
+        names_before = {part.name for part in store.at().snapshot.parts}
         store.append_rows(rows_of(number), "w", number + 1)
-        written += sum(part.bytes for part in store.at().snapshot.parts if part.name not in known)
+        written += sum(part.bytes for part in store.at().snapshot.parts if part.name not in names_before)
         if number % 10 == 0:
             store.compact("2100-01-01", only_small=only_small)
             store.query("1m", keys=[])

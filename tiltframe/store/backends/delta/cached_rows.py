@@ -88,7 +88,7 @@ def _bytes_of(columns: Columns) -> int:
 
 
 def _count_arrays(dtype: pa.DataType) -> int:
-    """Return the number of arrays of which an array of a type consists, itself and its children.
+    """Return the number of arrays in an array of a type: itself and all its children.
 
     >>> _count_arrays(pa.struct([("n", pa.int64()), ("digits", pa.list_(pa.int64()))]))
     4

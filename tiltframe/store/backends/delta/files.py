@@ -348,7 +348,7 @@ def _read_parts(
 
 
 class _PartFile(NamedTuple):
-    """The file of a part: the columns of its rows that are in the cache, and the schema of those that must be read.
+    """The file of a part: the columns that are in the cache, and the schema of the columns that must be read.
     ``fragment`` is the open file, or None if no column must be read.
     """
 
