@@ -16,6 +16,7 @@ import aggr
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.backends import Vacuumed
+from tiltframe.store.backends.delta.head import Head
 
 pytestmark = pytest.mark.store
 
@@ -133,6 +134,24 @@ def test_the_log_of_a_store_that_is_vacuumed_stays_short(tmp_path):
     assert early.query("1h", keys=[])["n"].to_pylist() == [300]
     assert FrameStore(tmp_path / "s").query("1h", keys=[])["n"].to_pylist() == [300]
     assert store.verify().ok
+
+
+def test_a_process_that_commits_for_long_keeps_only_entries_of_current_files(tmp_path):
+    store = FrameStore(tmp_path / "s", FRAME)
+    reader = FrameStore(tmp_path / "s", FRAME)
+    for number in range(200):
+        store.append_rows(ROWS, f"w{number % 3}", number)
+        if number % 20 == 19:
+            assert reader.query("1h", keys=[])["n"].to_pylist() == [3 * (number + 1)]
+            store.compact()
+            store.vacuum("0s")
+    for opened in (store, reader):
+        assert opened.backend.snapshot(None) is not None
+        table = opened.backend._open_table
+        head = Head.read(str(tmp_path / "s" / "tiltframe"))
+        assert table.verified_digests.keys() <= head.digests.keys()
+        assert len(table.verified_digests) <= 21  # a checkpoint is written every 20 commits
+        assert table.records_by_file.keys() <= {file.name for file in table.contents.records}
 
 
 def test_the_age_of_a_replaced_file_is_known_after_its_entry_of_the_log_was_deleted(tmp_path):

@@ -559,10 +559,10 @@ class DeltaBackend:
                 open_table.parsed_manifest = None
             parts, records = files_of_actions(pa.table(table.get_add_actions(flatten=True)), self.uri)
             open_table.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
-        record_files = {file.name for file in open_table.contents.records}
-        open_table.records_by_file = {
-            name: records for name, records in open_table.records_by_file.items() if name in record_files
-        }
+        # Queries add entries without the lock, so this loop does not iterate over the dictionary that they change.
+        loaded = open_table.records_by_file
+        names = (file.name for file in open_table.contents.records)
+        open_table.records_by_file = {name: loaded[name] for name in names if name in loaded}
 
     def _check_files(self, open_table: _OpenTable) -> None:
         if open_table.table is None and (problem := folder_problem(Path(self.uri))):
@@ -597,8 +597,11 @@ class DeltaBackend:
             raise self._damage_error(str(error)) from None
         if head is None:
             return None
-        for name in head.damaged_files(self._path, self._open_table.verified_digests):
+        verified = self._open_table.verified_digests
+        for name in head.damaged_files(self._path, verified):
             raise self._damage_error(f"{name} of its log has changed since it was written; restore it from a backup")
+        # Only the digests of files in the head are kept, so that their number does not grow with each commit.
+        self._open_table.verified_digests = {name: verified[name] for name in head.digests if name in verified}
         return head
 
     def _acknowledge(self, version: int) -> None:
