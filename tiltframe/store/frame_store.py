@@ -1,7 +1,8 @@
 """The frame store: states in a folder, an object store or a database, and all ways to query them.
 
-This module opens a store. Queries use a view of the store at the current moment (`tiltframe/store/view.py`). The
-operations that change the store are functions in `tiltframe/store/changes/`.
+Queries use a view of the store at the current moment (`tiltframe/store/view.py`). The operations that change the store
+are functions in `tiltframe/store/changes/`. `tiltframe/store/address.py` opens its backend, and
+`tiltframe/store/creation.py` reads or creates its manifest.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from aggr.arguments import checked_truth, checked_type, shown
+from aggr.arguments import checked_type, shown
 from aggr.tables.column_uses import ColumnUses
 from aggr.workers import checked_jobs
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.frame import TiltFrame
-from tiltframe.parameter_names import by_caller
-from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
+from tiltframe.store.address import StoreAddress, checked_address
 from tiltframe.store.backends.protocol import Backend, Vacuumed
 from tiltframe.store.changes import append as appending
 from tiltframe.store.changes import backfill as backfilling
@@ -39,9 +39,9 @@ from tiltframe.store.changes import (
 from tiltframe.store.changes.evolution import evolve, set_retention
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.checked_states import checked_levels
+from tiltframe.store.creation import create_store, existing_manifest, frame_of_store, read_manifest
 from tiltframe.store.log.carried_functions import FunctionClasses, carried_functions, register_missing
-from tiltframe.store.log.errors import MissingStore, OtherFrame
-from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
+from tiltframe.store.log.manifest import Manifest, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.open_windows_backend import OpenWindowsBackend
 from tiltframe.store.query.derived_keys import Unmapped
 from tiltframe.store.query.join import Join
@@ -151,29 +151,14 @@ class FrameStore:
         self.jobs = checked_jobs(jobs)
         if name is not None:
             check_name(name)
-        self._passed_backend = uri if isinstance(uri, Backend) else None
-        self.uri = uri.uri if isinstance(uri, Backend) else checked_uri(uri)
-        self._options = check_options(storage_options)
-        self._durable = checked_truth(durable, "durable")
-        if self._passed_backend is not None and (self._options or durable is not False):
-            raise ValueError(
-                "storage_options and durable cannot be used with a backend; pass them to the backend itself"
-            )
+        self._address = checked_address(uri, storage_options, durable)
+        self.uri = self._address.uri
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
-        self._backend: Backend = self._passed_backend or backend_at(self.uri, name or "", self._options, durable)
+        self._backend = self._address.open_backend(name or "")
         self._name = name or DEFAULT_NAME
-        self._manifest = self._read_manifest(name)
-        if self._manifest is None and frame is None:
-            raise MissingStore(
-                f"there is no store {self.display_uri}; correct its address, or create it with a first commit"
-            )
-        if self._manifest is not None and frame is not None:
-            self._check_frame(frame)
-        store_frame = self._manifest.frame if self._manifest else frame
-        assert store_frame is not None
-        check_levels(store_frame)
-        self.frame: TiltFrame = store_frame
+        self._manifest = read_manifest(self._backend, name)
+        self.frame = frame_of_store(self._manifest, frame, self.display_uri)
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._manifest is not None:
             self._backend = self._backend.store_named(self._manifest.name)
@@ -181,21 +166,6 @@ class FrameStore:
                 self._manifest = set_retention(self._backend, self._retention)
         if row_schema is not None:
             self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
-
-    def _read_manifest(self, name: str | None = None) -> Manifest | None:
-        """Read and return the manifest of the store, or return None if the store does not exist. Raise `OtherFrame` if
-        the store has another name than ``name``.
-        """
-        snapshot = self._backend.snapshot()
-        if snapshot is None:
-            return None
-        manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
-        if name is not None and name != manifest.name:
-            raise OtherFrame(
-                f"the store {self.display_uri} is called {manifest.name!r}, not {name!r}; pass its name, or leave out "
-                "the name"
-            )
-        return manifest
 
     @property
     def display_uri(self) -> str:
@@ -205,7 +175,7 @@ class FrameStore:
     @property
     def storage_options(self) -> Mapping[str, str]:
         """The options of the object store that were passed when the store was opened."""
-        return self._options
+        return self._address.storage_options
 
     @property
     def backend(self) -> Backend:
@@ -216,12 +186,7 @@ class FrameStore:
     def manifest(self) -> Manifest:
         """The manifest of the store; raises `MissingStore` before the first commit."""
         if self._manifest is None:
-            self._manifest = self._read_manifest()
-        if self._manifest is None:
-            raise MissingStore(
-                f"the store {self.display_uri} does not exist yet; its first commit creates it, and so does "
-                "FrameStore(…, row_schema=SCHEMA) with the schema of future rows"
-            )
+            self._manifest = existing_manifest(self._backend)
         return self._manifest
 
     @property
@@ -639,10 +604,7 @@ class FrameStore:
         if self._manifest is None:
             manifest = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
             self._backend = self._backend.store_named(manifest.name)
-            self._backend.create(manifest.to_dict(), manifest.schema)
-            self._manifest = self._read_manifest(self._name)
-            self._check_frame(self.frame)
-        assert self._manifest is not None
+            self._manifest = create_store(self._backend, manifest)
         check_types(self._manifest, states, self.display_uri)
         return self._manifest
 
@@ -844,23 +806,6 @@ class FrameStore:
         parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
         return {level.name: sum(map(len, groups_to_compact(parts[level], level))) for level in parts}
 
-    def _check_frame(self, frame: TiltFrame) -> None:
-        """Raise `OtherFrame` if the store has another frame than ``frame``; the message names the difference."""
-        assert self._manifest is not None
-        difference = frame.difference(self._manifest.frame)
-        if difference:
-            is_fixed = difference.startswith(("time", "keys"))  # `evolve` cannot change the time or the keys
-            evolved = (
-                ""
-                if is_fixed
-                else ", or change the frame of the store: tiltframe evolve"
-                + by_caller("", ", or FrameStore(uri).evolve(frame) in Python")
-            )
-            raise OtherFrame(
-                f"the store {self.display_uri} belongs to another frame: {difference}; choose another folder or "
-                f"name{evolved}"
-            )
-
     def _repr_html_(self) -> str:
         return f"<p><b>FrameStore</b> {escape(self.display_uri)}</p>{self.frame._repr_html_()}"
 
@@ -868,28 +813,19 @@ class FrameStore:
         return f"FrameStore({self.display_uri!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        uri = absolute_uri(self.uri) if self._passed_backend is None else self._passed_backend
         carried = carried_functions(self.frame)
-        return _unpickle, (
-            carried,
-            uri,
-            None if self._manifest else self.frame,
-            self.name,
-            self._options,
-            self._durable,
-        )
+        return _unpickle, (carried, self._address.absolute(), None if self._manifest else self.frame, self.name)
 
 
-def _unpickle(
-    carried: FunctionClasses,
-    uri: str | Backend,
-    frame: TiltFrame | None,
-    name: str,
-    options: Mapping[str, str],
-    durable: bool,
-) -> FrameStore:
+def _unpickle(carried: FunctionClasses, address: StoreAddress, frame: TiltFrame | None, name: str) -> FrameStore:
     """Open a store that was pickled. First register ``carried``, the functions of its manifest, because they may not be
     registered in this process.
     """
     register_missing(carried)
-    return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)
+    return FrameStore(
+        address.location,
+        frame,
+        name=name,
+        storage_options=address.storage_options,
+        durable=address.durable,
+    )
