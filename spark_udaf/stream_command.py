@@ -19,10 +19,10 @@ from spark_udaf.streaming.stream_into import AVAILABLE_NOW, stream_into
 from spark_udaf.versions.arrow_tables import collect_arrow
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.interrupts import set_interrupt_message
-from tiltframe.files.read_options import ReadOptions
+from tiltframe.cli.stream_options import StreamOptions
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import read_late
-from tiltframe.streaming.policies import emit_policy, micros
+from tiltframe.streaming.policies import emit_policy
 from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
@@ -42,25 +42,17 @@ _PACKAGE = (
 )
 
 
-def run(
-    folder: Path | None,
-    source: str | None,
-    options: tuple[str, ...],
-    *,
-    frame: TiltFrame | OrderedAggregator,
-    uri: str | None,
-    state: Path | None,
-    once: bool,
-    arrival: bool,
-    reading: ReadOptions,
-    **command_options: Any,
-) -> None:
+def run(options: StreamOptions) -> None:
     """Run a query from a source into a store or to standard output, until the query ends or Ctrl-C is pressed.
 
-    ``source`` is Spark's name of the format of the source, such as ``kafka``. ``folder`` is the folder that the source
-    reads, or None for a source that does not read files. ``options`` are options of the source, as texts ``KEY=VALUE``.
-    All other arguments are options of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
+    ``options.source`` is Spark's name of the format of the source, such as ``kafka``. ``options.folder`` is the folder
+    that the source reads, or None for a source that does not read files. ``options.source_options`` are options of the
+    source, as texts ``KEY=VALUE``. ``options.state`` is the folder of Spark's checkpoint.
     """
+    frame = options.frame
+    source = options.source
+    state = options.state
+    uri = options.uri
     if source is None:
         raise ValueError(
             "--spark needs the format of a source of Structured Streaming; pass --format, such as kafka, json or rate"
@@ -68,59 +60,59 @@ def run(
     if uri is not None and state is None:
         raise ValueError("--spark with --store needs a folder for Spark's checkpoint; pass --state FOLDER")
     unusable_options = {**_UNSUPPORTED, **(_ONLY_WITH_STORE if uri is None else _ONLY_WITHOUT_STORE)}
-    passed = [key for key, default in unusable_options.items() if command_options[key] != default]
+    passed = [key for key, default in unusable_options.items() if getattr(options, key) != default]
     if passed:
         option = passed[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} cannot be used with --spark {'and' if uri else 'without'} --store; leave it out")
-    if reading.time is not None:
+    if options.reading.time is not None:
         raise ValueError(
             "--time must be the name of a column of the source with --spark, not an expression; got an expression "
             f"for {_time(frame)!r}"
         )
-    if read_options := [name for name in reading.non_default_options() if name != "where"]:
+    if read_options := [name for name in options.reading.non_default_options() if name != "where"]:
         raise ValueError(
             f"--{read_options[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with "
             "--spark the source reads them; use an --option KEY=VALUE of the source"
         )
-    settings = dict(_parse_setting(text) for text in options)
+    settings = dict(_parse_setting(text) for text in options.source_options)
     if uri is not None and isinstance(frame, OrderedAggregator):
         raise ValueError(
             "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
         )
-    delay = micros(command_options["disorder"])
+    delay = options.disorder_micros
     if uri is None:
-        read_late(command_options["late"] or "drop")
+        read_late(options.late or "drop")
         if isinstance(frame, TiltFrame):
-            emit = emit_policy(command_options["emit"], frame)
-            if emit.by_arrival and once:
-                emit_text = command_options["emit"] or emit
+            emit = emit_policy(options.emit, frame)
+            if emit.by_arrival and options.once:
+                emit_text = options.emit or emit
                 raise ValueError(
                     f"--once would not end with --emit {emit_text}, which depends on the clock; use --emit on_update, "
                     f"or leave out --once"
                 )
     spark = start_session(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
-        _set_shuffle_partitions(spark, command_options["shards"], state)
-        rows = _open_source(spark, source, settings, folder)
-        if reading.where is not None:
-            rows = rows.where(reading.where)
-        if arrival:
+        _set_shuffle_partitions(spark, options.shards, state)
+        rows = _open_source(spark, source, settings, options.folder)
+        if options.reading.where is not None:
+            rows = rows.where(options.reading.where)
+        if options.arrival:
             rows = _with_arrival_time(rows, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
             policies = {
-                "emit": command_options["emit"],
-                "late": command_options["late"] or "drop",
-                "max_keys": command_options["max_keys"],
+                "emit": options.emit,
+                "late": options.late or "drop",
+                "max_keys": options.max_keys,
             }
-            policies["ahead"] = "none" if arrival else command_options["ahead"]
-            query = _start_emitting(rows, frame, delay=delay, state=state, once=once, policies=policies)
+            policies["ahead"] = "none" if options.arrival else options.ahead
+            query = _start_emitting(rows, frame, delay=delay, state=state, once=options.once, policies=policies)
         else:
             query = stream_into(
                 rows,
-                FrameStore(uri, frame, name=command_options["name"], durable=command_options["durable"]),
-                name=command_options["stream_name"] or source,
+                FrameStore(uri, frame, name=options.name, durable=options.durable),
+                name=options.stream_name or source,
                 checkpoint=cast("Path", state).resolve(),
-                trigger=AVAILABLE_NOW if once else None,
+                trigger=AVAILABLE_NOW if options.once else None,
             )
         loss = "open windows were not emitted; use --state FOLDER to keep them"
         set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if state else loss}")

@@ -4,38 +4,19 @@ a store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tiltframe.cli.metrics_server import metrics_address
-from tiltframe.cli.options import bad_rows_from, with_bad_rows, with_frame, with_rejected_options, with_store
+from tiltframe.cli.options import with_bad_rows, with_frame, with_rejected_options, with_store
 from tiltframe.cli.state_lock import lock_state
-from tiltframe.cli.stream_inputs import STANDARD_INPUT, check_input, read_inputs
+from tiltframe.cli.stream_options import StreamOptions, check_for_spark, checked_without_spark
 from tiltframe.cli.stream_run import run_stream
-from tiltframe.cli.stream_sources import AheadLimit
-from tiltframe.cli.stream_start import Settings
-from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import TiltFrame
-from tiltframe.ordered.aggregator import OrderedAggregator
-from tiltframe.regular_files import kind_unless_file
-from tiltframe.store import FrameStore
-from tiltframe.streaming.ahead import read_ahead
-from tiltframe.streaming.policies import micros
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-# option that does not work with --spark → the advice in its error message
-_ADVICE_FOR_SPARK = {
-    "inputs": "union the sources in Spark, which uses the minimum of their watermarks",
-    "idle": "Spark does not support idle sources; leave it out",
-    "drain": "Spark keeps open windows in its checkpoint; use --emit on_update to emit them early",
-    "metrics": "Spark has its own metrics; su.progress returns those of the stream",
-}
 
 
 @click.command(
@@ -111,7 +92,7 @@ _ADVICE_FOR_SPARK = {
 @click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
 @click.option("--format", "source", metavar="NAME", help="The format of the Spark source: kafka, json, rate, …")
 @click.option(
-    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the Spark source; may repeat."
+    "--option", "source_options", multiple=True, metavar="KEY=VALUE", help="An option of the Spark source; may repeat."
 )
 @click.option(
     "--shards",
@@ -119,9 +100,7 @@ _ADVICE_FOR_SPARK = {
     metavar="N",
     help="With --spark: the number of groups of keys, each for one task. By default the number of cores.",
 )
-def stream(
-    folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **settings: Any
-) -> None:
+def stream(**arguments: Any) -> None:
     """Aggregate rows as they arrive: JSON lines from standard input, or the files that arrive in a folder.
 
     Emitted windows are printed as JSON lines. At the end of the input, all windows are closed and emitted. With
@@ -179,122 +158,20 @@ def stream(
       buffer(3, older=drop)
                            the same, but drop older rows
     """
-    if spark:
-        unusable = [option for option in _ADVICE_FOR_SPARK if settings.pop(option)]
-        if unusable:
-            raise ValueError(
-                f"--{'input' if unusable[0] == 'inputs' else unusable[0]} cannot be used with --spark; "
-                f"{_ADVICE_FOR_SPARK[unusable[0]]}"
-            )
-        _on_spark(folder, source, options, shards=shards, **settings)
+    options = StreamOptions(**arguments)
+    if options.spark:
+        check_for_spark(options)
+        _run_on_spark(options)
         return
-    if source is not None or options or shards is not None:
-        raise ValueError("--format, --option and --shards apply only to a Spark source; pass --spark too")
-    _run(folder, **settings)
+    bad = checked_without_spark(options)
+    with lock_state(options.state):
+        run_stream(options, bad)
 
 
-def _run(
-    folder: Path | None,
-    frame: TiltFrame | OrderedAggregator,
-    reading: ReadOptions,
-    emit: str | None,
-    late: str | None,
-    disorder: str,
-    ahead: str,
-    arrival: bool,
-    dropped: Path | None,
-    max_keys: int | None,
-    state: Path | None,
-    uri: str | None,
-    name: str | None,
-    durable: bool,
-    stream_name: str | None,
-    once: bool,
-    bad_rows: str,
-    inputs: tuple[str, ...],
-    idle: str | None,
-    drain: bool,
-    metrics: str | None,
-) -> None:
-    """Check the options of a stream that runs without Spark, and run the stream."""
-    disorder_micros = micros(disorder)
-    allowed_ahead = AheadLimit(ahead, read_ahead(ahead))
-    if folder is not None and not folder.is_dir():
-        raise ValueError(
-            f"{folder} is not a folder; name a folder in which files arrive, or send rows through standard input"
-        )
-    paths = read_inputs(folder, inputs)
-    _check_inputs(paths, once=once, arrival=arrival, idle=idle)
-    address = None if metrics is None else metrics_address(metrics)
-    if uri is None and (name is not None or durable or stream_name is not None):
-        raise ValueError("--name, --durable and --stream apply only to a store; pass --store too")
-    bad = bad_rows_from(bad_rows, once=any(_has_files(path) for path in paths.values()))
-    written: dict[Path, str] = {}
-    for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
-        if file is None:
-            continue
-        if kind := kind_unless_file(file):
-            raise ValueError(
-                f"{option} {file}: this path is {kind}; name a regular file, or a path that does not exist yet"
-            )
-        if (other := written.setdefault(file.absolute(), option)) != option:
-            raise ValueError(f"{other} and {option} would both write to {file}; use a different file for each")
-    if isinstance(frame, OrderedAggregator):
-        _check_ordered(emit, late, max_keys, uri)
-    with lock_state(state):
-        settings = Settings(
-            reading=reading, emit=emit, late=late, disorder_micros=disorder_micros, ahead=allowed_ahead,
-            arrival=arrival, dropped=dropped, max_keys=max_keys, state=state, once=once, bad=bad,
-            stream_name=stream_name, drain=drain, idle=idle, metrics=address,
-        )  # fmt: skip
-        open_store = None if uri is None else partial(FrameStore, uri, name=name, durable=durable)
-        run_stream(inputs=paths, frame=frame, settings=settings, open_store=open_store)
-
-
-def _has_files(path: Path) -> bool:
-    return path != STANDARD_INPUT and not path.is_fifo()
-
-
-def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle: str | None) -> None:
-    """Raise ``ValueError`` if an input cannot be read, or if one of the options --once, --arrival and --idle does not
-    apply to the inputs.
-    """
-    for name, path in paths.items():
-        check_input(name, path)
-    has_files = [_has_files(path) for path in paths.values()]
-    if once and not any(has_files):
-        raise ValueError(
-            "--once applies only to a folder or a Spark source; leave it out, because standard input ends by itself"
-        )
-    if arrival and any(has_files):
-        raise ValueError(
-            "--arrival applies only to standard input or a Spark source; for files, name the column of event times "
-            "with --time"
-        )
-    if idle is not None and len(paths) == 1:
-        raise ValueError(
-            "--idle needs several inputs, and there is only one; to close windows without new rows, use --emit "
-            f"'after_close(timeout={idle})'"
-        )
-
-
-def _check_ordered(emit: str | None, late: str | None, max_keys: int | None, uri: str | None) -> None:
-    """Raise ``ValueError`` if an option was passed that cannot be used with --ordered."""
-    if uri is not None:
-        raise ValueError(
-            "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
-        )
-    if (emit, late, max_keys) != (None, None, None):
-        raise ValueError(
-            "--ordered emits each result once, when the watermark has passed it, and drops later rows, so "
-            "--emit, --late and --max-keys cannot be used; leave them out"
-        )
-
-
-def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **settings: Any) -> None:
+def _run_on_spark(options: StreamOptions) -> None:
     from importlib.metadata import entry_points
 
     points: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))
     if not points:
         raise ValueError("--spark needs PySpark: pip install 'tiltframe[spark]'")
-    points[0].load()(folder, source, options, **settings)
+    points[0].load()(options)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,74 +21,75 @@ from tiltframe.cli.stream_inputs import SINGLE_INPUT, STANDARD_INPUT, Inputs, Ro
 from tiltframe.cli.stream_line import progress_line
 from tiltframe.cli.stream_losses import DroppedRows
 from tiltframe.cli.stream_metrics import StreamMetrics
+from tiltframe.cli.stream_options import StreamOptions
 from tiltframe.cli.stream_sinks import OutputSink, StoreSink, dropped_rows_writer
 from tiltframe.cli.stream_sources import ArrivingFiles, InputLines
-from tiltframe.cli.stream_start import Settings, create_sink
+from tiltframe.cli.stream_start import create_sink
 from tiltframe.event_time import event_times
-from tiltframe.frame import TiltFrame
+from tiltframe.files.bad_rows import BadRows
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.store import FrameStore
 from tiltframe.streaming.saved import read_extension
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 
-def run_stream(
-    *,
-    inputs: Mapping[str, Path],
-    frame: TiltFrame | OrderedAggregator,
-    settings: Settings,
-    open_store: Callable[..., FrameStore] | None,
-) -> None:
-    """Open the saved state or the store of a stream, and run the stream until its inputs end or a signal stops it."""
-    state = settings.state
-    bad = settings.bad
+def run_stream(options: StreamOptions, bad: BadRows | None) -> None:
+    """Open the saved state or the store of a stream, and run the stream until its inputs end or a signal stops it.
+    ``bad`` is the treatment of rows that cannot be read.
+    """
+    state = options.state
     data = state.read_bytes() if state is not None and state.exists() else None
-    store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
-    sink = create_sink(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
+    store = _open_store(options)
+    sink = create_sink(options, data=data, store=store, name=_stream_name(options))
     notes = {} if data is None else read_extension(data)[0].get("notes", {})
-    watermarks = _restore_watermarks(inputs, settings, notes)
-    has_next_run = settings.once and settings.state is not None and not settings.drain
-    row_sources = _open_inputs(inputs, sink=sink, settings=settings, notes=notes, store=store)
+    watermarks = _restore_watermarks(options, notes)
+    has_next_run = options.once and state is not None and not options.drain
+    row_sources = _open_inputs(options, bad, sink=sink, notes=notes, store=store)
     all_inputs = Inputs(row_sources, watermarks, has_next_run=has_next_run)
-    dropped_file = None if settings.dropped is None else str(settings.dropped)
-    losses = DroppedRows(sink.row_frame, bad, dropped_file, has_disorder=settings.disorder_micros > 0)
+    dropped_file = None if options.dropped is None else str(options.dropped)
+    losses = DroppedRows(sink.row_frame, bad, dropped_file, has_disorder=options.disorder_micros > 0)
     metrics = StreamMetrics(sink, losses, watermarks)
-    with serving_metrics(settings.metrics, metrics.text, metrics.is_alive), record_signals() as received_signals:
-        _run_until_stopped(
-            sink=sink, inputs=all_inputs, settings=settings, metrics=metrics, received_signals=received_signals
-        )
-    _report_and_exit(sink, settings, received_signals, losses)
+    with serving_metrics(options.metrics_address, metrics.text, metrics.is_alive), record_signals() as received_signals:
+        _run_until_stopped(options, sink=sink, inputs=all_inputs, metrics=metrics, received_signals=received_signals)
+    _report_and_exit(sink, options, received_signals, losses)
 
 
-def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
+def _open_store(options: StreamOptions) -> FrameStore | None:
+    """Return the store into which the stream writes, or None if it writes to standard output."""
+    if options.uri is None or isinstance(options.frame, OrderedAggregator):
+        return None
+    return FrameStore(options.uri, options.frame, name=options.name, durable=options.durable)
+
+
+def _stream_name(options: StreamOptions) -> str:
     """Return the name of the stream in a store: the value of the option ``--stream``, or otherwise a name that is
     derived from the inputs.
     """
-    if settings.stream_name is not None:
-        return settings.stream_name
-    if SINGLE_INPUT not in inputs:
-        return f"inputs {', '.join(sorted(inputs))}"
-    path = inputs[SINGLE_INPUT]
+    if options.stream_name is not None:
+        return options.stream_name
+    if SINGLE_INPUT not in options.paths:
+        return f"inputs {', '.join(sorted(options.paths))}"
+    path = options.paths[SINGLE_INPUT]
     return "standard input" if path == STANDARD_INPUT else f"folder {path.resolve()}"
 
 
-def _restore_watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
+def _restore_watermarks(options: StreamOptions, notes: Mapping[str, Any]) -> SourceWatermarks:
     """Return the watermarks of the inputs. ``notes`` is the information about inputs in the saved state. If it contains
     the watermark of an input, the input begins with this watermark.
     """
-    watermarks = SourceWatermarks(inputs, idle=settings.idle)
+    watermarks = SourceWatermarks(options.paths, idle=options.idle)
     now = clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
-        if name in inputs and watermark is not None:
+        if name in options.paths and watermark is not None:
             watermarks.advance(name, watermark, now)
     return watermarks
 
 
 def _open_inputs(
-    inputs: Mapping[str, Path],
+    options: StreamOptions,
+    bad: BadRows | None,
     *,
     sink: OutputSink | StoreSink,
-    settings: Settings,
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, RowSource]:
@@ -96,37 +97,37 @@ def _open_inputs(
     read, except those that ``notes``, the information about inputs in the saved state, lists as already read.
     """
     row_sources: dict[str, RowSource] = {}
-    reading = settings.reading
-    common = {"bad": settings.bad, "ahead": settings.ahead}
-    for name, path in inputs.items():
+    reading = options.reading
+    common = {"bad": bad, "ahead": options.ahead_limit}
+    for name, path in options.paths.items():
         own_notes = notes if name == SINGLE_INPUT else notes.get("inputs", {}).get(name, {})
         if path == STANDARD_INPUT or path.is_fifo():
-            line_options: dict[str, Any] = {"arrival": settings.arrival, **common}
+            line_options: dict[str, Any] = {"arrival": options.arrival, **common}
             if path != STANDARD_INPUT:
                 line_options |= {"pipe": open_pipe(path), "source_name": f"{name} ({path})"}
             row_sources[name] = InputLines(sink.row_frame, sink.try_reduce, reading, **line_options)
         else:
-            once = settings.once or path.is_file()
+            once = options.once or path.is_file()
             file_options = {"store": store, "once": once, "files_read": own_notes.get("files", {}), **common}
             row_sources[name] = ArrivingFiles(path, sink.row_frame, sink.try_reduce, reading, **file_options)
     return row_sources
 
 
 def _run_until_stopped(
+    options: StreamOptions,
     *,
     sink: OutputSink | StoreSink,
     inputs: Inputs,
-    settings: Settings,
     metrics: StreamMetrics,
     received_signals: list[int],
 ) -> None:
     """Process batch after batch, until the inputs end or ``received_signals`` contains a signal. After an error, save
     the state as of the last complete batch or file, and raise the error again.
     """
-    state = settings.state
+    state = options.state
     last_complete = sink.copy()
     losses = metrics.losses
-    with progress_line(metrics) as show, dropped_rows_writer(settings.dropped) as write_dropped:
+    with progress_line(metrics) as show, dropped_rows_writer(options.dropped) as write_dropped:
         try:
             for arrived in inputs.batches(received_signals):
                 now = clock.time_ns() // 1000
@@ -137,8 +138,8 @@ def _run_until_stopped(
                     losses.count_late(late_rows, sink.windows.progress.watermark_us if late_rows.num_rows else None)
                     row_frame = sink.row_frame
                     times = event_times(arrived.rows.column(row_frame.time), row_frame.time, row_frame.timezone)
-                    inputs.watermarks.advance(arrived.source, int(times.max()) - settings.disorder_micros, now)
-                sink.advance(now - settings.disorder_micros if settings.arrival else inputs.watermarks.combined(now))
+                    inputs.watermarks.advance(arrived.source, int(times.max()) - options.disorder_micros, now)
+                sink.advance(now - options.disorder_micros if options.arrival else inputs.watermarks.combined(now))
                 if arrived.may_save:
                     sink.flush(state, inputs.resume_notes)
                     last_complete = sink.copy()
@@ -152,7 +153,7 @@ def _run_until_stopped(
             _report_excluded(sink)
             _save_before_error(last_complete, state, inputs.resume_notes)
             raise
-        if settings.drain or (state is None and not received_signals):
+        if options.drain or (state is None and not received_signals):
             sink.close()
         try:
             sink.flush(state, inputs.resume_notes, ended=True)
@@ -198,7 +199,7 @@ def _report_excluded(sink: OutputSink | StoreSink) -> None:
 
 
 def _report_and_exit(
-    sink: OutputSink | StoreSink, settings: Settings, received_signals: list[int], losses: DroppedRows
+    sink: OutputSink | StoreSink, options: StreamOptions, received_signals: list[int], losses: DroppedRows
 ) -> None:
     """Print the losses of a stream at its end: dropped and ignored rows, excluded groups and values, and open windows
     that were not emitted. If a signal has stopped the stream, exit with the status of this signal.
@@ -218,7 +219,7 @@ def _report_and_exit(
     committed = sink.windows.progress.committed_rows
     if committed:
         click.echo(f"tiltframe: {committed:,} rows were ignored because their windows are already committed", err=True)
-    if received_signals and settings.state is None and not settings.drain:
+    if received_signals and options.state is None and not options.drain:
         left = "are not in the store" if isinstance(sink, StoreSink) else "were not emitted"
         click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them, --drain emits them", err=True)
     if received_signals:

@@ -1,18 +1,14 @@
-"""The start of a stream: its settings, and its destination, which is new or restored from a saved state or a store."""
+"""The destination of a stream at its start, which is new or restored from a saved state or a store."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from tiltframe.cli.output import time_or_dot
+from tiltframe.cli.stream_options import StreamOptions
 from tiltframe.cli.stream_sinks import DRAINED, OrderedOutputSink, OutputSink, StoreSink
-from tiltframe.cli.stream_sources import AheadLimit
-from tiltframe.files.bad_rows import BadRows
-from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.store import FrameStore
@@ -22,39 +18,19 @@ from tiltframe.streaming.policies import emit_policy
 from tiltframe.streaming.saved import OtherSavedFrame, read_extension
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a stream, read from the options of the command."""
-
-    reading: ReadOptions
-    emit: str | None
-    late: str | None
-    disorder_micros: int  # the time by which the watermark stays behind the newest event, in microseconds
-    ahead: AheadLimit
-    arrival: bool
-    dropped: Path | None
-    max_keys: int | None
-    state: Path | None
-    once: bool
-    bad: BadRows | None
-    stream_name: str | None
-    drain: bool
-    idle: str | None
-    metrics: tuple[str, int] | None
-
-
 def create_sink(
-    *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
+    options: StreamOptions, *, data: bytes | None, store: FrameStore | None, name: str
 ) -> OutputSink | StoreSink:
     """Return the destination of a stream, restored from ``data``, the saved state, or a new one if ``data`` equals
     None.
     """
+    frame = options.frame
     if isinstance(frame, OrderedAggregator):
         return OrderedOutputSink(_restore_ordered_stream(data, frame))
     try:
         if store is None:
-            return OutputSink(_restore_open_windows(data, frame, settings))
-        return StoreSink(_restore_closed_windows(data, store, name, settings))
+            return OutputSink(_restore_open_windows(data, frame, options))
+        return StoreSink(_restore_closed_windows(data, store, name, options))
     except OtherSavedFrame as error:
         raise ValueError(
             f"{error}; any frame can be used after tiltframe stream --drain has closed all windows"
@@ -73,13 +49,13 @@ def _restore_ordered_stream(data: bytes | None, frame: OrderedAggregator) -> Ord
     return stream
 
 
-def _restore_open_windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
+def _restore_open_windows(data: bytes | None, frame: TiltFrame, options: StreamOptions) -> OpenWindows:
     """Return the open windows of a stream, which are new or restored from the saved state ``data``. If --drain has
     closed all windows of the saved state, the windows are new, but begin with the watermark of this state.
     """
-    late = "drop" if settings.late is None else settings.late
-    policies = emit_policy(settings.emit, frame), read_late(late)
-    max_keys = settings.max_keys
+    late = "drop" if options.late is None else options.late
+    policies = emit_policy(options.emit, frame), read_late(late)
+    max_keys = options.max_keys
     notes = {} if data is None else read_extension(data)[0]
     if data is None or DRAINED in notes:
         windows = OpenWindows(frame, *policies, max_keys=max_keys)
@@ -91,14 +67,14 @@ def _restore_open_windows(data: bytes | None, frame: TiltFrame, settings: Settin
 
 
 def _restore_closed_windows(
-    data: bytes | None, store: FrameStore, stream_name: str, settings: Settings
+    data: bytes | None, store: FrameStore, stream_name: str, options: StreamOptions
 ) -> ClosedWindows:
     """Return the windows of a stream into a store. They are restored from the saved state ``data``. The commit that
     followed this state is repeated, because the process may have ended before the commit. Without ``data``, the stream
     continues from the store if the store has rows of the stream, and otherwise begins without windows.
     """
-    late = "true_window" if settings.late is None else settings.late
-    policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}
+    late = "true_window" if options.late is None else options.late
+    policies: dict[str, Any] = {"emit": options.emit or "after_close", "late": late, "max_keys": options.max_keys}
     if data is not None:
         closed = ClosedWindows.from_ipc(data, store, stream_name, **policies)
         closed.commit()
