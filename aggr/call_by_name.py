@@ -13,7 +13,8 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from aggr.arguments import checked_truth, is_name, shown
-from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
+from aggr.function import Function, input_rule
+from aggr.function_inputs import EVENT_TIME, WEIGHT, keyword
 from aggr.functions.limits import ACTIONS, BEYOND, ERROR, check_beyond
 from aggr.measure import Measure
 from aggr.parameters import default_of, parse_parameter

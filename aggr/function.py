@@ -9,27 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final, overload
 
-import numpy as np
 import pyarrow as pa
 
 from aggr.arrays import Flags
-from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, damaged_state
-from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
-from aggr.exact.weights import accepted_weights, read_weights
-from aggr.groups.groups import Groups, check_groups, type_name
-from aggr.input_types import ANY, InputTypes, unsupported_input
+from aggr.arrow.normalize import normalized_type, one_array, with_nulls
+from aggr.function_inputs import EVENT_TIME, WEIGHT, input_array, keyword, present_in_all, weighted_values
+from aggr.groups.groups import Groups, check_groups
+from aggr.input_types import ANY, InputTypes
 from aggr.neighbours import Neighbours
 from aggr.state import State
 from aggr.state_checks import CheckedStates, check_states, validated_column
 from aggr.values import Values
-
-EVENT_TIME = "time"  # the input for a row's event time, whose column is passed as ``by``
-WEIGHT = "weight"  # the keyword for the column of weights: the number of rows that each row represents
 
 
 @dataclass(frozen=True)
@@ -212,13 +207,7 @@ class Function(ABC):
         Values
             The values without these rows, with the same number of groups.
         """
-        if len(self.inputs) == 1:
-            return values.present
-        columns = [values.array, *(values.array.field(name) for name in self.inputs)]
-        if not any(column.null_count for column in columns):
-            return values
-        is_valid = reduce(pc.and_, (column.is_valid() for column in columns))
-        return values.filter(is_valid.to_numpy(zero_copy_only=False))
+        return values.present if len(self.inputs) == 1 else present_in_all(values, self.inputs)
 
     # The methods that every function inherits.
 
@@ -308,7 +297,7 @@ class Function(ABC):
         TypeError, ValueError
             For the same reasons as `reduce`.
         """
-        array = _as_struct(self, values)
+        array = input_array(self.name, self.inputs, values)
         check_groups(self.name, groups)
         assert groups is not None
         if len(array) != len(groups):
@@ -319,24 +308,7 @@ class Function(ABC):
             return Values(array, groups)
         if not self.takes_weights:
             raise TypeError(f"{self.name} does not accept weights; leave them out")
-        if len(weights) != len(groups):
-            raise ValueError(
-                f"{self.name}: each weight must have one group id; got {len(weights)} weights and {len(groups)} group "
-                "ids"
-            )
-        column = normalize(_checked_array(self, weights))
-        refused_counts = None
-        if self.skips_bad_values:
-            numbers, is_refused = accepted_weights(column)
-            if is_refused.any():
-                is_refused &= array.is_valid().to_numpy(zero_copy_only=False)
-                refused_counts = groups.filter(is_refused).counts()
-        else:
-            numbers = read_weights(column)
-        grouped_values = Values(array, groups, numbers, refused_counts)
-        if len(grouped_values) and numbers.min() == 0:
-            grouped_values = grouped_values.filter(numbers > 0)
-        return replace(grouped_values, weights=None) if np.all(grouped_values.weights == 1) else grouped_values
+        return weighted_values(self.name, Values(array, groups), weights, skips_refused=self.skips_bad_values)
 
     @overload
     def merge(self, states: CheckedStates, groups: Groups) -> CheckedStates: ...
@@ -556,51 +528,6 @@ def _readable(states: pa.Array, is_beyond_limit: Flags | None) -> pa.Array:
     return pa.array(flags)
 
 
-def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
-    """Return the input of a function as one array. If the function has several inputs, the array is a struct with one
-    field per input, named as in ``function.inputs``.
-
-    ``values`` is an array, a struct of all inputs, or a sequence with one array per input.
-    """
-    inputs = function.inputs
-    if len(inputs) == 1:
-        return normalize(_checked_array(function, values))
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        dtype = values.type
-        names = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
-        if sorted(names) != sorted(inputs):
-            raise unsupported_input(function.name, dtype, f"a struct of {' and '.join(inputs)}")
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        columns = [pc.struct_field(values, name) for name in inputs]
-        is_null = values.is_null()
-    else:
-        columns = _checked_columns(function, values)
-        is_null = None
-        if len(columns) != len(inputs):
-            raise ValueError(
-                f"{function.name}: values must be one array for each input, {' and '.join(inputs)}; got {len(columns)} "
-                "arrays"
-            )
-    columns = [normalize(_checked_array(function, column)) for column in columns]
-    return pa.StructArray.from_arrays(columns, names=list(inputs), mask=is_null)
-
-
-def _checked_columns(function: Function, values: Any) -> list[Any]:
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        expected = f"Arrow arrays of {' and '.join(function.inputs)}, or a struct of them"
-        raise TypeError(f"{function.name}: values must be {expected}; got {type_name(values)}")
-    return list(values)
-
-
-def _checked_array(function: Function, values: Any) -> Any:
-    if not isinstance(values, pa.Array | pa.ChunkedArray):
-        raise TypeError(
-            f"{function.name}: values must be an Arrow array; got {type_name(values)}; create one with pa.array"
-        )
-    return values
-
-
 def _has_hash(function: Function) -> bool:
     """Return whether all parameters of a function can be hashed."""
     try:
@@ -618,22 +545,6 @@ def _state_type(function: Function, input_type: pa.DataType) -> pa.StructType:
 @lru_cache(maxsize=512)
 def _result_type(function: Function, state_type: pa.StructType) -> pa.DataType:
     return function.finish(pa.array([], state_type)).type
-
-
-def keyword(role: str) -> str:
-    """Return the keyword that passes the column of a further input.
-
-    Parameters
-    ----------
-    role : str
-        The name of the input, one of `Function.inputs`.
-
-    Returns
-    -------
-    str
-        ``by`` for event times, otherwise the name of the input.
-    """
-    return "by" if role == EVENT_TIME else role
 
 
 def column_keywords(function: type[Function]) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from aggr.arguments import checked_mapping, is_name, nearest, shown
 from aggr.arrow.normalize import filterable
 from aggr.errors import with_text
 from aggr.exact.weights import check_weight_type
-from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
+from aggr.function import Function, input_rule
+from aggr.function_inputs import EVENT_TIME, WEIGHT, keyword
 from aggr.groups.groups import Groups
 from aggr.parameters import default_of, describe_parameter, parameter_text, restore_parameter
 from aggr.registry import get, names

@@ -15,7 +15,8 @@ from keyword import iskeyword
 from aggr.accessor import accessor_methods
 from aggr.arguments import checked_name, nearest, shown
 from aggr.entry_points import load_group
-from aggr.function import WEIGHT, Function, column_keywords, keyword
+from aggr.function import Function, column_keywords
+from aggr.function_inputs import WEIGHT, keyword
 from aggr.state_checks import FUNCTION, VERSION
 
 GROUP = "aggr.functions"

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.compiling.jit import cache_folders, compile_at_first_call
-from aggr.function import EVENT_TIME, Function
+from aggr.function import Function
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups
 from aggr.registry import get, names
 

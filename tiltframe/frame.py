@@ -428,6 +428,8 @@ class TiltFrame:
         ValueError
             If an expression cannot be computed.
         """
+        if not self.expressions:
+            return results
         return with_expressions(results, self.expressions, self.timezone, tuple(self.results))
 
     def result_type(self, name: str, states: pa.Schema) -> pa.DataType:

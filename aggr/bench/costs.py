@@ -13,7 +13,7 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import same_bits
 from aggr.bench.distributions import event_times
 from aggr.bench.timing import Call
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.state_checks import mark_as_checked

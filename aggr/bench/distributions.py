@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import nearest, shown
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.measure import Measure
 
 Floats = NDArray[np.float64]

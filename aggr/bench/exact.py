@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from aggr.bench.distributions import event_times
 from aggr.bench.exact_statistics import STATISTICS, statistic
-from aggr.function import EVENT_TIME, Function
+from aggr.function import Function
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups
 from aggr.measure import Measure
 from aggr.quantile_parameters import quantile_label

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from aggr.bench.distributions import event_times
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups
 from aggr.measure import Measure
 

@@ -30,7 +30,8 @@ from aggr.exact.row_sums import sum_exactly, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
-from aggr.function import EVENT_TIME, Function, input_rule
+from aggr.function import Function, input_rule
+from aggr.function_inputs import EVENT_TIME
 from aggr.functions.exact_family import ExactSums, Sums, SumsState
 from aggr.functions.python_function import PerGroup
 from aggr.groups.groups import Groups

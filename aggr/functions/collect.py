@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.duration import read_duration
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.functions.event_lists import EventLists
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, nested_lists, values_of
 from aggr.input_types import ORDERED, ORDERED_OR_RECORDS, InputTypes

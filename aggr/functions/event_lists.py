@@ -17,7 +17,8 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import microseconds
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function
+from aggr.function import Function
+from aggr.function_inputs import EVENT_TIME
 from aggr.functions.limits import BEYOND_PARAMETER, ERROR, beyond_parameter, check_beyond, check_max, null_lists
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEP_OPTIONS, OrderedRows
 from aggr.groups.groups import Groups

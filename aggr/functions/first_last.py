@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.functions.arg_min_max import ArgMin
 from aggr.functions.event_points import ANY_VALUE, FIRST, FOUR_POINTS, LAST
 from aggr.input_types import ORDERED

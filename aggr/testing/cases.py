@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import normalized_type
-from aggr.function import EVENT_TIME, Function, input_rule
+from aggr.function import Function, input_rule
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups
 from aggr.testing.edge_cases import corner_values, edge_cases, ordinary_values
 from aggr.testing.harness import LawBroken

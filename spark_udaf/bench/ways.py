@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import spark_udaf as su
 from aggr.arguments import shown
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.measure import Measure
 from aggr.parameters import default_of
 from spark_udaf import functions as A

@@ -25,7 +25,8 @@ from pyspark.sql.types import DataType
 from aggr import Function, Groups
 from aggr.arrow.normalize import is_number, normalized_type, with_nulls
 from aggr.errors import with_text
-from aggr.function import EVENT_TIME, WEIGHT, input_rule
+from aggr.function import input_rule
+from aggr.function_inputs import EVENT_TIME, WEIGHT
 from aggr.tables.partial_aggregation import REDUCE_ROWS
 from spark_udaf.udaf.bounded_lists import bounded_list
 from spark_udaf.udaf.exact_cast import exact_cast

@@ -13,7 +13,8 @@ from pyspark.sql.types import DataType
 
 import aggr
 from aggr import Function
-from aggr.function import EVENT_TIME, WEIGHT, column_keywords, input_rule
+from aggr.function import column_keywords, input_rule
+from aggr.function_inputs import EVENT_TIME, WEIGHT
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached_value
 from spark_udaf.plan.columns import check_collation, compares_text, with_collation_check

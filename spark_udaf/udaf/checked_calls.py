@@ -18,7 +18,8 @@ from sqlglot import exp
 
 import aggr
 from aggr.errors import with_text
-from aggr.function import WEIGHT, Function
+from aggr.function import Function
+from aggr.function_inputs import WEIGHT
 from aggr.tables.identify import class_of, not_states
 from spark_udaf.plan.columns import collation_message, compares_text, is_collated
 from spark_udaf.udaf.accessors import OPERATIONS

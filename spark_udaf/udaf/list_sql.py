@@ -17,7 +17,8 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 
 import aggr
-from aggr.function import WEIGHT, Function, keyword
+from aggr.function import Function
+from aggr.function_inputs import WEIGHT, keyword
 from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
 from spark_udaf.udaf.bounded_lists import interval_step
 from spark_udaf.udaf.sql import LIST

@@ -26,7 +26,7 @@ import aggr
 from aggr import Function, Groups
 from aggr.arguments import is_name, shown
 from aggr.arrow.normalize import with_nulls
-from aggr.function import EVENT_TIME, WEIGHT, keyword
+from aggr.function_inputs import EVENT_TIME, WEIGHT, keyword
 from aggr.registry import aliases
 from aggr.tables.accessors import accessors_of, parameters_of, read_accessor, result_type
 from aggr.tables.identify import function_of

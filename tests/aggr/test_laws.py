@@ -19,7 +19,8 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field, MinOrMax
-from aggr.function import EVENT_TIME, Function, input_rule
+from aggr.function import Function, input_rule
+from aggr.function_inputs import EVENT_TIME
 from aggr.groups.numbers import Numbers
 from aggr.state import PlainState, State
 from aggr.testing.edge_cases import edge_cases, ordinary_values

@@ -92,6 +92,7 @@ LAYERS = [
     ],
     ["aggr.state"],
     ["aggr.histograms", "aggr.distinct"],
+    ["aggr.function_inputs"],
     ["aggr.function", "aggr.accessor", "aggr.registry"],
     ["aggr.measure"],
     ["aggr.functions"],

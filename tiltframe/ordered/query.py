@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
-from aggr.function import EVENT_TIME
+from aggr.function_inputs import EVENT_TIME
 from aggr.tables.by_key import check_rows, columns_of_keys_and_measures
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read

@@ -142,7 +142,8 @@ def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
 def add_expressions(measures_table: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Return results as `finish` does, from a table with window_start, window_end, keys and the measures of a plan."""
     results = measures_table.select([START, END, *plan.keys])
-    measures_table = with_expressions(measures_table, plan.stored_expressions, plan.timezone)
+    if plan.stored_expressions:
+        measures_table = with_expressions(measures_table, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
         if expression is None:
             column = measures_table.column(name)
