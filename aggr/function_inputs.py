@@ -97,26 +97,11 @@ def _checked_array(function: str, values: Any) -> Any:
 
 
 def weighted_values(function: str, values: Values, weights: pa.Array, skips_refused: bool) -> Values:
-    """Return values with their weights, without the rows of weight 0.
+    """Return values with their weights, without the rows of weight 0 or null. ``weights`` has a whole number for each
+    row, and ``function`` is the name of the function in messages.
 
-    Parameters
-    ----------
-    function : str
-        The name of the function, for messages.
-    values : Values
-    weights : array of whole numbers of at least 0, shape (rows,)
-        A null counts as 0.
-    skips_refused : bool
-        Whether rows with a refused weight are left out and counted. Otherwise, a refused weight raises an error.
-
-    Returns
-    -------
-    Values
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``weights`` is not an Arrow array of the same length, or a weight is refused.
+    A refused weight, such as a negative one, raises ``ValueError``. If ``skips_refused`` is true, rows with a refused
+    weight are left out and counted.
     """
     groups = values.groups
     if len(weights) != len(groups):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -12,23 +11,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr import Measure, UnknownFunction, from_description
-from aggr.arguments import checked_list, checked_mapping, checked_name, checked_type, nearest, shortened, shown
-from aggr.arrow.normalize import normalized_type
+from aggr import Measure
+from aggr.arguments import checked_mapping, checked_name, checked_type, nearest, shown
 from aggr.remembered import remembered
 from aggr.state_checks import checked
 from aggr.tables.by_key import check_rows, columns_of_keys_and_measures, columns_of_measures, states_fields
 from aggr.tables.column_uses import ColumnUses
-from aggr.tables.keys import checked_keys, columns_keys_may_read, keys_as_text, keys_from_json, keys_to_json
+from aggr.tables.keys import checked_keys, columns_keys_may_read, keys_as_text, keys_from_json
 from aggr.tables.result_expressions import order_expressions, split_results, with_expressions
 from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
+from tiltframe.frame_description import (
+    check_parts,
+    check_versions,
+    describe_frame,
+    first_difference,
+    results_in,
+    states_in,
+)
+from tiltframe.frame_levels import check_nesting, find_level, read_levels
 from tiltframe.names import END, LEVEL, START, check_names
 from tiltframe.parameter_names import by_caller
 from tiltframe.text.html_table import html_table
-from windows import TimeWindow, as_window, check_timezone, read_windows, text_of
-from windows.level_range import is_level_range
+from windows import TimeWindow, check_timezone, text_of
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -103,13 +109,9 @@ class TiltFrame:
     ) -> None:
         """Check the arguments. Columns and their types are checked later, by `check`."""
         timezone = check_timezone(timezone)
-        if isinstance(levels, str) and is_level_range(levels):
-            levels = read_windows(levels, timezone)
-        sizes = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _SIZES))
-        if not sizes:
-            raise ValueError(f"levels must be a list of {_SIZES}; got {shown(levels)}")
+        windows = read_levels(levels, timezone)
         set_field = object.__setattr__
-        set_field(self, "levels", sizes)
+        set_field(self, "levels", windows)
         set_field(self, "time", checked_name(time, "time, the column of event times,"))
         results = dict(checked_mapping(measures, "measures", _MEASURES))
         stateful, expressions = split_results(results)
@@ -118,7 +120,7 @@ class TiltFrame:
         set_field(self, "keyed_by", MappingProxyType(checked_keys(keys)))
         set_field(self, "timezone", timezone)
         set_field(self, "kept", None)
-        self._check_levels()
+        check_nesting(windows)
         self._check_names()
         order = order_expressions(expressions, results, (LEVEL, START, END, *self.keyed_by))
         set_field(self, "expressions", MappingProxyType({name: expressions[name] for name in order}))
@@ -318,14 +320,7 @@ class TiltFrame:
         ValueError
             If the frame does not have this level; the message lists the levels.
         """
-        own = {level.name: level for level in self.levels}
-        if isinstance(name, str) and name in own:
-            return own[name]
-        with suppress(ValueError):  # For a text that is not a window, the error below lists the levels instead.
-            name_of_level = as_window(name).name
-            if name_of_level in own:
-                return own[name_of_level]
-        raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
+        return find_level(self.levels, name)
 
     def check(self, schema: pa.Schema) -> None:
         """Raise an error if rows with this schema cannot be rolled up.
@@ -502,31 +497,8 @@ class TiltFrame:
         ValueError
             If a column or a part of the description differs; the message names it.
         """
-        columns = checked_type(schema, pa.Schema, "the schema of states").names
-        missing = [name for name in self.states_columns if name not in columns]
-        if missing:
-            raise ValueError(
-                f"these are not states of this frame: they have no column {missing[0]!r}; pass states that were "
-                "computed with this frame"
-            )
-        own_description = provenance.description_in(self.level_field)
-        other_description = provenance.description_in(schema.field(LEVEL))
-        if (
-            own_description is not None
-            and other_description is not None
-            and (problem := provenance.difference(own_description, other_description, exactly))
-        ):
-            raise ValueError(
-                f"these are not states of this frame: {problem}; pass states that were computed with this frame"
-            )
-        if normalized_type(schema.field(LEVEL).type) != pa.string():
-            raise ValueError(f"the column {LEVEL!r} must have a text type; got {shown(schema.field(LEVEL).type)}")
-        for name in (START, END):
-            kind = schema.field(name).type
-            if not pa.types.is_timestamp(kind) or kind.tz is None:
-                raise ValueError(
-                    f"the column {name!r} must have the type timestamp with a time zone; got {shown(kind)}"
-                )
+        checked_type(schema, pa.Schema, "the schema of states")
+        provenance.check_states(schema, self.level_field, self.states_columns, exactly)
         self._check_state_types(tuple(schema.field(column.name).type for column in self.states))
 
     @remembered
@@ -552,20 +524,14 @@ class TiltFrame:
         return self._parts()
 
     def _parts(self) -> dict[str, Any]:
-        described = {
-            "levels": [level.name for level in self.levels],
-            "time": self.time,
-            "keys": keys_to_json(self.keyed_by),
-            "timezone": self.timezone,
-            "measures": {
-                name: result if isinstance(result, str) else result.describe() for name, result in self.results.items()
-            },
-        }
-        if changed := _versions(self.levels):
-            described["versions"] = changed
-        if self.kept is None:
-            return described
-        return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in self.kept]}
+        return describe_frame(
+            levels=self.levels,
+            time=self.time,
+            keyed_by=self.keyed_by,
+            timezone=self.timezone,
+            results=self.results,
+            states=self.kept,
+        )
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
@@ -593,35 +559,13 @@ class TiltFrame:
         >>> TiltFrame.from_dict(frame.describe()) == frame
         True
         """
-        missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
-        if missing:
-            raise ValueError(
-                f"a described frame must have {', '.join(_PARTS)}; this one has no {missing[0]}; pass a dict that "
-                "TiltFrame.describe returned"
-            )
-        measures = dict[str, Measure | str]()
-        for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
-            try:
-                measures[name] = measure if isinstance(measure, str) else from_description(measure)
-            except UnknownFunction as unknown:
-                raise ValueError(f"the measure {shown(name)}: {unknown}") from unknown
-            except (KeyError, TypeError, AttributeError):
-                raise ValueError(
-                    f"cannot read {shown(measure)} as the description of the measure {shown(name)}; write it as "
-                    "Measure.describe returns it"
-                ) from None
+        check_parts(described)
+        results = results_in(described)
         keys = keys_from_json(described["keys"])
-        frame = cls(described["levels"], described["time"], measures, keys=keys, timezone=described["timezone"])
-        _check_versions(frame.levels, described.get("versions", {}))
-        if "states" not in described:
-            return frame
-        kept_states = described["states"]
-        return frame.keeping(
-            [
-                StateColumn(name, from_description(description), tuple(serves))
-                for name, description, serves in kept_states
-            ]
-        )
+        frame = cls(described["levels"], described["time"], results, keys=keys, timezone=described["timezone"])
+        check_versions(frame.levels, described)
+        states = states_in(described)
+        return frame if states is None else frame.keeping(states)
 
     def difference(self, other: TiltFrame, own: str = "here", others: str = "there") -> str | None:
         """Return the first difference to another frame, as a clause for an error message.
@@ -642,21 +586,8 @@ class TiltFrame:
         ValueError
             If ``other`` is not a frame.
         """
-        own_parts = self._parts()
-        other_parts = checked_type(other, TiltFrame, "a frame")._parts()
-        for part in {**own_parts, **other_parts}:
-            value = own_parts.get(part, {})
-            other_value = other_parts.get(part, {})
-            if part == "measures":
-                for name in [*value, *other_value]:
-                    if value.get(name) != other_value.get(name):
-                        calls = [shortened(str(f.results.get(name, "missing"))) for f in (self, other)]
-                        return f"measure {name!r} is {calls[0]} {own} and {calls[1]} {others}"
-            elif part == "versions" and value != other_value:
-                return f"the versions of window definitions are {value or 1} {own} and {other_value or 1} {others}"
-            elif part != "states" and value != other_value:
-                return f"{part} is {shortened(str(value))} {own} and {shortened(str(other_value))} {others}"
-        return None
+        checked_type(other, TiltFrame, "a frame")
+        return first_difference((self._parts(), other._parts()), (self.results, other.results), (own, others))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TiltFrame) and self.levels == other.levels and self._parts() == other._parts()
@@ -683,18 +614,6 @@ class TiltFrame:
         arguments = self.levels, self.time, dict(self.results), dict(self.keyed_by), self.timezone
         return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
 
-    def _check_levels(self) -> None:
-        for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
-            if fine.sort_key == coarse.sort_key and fine.is_made_of(coarse) and coarse.is_made_of(fine):
-                raise ValueError(f"the levels {fine.name} and {coarse.name} have the same size; name only one of them")
-            longer = f"{fine.name} is longer" if fine.length > coarse.length else None
-            problem = coarse.nesting_problem(fine) or longer
-            if problem:
-                raise ValueError(
-                    f"{coarse.name} does not consist of whole windows of {fine.name}: "
-                    f"{problem}; list levels from fine to coarse, each a multiple of the previous one"
-                )
-
     def _check_names(self) -> None:
         if not self.measures:
             raise ValueError(
@@ -704,29 +623,6 @@ class TiltFrame:
         check_names(self.keys, self.results)
 
 
-def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
-    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that the
-    description of a frame equals a description that was written before versions existed.
-    """
-    return {level.name: level.version for level in levels if level.version != 1}
-
-
-def _check_versions(levels: Sequence[TimeWindow], described: Mapping[str, int]) -> None:
-    """Raise ``ValueError`` if a frame was described with another version of a window's definition than the installed
-    one. ``described`` maps names of levels to versions; a missing version is 1.
-    """
-    for level in levels:
-        version = described.get(level.name, 1)
-        if version != level.version:
-            raise ValueError(
-                f"the windows of {level.name} were created by version {version} of their definition, and the "
-                f"installed version is {level.version}; install a release with version {version}, or roll up the rows "
-                "again into a new store"
-            )
-
-
-_PARTS = ("levels", "time", "keys", "timezone", "measures")
-_SIZES = "window sizes, such as ['10s', '1m', '1h']"
 _MEASURES = "name -> measure, such as {'requests': aggr.count()}"
 _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
@@ -735,16 +631,3 @@ def finest_frame(frame: TiltFrame) -> TiltFrame:
     """Return the frame with only the finest level and the same columns of states."""
     finest = TiltFrame(frame.levels[:1], frame.time, frame.results, keys=frame.keyed_by, timezone=frame.timezone)
     return finest.keeping(frame.states)
-
-
-def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Return the window for a text in the time zone ``timezone``. A window object is returned unchanged; raise
-    ``ValueError`` if it is in another time zone.
-    """
-    window = as_window(window, timezone)
-    if window.timezone not in (None, timezone):
-        raise ValueError(
-            f"windows of {window.name} use the time zone {window.timezone}, but the frame uses "
-            f"{timezone}; create them with timezone={timezone!r}, or pass their name as text"
-        )
-    return window

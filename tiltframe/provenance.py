@@ -10,13 +10,16 @@ metadata, only the names and types of columns are checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from aggr.arguments import shown
+from aggr.arrow.normalize import normalized_type
 from aggr.measure import from_description
 from aggr.tables.state_plan import StateColumn, can_compute
+from tiltframe.names import END, LEVEL, START
 
 KEY = b"tiltframe"  # the key of the description in the metadata of the field
 
@@ -43,6 +46,31 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
     except (KeyError, ValueError):
         return None
     return described if isinstance(described, dict) else None
+
+
+def check_states(schema: pa.Schema, level_field: pa.Field, columns: Sequence[str], exactly: bool) -> None:
+    """Raise ``ValueError`` if a schema is not the schema of states of a frame. ``level_field`` is the frame's field of
+    the column ``level``, with its description, and ``columns`` are the names of all columns of its states. `difference`
+    describes ``exactly``. The types of the columns of states are not checked.
+    """
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"these are not states of this frame: they have no column {missing[0]!r}; pass states that were "
+            "computed with this frame"
+        )
+    own = description_in(level_field)
+    other = description_in(schema.field(LEVEL))
+    if own is not None and other is not None and (problem := difference(own, other, exactly)):
+        raise ValueError(
+            f"these are not states of this frame: {problem}; pass states that were computed with this frame"
+        )
+    if normalized_type(schema.field(LEVEL).type) != pa.string():
+        raise ValueError(f"the column {LEVEL!r} must have a text type; got {shown(schema.field(LEVEL).type)}")
+    for name in (START, END):
+        kind = schema.field(name).type
+        if not pa.types.is_timestamp(kind) or kind.tz is None:
+            raise ValueError(f"the column {name!r} must have the type timestamp with a time zone; got {shown(kind)}")
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:

@@ -131,6 +131,8 @@ LAYERS = [
     ["tiltframe.tabular"],
     [
         "tiltframe.frame",
+        "tiltframe.frame_description",
+        "tiltframe.frame_levels",
         "tiltframe.instants",
         "tiltframe.merged_windows",
         "tiltframe.reducing",

@@ -15,7 +15,8 @@ from aggr.arguments import listed, nearest, shown
 from aggr.duration import read_length
 from aggr.tables.result_expressions import results_read
 from aggr.tables.state_plan import find_holder
-from tiltframe.frame import TiltFrame, window_in
+from tiltframe.frame import TiltFrame
+from tiltframe.frame_levels import window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
 from tiltframe.parameter_names import argument, parameter
 from tiltframe.ranges import EVER, Range

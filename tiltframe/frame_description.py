@@ -1,0 +1,131 @@
+"""The description of a frame: plain data that JSON can represent, from which the frame is created again. Two frames
+are equal if their levels and their descriptions are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aggr import Measure, UnknownFunction, from_description
+from aggr.arguments import checked_mapping, shortened, shown
+from aggr.tables.keys import keys_to_json
+from aggr.tables.state_plan import StateColumn
+from windows import TimeWindow
+
+_PARTS = ("levels", "time", "keys", "timezone", "measures")
+
+
+def describe_frame(
+    *,
+    levels: Sequence[TimeWindow],
+    time: str,
+    keyed_by: Mapping[str, str],
+    timezone: str,
+    results: Mapping[str, Measure | str],
+    states: Sequence[StateColumn] | None,
+) -> dict[str, Any]:
+    """Return the description of a frame. ``states`` are the columns of states, or None if they follow from the
+    measures.
+    """
+    described = {
+        "levels": [level.name for level in levels],
+        "time": time,
+        "keys": keys_to_json(keyed_by),
+        "timezone": timezone,
+        "measures": {
+            name: result if isinstance(result, str) else result.describe() for name, result in results.items()
+        },
+    }
+    if changed := _versions(levels):
+        described["versions"] = changed
+    if states is None:
+        return described
+    return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in states]}
+
+
+def check_parts(described: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a description is not a mapping, or lacks a part."""
+    missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
+    if missing:
+        raise ValueError(
+            f"a described frame must have {', '.join(_PARTS)}; this one has no {missing[0]}; pass a dict that "
+            "TiltFrame.describe returned"
+        )
+
+
+def results_in(described: Mapping[str, Any]) -> dict[str, Measure | str]:
+    """Return the measures and expressions in a description. Raise ``ValueError`` if one of them cannot be read."""
+    results = dict[str, Measure | str]()
+    for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
+        try:
+            results[name] = measure if isinstance(measure, str) else from_description(measure)
+        except UnknownFunction as unknown:
+            raise ValueError(f"the measure {shown(name)}: {unknown}") from unknown
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"cannot read {shown(measure)} as the description of the measure {shown(name)}; write it as "
+                "Measure.describe returns it"
+            ) from None
+    return results
+
+
+def states_in(described: Mapping[str, Any]) -> list[StateColumn] | None:
+    """Return the columns of states in a description, or None if they follow from the measures."""
+    if "states" not in described:
+        return None
+    return [
+        StateColumn(name, from_description(description), tuple(serves))
+        for name, description, serves in described["states"]
+    ]
+
+
+def check_versions(levels: Sequence[TimeWindow], described: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a frame was described with another version of a window's definition than the installed
+    one. A level without a version in the description has version 1.
+    """
+    versions = described.get("versions", {})
+    for level in levels:
+        version = versions.get(level.name, 1)
+        if version != level.version:
+            raise ValueError(
+                f"the windows of {level.name} were created by version {version} of their definition, and the "
+                f"installed version is {level.version}; install a release with version {version}, or roll up the rows "
+                "again into a new store"
+            )
+
+
+def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
+    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that the
+    description of a frame equals a description that was written before versions existed.
+    """
+    return {level.name: level.version for level in levels if level.version != 1}
+
+
+def first_difference(
+    described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    results: tuple[Mapping[str, Measure | str], Mapping[str, Measure | str]],
+    places: tuple[str, str],
+) -> str | None:
+    """Return the first difference between two frames as a clause for an error message, or None if they do not differ.
+
+    ``described`` are the descriptions of the frames, ``results`` their measures and expressions, and ``places`` texts
+    such as "in the store" and "in the job".
+    """
+    own_parts = described[0]
+    other_parts = described[1]
+    own_place = places[0]
+    other_place = places[1]
+    for part in {**own_parts, **other_parts}:
+        value = own_parts.get(part, {})
+        other_value = other_parts.get(part, {})
+        if part == "measures":
+            for name in [*value, *other_value]:
+                if value.get(name) != other_value.get(name):
+                    calls = [shortened(str(of_frame.get(name, "missing"))) for of_frame in results]
+                    return f"measure {name!r} is {calls[0]} {own_place} and {calls[1]} {other_place}"
+        elif part == "versions" and value != other_value:
+            return f"the versions of window definitions are {value or 1} {own_place} and {other_value or 1} {other_place}"
+        elif part != "states" and value != other_value:
+            return f"{part} is {shortened(str(value))} {own_place} and {shortened(str(other_value))} {other_place}"
+    return None
