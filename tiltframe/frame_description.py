@@ -125,7 +125,9 @@ def first_difference(
                     calls = [shortened(str(of_frame.get(name, "missing"))) for of_frame in results]
                     return f"measure {name!r} is {calls[0]} {own_place} and {calls[1]} {other_place}"
         elif part == "versions" and value != other_value:
-            return f"the versions of window definitions are {value or 1} {own_place} and {other_value or 1} {other_place}"
+            return (
+                f"the versions of window definitions are {value or 1} {own_place} and {other_value or 1} {other_place}"
+            )
         elif part != "states" and value != other_value:
             return f"{part} is {shortened(str(value))} {own_place} and {shortened(str(other_value))} {other_place}"
     return None
