@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from aggr import sql
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.arrow import compute as pc
-from aggr.groups.groups import group_by
 from aggr.state_checks import mark_as_checked
-from aggr.tables.keys import key_column, keyed
+from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.exclusions import Exclusions
 from tiltframe.frame import TiltFrame
@@ -36,18 +35,24 @@ from tiltframe.streaming import saved
 from tiltframe.streaming.added_levels import reason_not_to_add, with_added_levels
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.key_limit import KeyLimit
+from tiltframe.streaming.lateness import (
+    accepted_session_rows,
+    are_committed,
+    closing_time,
+    late_panes,
+    may_be_late,
+    start_of_window,
+)
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.open_level import OpenLevel, cascade, parts_by_level, pending_counts, prepare_restored
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, emit_policy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.rebuilt import rebuild_levels
-from tiltframe.streaming.session_lateness import find_accepted_rows, touch_kept_sessions
 from tiltframe.streaming.stream_rules import (
     CHANGE,
     StreamRules,
     checked_panes,
     earliest_ends,
-    latest_ends,
     mark_first_panes,
     rows_only_in_panes,
     to_window_table,
@@ -60,7 +65,7 @@ from tiltframe.streaming.window_table import (
     merge_levels,
     with_bounds,
 )
-from windows import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 
@@ -184,7 +189,7 @@ class OpenWindows:
             rows = rows.filter(pa.array(sql.rows_where(self.where, rows, self.frame.timezone)))
         times = event_times(rows.column(self.frame.time), self.frame.time, self.frame.timezone)
         check_ahead(times, self.frame.time, self.ahead)
-        is_committed = self._is_committed(times)
+        is_committed = are_committed(times, self._clock.committed, self.frame.levels[0])
         if is_committed.any():
             rows = rows.filter(pa.array(~is_committed))
             times = times[~is_committed]
@@ -236,7 +241,7 @@ class OpenWindows:
         finest = self.frame.levels[0]
         rules = self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
-        is_committed = self._is_committed(instants_of(panes))
+        is_committed = are_committed(instants_of(panes), self._clock.committed, finest)
         committed = 0
         if is_committed.any():
             committed = to_window_table(panes.filter(pa.array(is_committed)), rules).rows
@@ -323,9 +328,9 @@ class OpenWindows:
 
     def _advance_levels(self, clock: saved.Clock) -> pa.Table:
         """Store the clock, advance all levels to its watermark and arrival time, and return the rows to emit."""
-        at = self._closing_time(clock.watermark)
+        at = closing_time(clock.watermark, self._rules)
         if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LATEST_TIME:
-            clock = clock.with_newest(self._window_start(clock.watermark))
+            clock = clock.with_newest(start_of_window(clock.watermark, self.frame.levels[0]))
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.is_due(clock.last_checked, time)
         if not self._levels:
@@ -591,15 +596,6 @@ class OpenWindows:
         windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
         return windows
 
-    def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are already in a store: their windows of the finest level end at or before the
-        time ``committed``. ``times`` are the times of the rows in microseconds UTC.
-        """
-        committed = self._clock.committed
-        if committed is None or not len(times) or times.min() >= committed:
-            return np.zeros(len(times), np.bool_)
-        return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
-
     def _reduce_rows(
         self, rows: pa.Table, times: Instants, window_times: Instants
     ) -> tuple[pa.Table, NDArray[np.bool_]]:
@@ -613,52 +609,21 @@ class OpenWindows:
         late = np.zeros(len(times), np.bool_)
         window = self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
-        if assigned is None or not self._may_be_late(assigned).any():
+        if assigned is None or not may_be_late(assigned, self._first_watermark, self._rules).any():
             return reduce_rows(rows, self.partial_frame, times, window_times), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
         level = self._levels[0] if self._levels else self._empty_level(window, to_window_table(none, self._rules))
         needed = self.partial_frame.columns_to_reduce(tuple(rows.column_names))
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
-        joins = self._accepted_rows(level, keys, assigned.starts[owners], assigned.ends[owners])
+        joins = accepted_session_rows(
+            level, keys, rules=self._rules, starts=assigned.starts[owners], end_times=assigned.ends[owners]
+        )
         late[owners] = True
         late[owners[joins]] = False
         chosen = pa.array(joins)
         keys = {name: key.filter(chosen) for name, key in keys.items()}
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
-
-    def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are old enough to be late. Such a row is late unless it joins a session in
-        memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
-        """
-        rules = self._rules
-        return rules.are_expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
-
-    def _accepted_rows(
-        self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
-    ) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are accepted for ``level``, a level of sessions. The other rows are late.
-
-        Rows are processed in the order of their arrival, because an accepted row extends its session, which later rows
-        may join. ``keys`` are the columns of keys. ``starts`` and ``end_times`` are the bounds of the session that each
-        row would form alone, in microseconds UTC: from the time of the row to one session gap later.
-        """
-        windows = level.windows
-        both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
-        ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
-        window_keys = ids[: len(windows)]
-        row_keys = ids[len(windows) :]
-        accepted_alone = ~self._rules.are_expired(end_times, level.watermark)
-        old = ~accepted_alone
-        sessions = (window_keys, windows.starts, windows.ends)
-        accepted_alone[old] = touch_kept_sessions(sessions, row_keys[old], starts[old], end_times[old])
-        accepted = np.ones(len(starts), np.bool_)
-        if self._rules.remembers_sessions:
-            accepted = ~level.late_session_rows(keys, starts, self._rules)
-        accepted[accepted] = find_accepted_rows(
-            accepted_alone[accepted], row_keys[accepted], starts[accepted], int(level.window.length)
-        )
-        return accepted
 
     def _merge_panes(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into the windows of all levels.
@@ -689,7 +654,7 @@ class OpenWindows:
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].windows.schema, new[0].schema)
-        lost, counts_in_coarser = self._late_panes(pane_table, levels)
+        lost, counts_in_coarser = late_panes(pane_table, levels, self._rules)
         counts["partly_late_rows"] = pane_table.filter(counts_in_coarser).rows if counts_in_coarser.any() else 0
         both = zip(levels, new, strict=True)
         pairs = [(level.windows.with_missing_columns(table.schema), table, level.window) for level, table in both]
@@ -701,28 +666,6 @@ class OpenWindows:
             for level, table in zip(levels, tables, strict=True)
         )
         return concat([late, pane_table.filter(lost)]), tuple(merged), counts
-
-    def _late_panes(
-        self, panes: WindowTable, levels: Iterable[OpenLevel]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return two masks of panes. Panes in the first are dropped as late, because their windows on all levels have
-        been removed from memory. For panes in the second, only windows on finer levels have been removed, so that their
-        rows count on coarser levels alone.
-        """
-        lost = np.ones(len(panes), np.bool_)
-        lost_on_finest = None
-        for level in levels:
-            if level.watermark == LOWEST or self.late.lateness_micros is None:
-                return np.zeros(len(panes), np.bool_), np.zeros(len(panes), np.bool_)
-            if level.window.is_merging:
-                lost = lost & level.late_windows(panes, self._rules)
-            else:
-                lost = lost & self._rules.are_expired(latest_ends(level.window, panes.starts), level.watermark)
-            if lost_on_finest is None:
-                lost_on_finest = lost
-            if not lost.any():
-                break
-        return lost, lost if lost_on_finest is None else lost_on_finest & ~lost
 
     def _empty_level(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
@@ -738,26 +681,7 @@ class OpenWindows:
         """The watermark with which a level is created when its first rows arrive, in microseconds UTC. Windows that end
         before this watermark are closed from the beginning.
         """
-        return self._closing_time(self._clock.watermark)
-
-    def _closing_time(self, watermark: int | None) -> int:
-        """Return the watermark that levels receive, in microseconds UTC: ``watermark``, or the lowest int64 without a
-        watermark.
-
-        If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same
-        time. Levels then receive the time up to which this event closes windows (`LatePolicy.closed_until`).
-        """
-        if watermark is None:
-            return LOWEST
-        if (
-            not self.late.closes_by_events or watermark >= LATEST_TIME
-        ):  # `_window_start` fails after the last possible event time
-            return watermark
-        return self.late.closed_until(self.frame.levels[0], self._window_start(watermark))
-
-    def _window_start(self, time: int) -> int:
-        """Return the start of the finest level's window that contains a time. Both are in microseconds UTC."""
-        return int(self.frame.levels[0].starts(np.array([time]))[0])
+        return closing_time(self._clock.watermark, self._rules)
 
     def _has_begun(self, at: int) -> NDArray[np.bool_]:
         """Return a mask of the windows of a level that are counted in `progress`. ``at`` is the number of the level,
