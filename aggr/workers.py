@@ -1,4 +1,5 @@
-"""Workers: threads that run several calls at the same time and return their results in the order of the calls.
+"""Workers: threads that run several calls at the same time and return their results in the order of the calls, and
+threads that work in the background and are stopped when the process exits.
 
 Arrow and compiled loops release Python's global interpreter lock, so threads can use several cores. Unlike processes,
 threads share tables without copying them.
@@ -6,7 +7,10 @@ threads share tables without copying them.
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain, islice
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 # The default number of threads is limited: more threads would only wait for the calling thread, which reads the items
 # and merges the results, and would need more memory.
 MAX_JOBS = 4
+# the maximum number of seconds for which the exit of a process waits for its background threads
+_EXIT_SECONDS = 5.0
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -80,6 +86,40 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) ->
             yield futures.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+# the background threads that are running, each with the function that asks it to stop
+_stops_of_threads: dict[threading.Thread, Callable[[], None]] = {}
+
+
+def start_background_thread(function: Callable[[], None], stop: Callable[[], None], name: str) -> None:
+    """Call ``function`` in a thread. When the process exits, ``stop`` is called, which asks the thread to end soon, and
+    the exit waits for the thread for at most `_EXIT_SECONDS`.
+
+    Python ends a daemon thread when the thread returns from C++ to Python while the interpreter shuts down. This aborts
+    the process if C++ does not expect it. If the thread were not a daemon, it would keep the process running until its
+    source, such as a pipe, has data.
+    """
+
+    def run() -> None:
+        try:
+            function()
+        finally:
+            _stops_of_threads.pop(thread, None)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    _stops_of_threads[thread] = stop
+    thread.start()
+
+
+@atexit.register
+def _stop_background_threads() -> None:
+    stops = dict(_stops_of_threads)
+    for stop in stops.values():
+        stop()
+    end = time.monotonic() + _EXIT_SECONDS
+    for thread in stops:
+        thread.join(max(end - time.monotonic(), 0.0))
 
 
 def _pop_items(items: deque[T]) -> Iterator[T]:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
-from aggr.workers import map_in_threads
+from aggr.workers import map_in_threads, start_background_thread
 
 # the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
@@ -152,10 +152,11 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     """Yield the tables of `_gather_batches`. While the consumer processes a table, a thread computes the next one. If
     all rows fit into the first table, no thread is started.
 
-    A consumer that stops early does not wait for the source. The thread ends after the table that it is computing, and
-    does not prevent the process from exiting.
+    A consumer that stops early does not wait for the source. The thread ends after the batch that it is computing. At
+    exit, the process waits a few seconds for the thread.
     """
-    tables = _gather_batches(batches, wanted_rows)
+    should_stop = threading.Event()
+    tables = _gather_batches(_until_stopped(batches, should_stop), wanted_rows)
     first = next(tables, None)
     if first is None:
         return
@@ -164,7 +165,12 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
         return
     requests: SimpleQueue[bool] = SimpleQueue()
     results: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
-    threading.Thread(target=_fetch, args=(tables, requests, results), name="tiltframe-ahead", daemon=True).start()
+
+    def stop() -> None:
+        should_stop.set()
+        requests.put(False)
+
+    start_background_thread(lambda: _fetch(tables, requests, results), stop, "tiltframe-ahead")
     requests.put(True)
     try:
         yield first
@@ -175,7 +181,15 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
             requests.put(True)
             yield table
     finally:
-        requests.put(False)
+        stop()
+
+
+def _until_stopped(batches: Iterable[pa.RecordBatch], should_stop: threading.Event) -> Iterator[pa.RecordBatch]:
+    """Yield ``batches`` until ``should_stop`` is set."""
+    for batch in batches:
+        if should_stop.is_set():
+            return
+        yield batch
 
 
 def _fetch(

@@ -6,6 +6,8 @@ import datetime as dt
 import importlib
 import math
 import pickle
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from fractions import Fraction
@@ -385,6 +387,41 @@ def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
     assert 1 <= len(fetched) <= 3
     with pytest.raises(OSError, match="the disk is gone"):
         list(partial_states(batches(4), frame))
+
+
+EXIT_WHILE_A_TABLE_IS_READ = """
+import io, sys, time
+import numpy as np
+import pyarrow as pa
+import aggr
+from tiltframe import TiltFrame
+from tiltframe.rolling_up import partial_states
+
+class Slow(io.BytesIO):
+    def read(self, size=-1):
+        if size > 1_000_000 and self.seek(0, 1) > 1_000_000:  # the values of the second batch or of a later one
+            print("reading", file=sys.stderr, flush=True)
+            for _ in range(500):
+                time.sleep(0.002)
+        return super().read(size)
+
+batch = pa.RecordBatch.from_pydict({"ts": np.arange(1 << 19)})
+content = io.BytesIO()
+with pa.ipc.new_stream(content, batch.schema) as writer:
+    for _ in range(5):
+        writer.write_batch(batch)
+source = pa.ipc.open_stream(pa.PythonFile(Slow(content.getvalue()), "r"))
+states = partial_states(source, TiltFrame(["1s"], "ts", {"n": aggr.count()}), max_bytes=1)
+next(states)
+sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_can_exit_while_a_thread_reads_the_next_table():
+    done = subprocess.run([sys.executable, "-c", EXIT_WHILE_A_TABLE_IS_READ], capture_output=True, text=True)
+    assert "reading" in done.stderr
+    assert done.returncode == 3, done.stderr
 
 
 def test_rows_that_fit_into_one_table_are_fetched_without_a_thread(monkeypatch):

@@ -208,11 +208,12 @@ def run(
     if should_maintain:
         maintenance.start()
     server.run(sockets=[listening])
-    maintenance.stop()
+    is_maintaining = maintenance.stop()
     LOG.info({"message": "stopped"})
-    if pool.close():
-        # At a normal exit, Python would wait for threads that still run. They can be stopped at any point, because
-        # their results are not needed, and commits are atomic.
+    if pool.close() or is_maintaining:
+        # At a normal exit, Python would wait for threads that still run, and could abort while the thread for
+        # maintenance runs. They can be stopped at any point, because their results are not needed, and commits are
+        # atomic.
         os._exit(0)
 
 

@@ -34,6 +34,7 @@ _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one
 _COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
 _REPLACED_FILE_AGE = "10m"
+_STOP_SECONDS = 0.5  # the maximum number of seconds for which a stopping server waits for the thread
 
 
 class _Interrupted(Exception):
@@ -69,9 +70,14 @@ class Maintenance:
         """Start the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ask the thread to stop after its current commit. Return without waiting for this."""
+    def stop(self) -> bool:
+        """Ask the thread to stop after its current commit. Wait for it for at most `_STOP_SECONDS`, and return whether
+        it is still running.
+        """
         self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+        return self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
