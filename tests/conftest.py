@@ -9,6 +9,7 @@ import signal
 import tempfile
 import uuid
 import warnings
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,23 @@ def conformance(file: str, choose=lambda case: True):
     selected = [pytest.param(case, id=case.get("name", case.get("id"))) for case in cases_of(file) if choose(case)]
     assert selected, f"no case of {file} was selected"
     return pytest.mark.parametrize("case", selected)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselect the tests that need a database if the backend of PostgreSQL is not installed, as in the exported core.
+
+    These tests use the fixture ``postgres``, or a fixture with this parameter.
+    """
+    if entry_points(group="tiltframe.backends", name="postgres"):
+        return
+    needing = [item for item in items if _needs_postgres(item)]
+    config.hook.pytest_deselected(items=needing)
+    items[:] = [item for item in items if not _needs_postgres(item)]
+
+
+def _needs_postgres(item) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "postgres" in getattr(item, "fixturenames", ()) or any(value == "postgres" for value in parameters)
 
 
 def pytest_sessionfinish(session):

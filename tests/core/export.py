@@ -18,7 +18,7 @@ from typing import Any
 from tests.core.extensions import FOLDERS, ROOT, is_of_an_extension, tests_of_extensions
 
 FAST = (
-    *("-n", "2", "--dist", "worksteal", "-m", "not spark and not slow and not store and not long", "--few", "3"),
+    *("-n", "2", "--dist", "worksteal", "-m", "not spark and not slow and not long", "--few", "3"),
     *("tests/aggr", "tests/windows", "tests/frame", "tests/files", "tests/ordered", "tests/streaming"),
     *("tests/store", "tests/cli", "aggr", "windows", "tiltframe"),
 )
