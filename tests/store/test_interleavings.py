@@ -35,7 +35,7 @@ from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract
 from aggr.state_checks import arrow_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError
-from tiltframe.store.backends import memory
+from tiltframe.store.backends import Vacuumed, memory
 from tiltframe.store.changes import (
     backfill,
     commit,
@@ -334,6 +334,7 @@ class Memory(MemoryBackend):
     dropped: set[str] = field(default_factory=set)
     replacements: set[Token] = field(default_factory=set)  # tokens that replaced others
     told: dict[str, str] = field(default_factory=dict)  # name -> text that was recorded last
+    once_readable: set[str] = field(default_factory=set)  # the names of parts that a commit has added
     spurious: list[float] = field(default_factory=lambda: [0.02])  # how often a commit is refused by chance
 
     def __post_init__(self):
@@ -358,6 +359,7 @@ class Memory(MemoryBackend):
         except Conflict as conflict:
             self.schedule.trace.append(f"     … conflict: {conflict}")
             raise
+        self.once_readable.update(part.name for part in transaction.added)
         # Rows that are appended to a range meanwhile come after it; replacements come one after the other.
         seen = self.states[transaction.snapshot.version] | self.replacements
         self.truth.difference_update([token for token in seen if low <= token[1] * SECOND < high])
@@ -373,6 +375,14 @@ class Memory(MemoryBackend):
         self.dropped.update(set(manifest["had"]) - set(manifest["measures"]) if manifest else ())
         self.check_levels()
         return version
+
+    def vacuum(self, older_than):
+        """Delete the rows of parts that a commit has removed. Rows without a commit are younger than a day and stay."""
+        self.schedule.point("vacuum")
+        removed = self.once_readable - self.tables.parts.keys()
+        for name in removed:
+            self.tables.rows.pop(name, None)
+        return Vacuumed(len(removed))
 
     def is_held(self, token, snapshot):
         """Say whether any level still holds the window of a token; others are not looked at by a retraction."""
@@ -605,6 +615,11 @@ class World:
             compact = self.random.choice([compaction.compact_parts, compaction.compact_small_parts])
             self.works(actor, lambda manifest: compact(self.backend, manifest, until))  # noqa: B023
 
+    def compact_and_vacuum(self, actor):
+        """Compact, and delete the rows of the parts that no longer belong to the store, which others may be reading."""
+        self.works(actor, lambda manifest: compaction.compact_parts(self.backend, manifest, 2**62))
+        self.backend.vacuum(0)
+
     def expire(self, actor):
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
             self.works(actor, lambda manifest: expiry.expire_windows(self.backend, manifest, now * SECOND))  # noqa: B023
@@ -811,6 +826,7 @@ PAST = {  # what an actor of each kind does to a store with a history
     "copy": lambda play, name: play.copy(name, play.target),
     "record": lambda play, name: play.add_to_list(name),
     "end a stream": lambda play, name: play.end_stream(name),
+    "compact and vacuum": lambda play, name: play.compact_and_vacuum(name),
 }
 
 
@@ -864,8 +880,8 @@ KIND_OF_OPERATION = {
     "retraction.begin_retraction": "retract",
     "retraction.retract": "retract",
 }
-# These operations do not commit: they read, check arguments, or write tables outside the log, which the backend in
-# memory does not have.
+# These operations do not commit: they read, check arguments, or write tables outside the log, which
+# `test_interleaved_stores` interleaves.
 WITHOUT_COMMIT = {
     "recording.has_commit",
     "recording.last_commit",
