@@ -22,30 +22,28 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
-from tiltframe.names import BUCKET, END, LEVEL, RECORD, START
+from tiltframe.names import BUCKET, LEVEL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
+from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
 from tiltframe.store.backends.delta.files import (
     copy_file,
     forget_files,
     open_file_system,
-    read_file,
     read_files,
-    write_file,
     write_states,
 )
 from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
@@ -53,70 +51,33 @@ from tiltframe.store.backends.delta.head import Head, is_last_version, log_probl
 from tiltframe.store.backends.delta.log import (
     add_action,
     as_store_errors,
-    files_of_actions,
     one_line_message,
-    parse_manifest,
     partition_of,
     remove_action,
 )
 from tiltframe.store.backends.delta.process import check_process
+from tiltframe.store.backends.delta.record_files import read_records, write_records
 from tiltframe.store.backends.delta.records import (
-    MAX_RECORD_FILES,
-    RECORDS,
-    SCHEMA,
     RecordFile,
     Records,
-    merge_records,
-    records_in,
-    table_of_records,
 )
 from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
 from tiltframe.store.backends.delta.vacuum import bound_log, vacuum_table
 from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import Part, Record, RowFunction, Snapshot, Transaction, Vacuumed
-from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-# The metadata of the column ``level`` contains the manifest under this key, because one commit can change both this
-# metadata and the files of the table.
-_MANIFEST = "tiltframe"
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The contents of the table at one version."""
-
-    version: int = -1
-    text: str | None = None  # the manifest as JSON
-    manifest: Mapping[str, Any] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
-    records: tuple[RecordFile, ...] = ()
-
-    def after(
-        self,
-        added: Sequence[Part],
-        removed: Sequence[Part],
-        records: Sequence[RecordFile],
-        outdated: Sequence[RecordFile],
-    ) -> _Contents:
-        """Return the contents of the next version. Its commit adds and removes parts, adds the files ``records``, and
-        removes the files ``outdated``.
-        """
-        names = {*(part.name for part in removed), *(file.name for file in outdated)}
-        parts = (*(part for part in self.parts if part.name not in names), *added)
-        files = (*(file for file in self.records if file.name not in names), *records)
-        return replace(self, version=self.version + 1, parts=parts, records=files)
 
 
 class _LastSnapshot(NamedTuple):
     """A snapshot, with the contents and the names of the records from which it was made."""
 
-    contents: _Contents
+    contents: Contents
     names: tuple[str, ...] | None
     snapshot: Snapshot
 
@@ -129,7 +90,7 @@ class _OpenTable:
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
-    contents: _Contents = field(default_factory=_Contents)
+    contents: Contents = field(default_factory=Contents)
     last_snapshot: _LastSnapshot | None = None
     parsed_manifest: Manifest | None = None
     # the records in each file of records, by file name
@@ -185,7 +146,7 @@ class DeltaBackend:
             try:
                 DeltaTable.create(
                     self._path,
-                    _table_schema(schema, json.dumps(manifest)),
+                    table_schema(schema, json.dumps(manifest)),
                     mode="error",
                     partition_by=_PARTITIONS,
                     storage_options=dict(self.options),
@@ -223,7 +184,7 @@ class DeltaBackend:
         with self._locked_and_updated():
             return self._snapshot(open_table, open_table.contents, names)
 
-    def _is_current(self, contents: _Contents) -> bool:
+    def _is_current(self, contents: Contents) -> bool:
         """Return whether ``contents`` are those of the last version of a table in a folder. False does not mean that
         the contents are outdated.
         """
@@ -232,14 +193,19 @@ class DeltaBackend:
         head = self._verified_head()
         return head is None or head.version <= contents.version
 
-    def _snapshot(self, open_table: _OpenTable, contents: _Contents, names: tuple[str, ...] | None) -> Snapshot:
+    def _snapshot(self, open_table: _OpenTable, contents: Contents, names: tuple[str, ...] | None) -> Snapshot:
         """Return a snapshot of ``contents`` with the named records. All queries of a version need the same snapshot, so
         the last one is kept.
         """
         last = open_table.last_snapshot
         if last is not None and last.contents is contents and last.names == names:
             return last.snapshot
-        records = self._records(open_table, contents, names)
+        records = read_records(
+            contents.records,
+            names,
+            records_by_file=open_table.records_by_file,
+            open_folder=partial(open_file_system, self._path, self.options),
+        )
         names_read = records if names is None else set(names) & records.keys()
         snapshot_records = {name: Record(*records[name]) for name in names_read}
         snapshot = Snapshot(contents.version, contents.manifest, contents.parts, snapshot_records)
@@ -293,7 +259,13 @@ class DeltaBackend:
             ):
                 raise Conflict(reason)
             version = before.version + 1
-            record_files, outdated_files = self._write_records(open_table, transaction.recorded, version)
+            record_files, outdated_files = write_records(
+                transaction.recorded,
+                version,
+                before.records,
+                records_by_file=open_table.records_by_file,
+                open_folder=partial(open_file_system, self._path, self.options),
+            )
             actions: list[AddAction | RemoveAction] = [
                 *map(add_action, transaction.added),
                 *map(add_action, record_files),
@@ -306,7 +278,7 @@ class DeltaBackend:
                 # The schema contains the manifest, and deltalake changes a schema only if it overwrites partitions.
                 filters, copies = self._partitions_to_overwrite(open_table, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
-                schema = _table_schema(columns, json.dumps(transaction.manifest))
+                schema = table_schema(columns, json.dumps(transaction.manifest))
                 changes = {"mode": "overwrite", "partition_filters": filters, "schema": schema}
                 actions += map(add_action, copies)
             check_process()
@@ -371,40 +343,6 @@ class DeltaBackend:
             if partition[LEVEL] in levels and partition[BUCKET] in buckets and part.name not in names:
                 copies.append(replace(part, name=copy_file(part.name, folder)))
         return [(LEVEL, "in", sorted(levels)), (BUCKET, "in", sorted(buckets))], copies
-
-    def _write_records(
-        self, open_table: _OpenTable, recorded: Mapping[str, str], revision: int
-    ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: the new
-        file, and the files that it replaces. Both lists are empty if there are no records to write.
-        """
-        if not recorded:
-            return [], []
-        records: Records = {name: (revision, text) for name, text in recorded.items()}
-        record_files = open_table.contents.records
-        outdated = [file for file in record_files if file.first == file.last and file.first in records]
-        if len(record_files) - len(outdated) >= MAX_RECORD_FILES:
-            outdated = list(record_files)
-            records = merge_records([self._load_records(open_table, file) for file in outdated] + [records])
-        rows = table_of_records(records)
-        subfolder = f"{LEVEL}={RECORDS}/{BUCKET}=_"
-        name, size = write_file(rows, [RECORD], folder=open_file_system(self._path, self.options), subfolder=subfolder)
-        open_table.records_by_file[name] = records
-        return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
-
-    def _records(self, open_table: _OpenTable, contents: _Contents, names: tuple[str, ...] | None) -> Records:
-        """Return the records with the names ``names``, or all records if ``names`` equals None. The result may also
-        contain records with other names, because complete files are read.
-        """
-        files = (file for file in contents.records if names is None or file.may_contain(names))
-        return merge_records(self._load_records(open_table, file) for file in files)
-
-    def _load_records(self, open_table: _OpenTable, file: RecordFile) -> Records:
-        records = open_table.records_by_file.get(file.name)
-        if records is None:
-            records = records_in(read_file(file.name, open_file_system(self._path, self.options)))
-            open_table.records_by_file[file.name] = records
-        return records
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. Row
@@ -549,16 +487,10 @@ class DeltaBackend:
 
     def _update_contents(self, open_table: _OpenTable, table: DeltaTable) -> None:
         before = open_table.contents
-        version = table.version()
-        if before.version != version:
-            text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-            text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
-            manifest = before.manifest
-            if text != before.text or not manifest:
-                manifest = parse_manifest(text, self.uri)
-                open_table.parsed_manifest = None
-            parts, records = files_of_actions(pa.table(table.get_add_actions(flatten=True)), self.uri)
-            open_table.contents = _Contents(version, text, manifest=manifest, parts=parts, records=records)
+        contents = contents_of(table, before, self.uri)
+        if contents.manifest is not before.manifest:
+            open_table.parsed_manifest = None
+        open_table.contents = contents
         # Queries add entries without the lock, so this loop does not iterate over the dictionary that they change.
         loaded = open_table.records_by_file
         names = (file.name for file in open_table.contents.records)
@@ -636,19 +568,3 @@ class DeltaBackend:
 
     def _damage_error(self, problem: str) -> DamagedStore:
         return DamagedStore(f"the store {self.uri} is damaged: {problem}")
-
-
-def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
-    """Return the schema of the store's table. The metadata of the column ``level`` contains the manifest. The columns
-    whose minimum and maximum are stored in the log come first.
-    """
-    stored_fields = stored_schema(columns)
-    leading_fields = [
-        stored_fields.field(START),
-        pa.field(END, INSTANT),
-        *SCHEMA,
-        *list(stored_fields)[1:],
-        pa.field(BUCKET, pa.string()),
-    ]
-    level = Field(LEVEL, PrimitiveType("string"), nullable=True, metadata={_MANIFEST: manifest})
-    return Schema([*Schema.from_arrow(pa.schema(leading_fields)).fields, level])
