@@ -19,7 +19,6 @@ from aggr.arguments import checked_type
 from aggr.state_checks import mark_as_checked
 from aggr.tables import partial_aggregation
 from aggr.tables.by_key import check_rows
-from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions
@@ -202,7 +201,7 @@ def _open_rows(
         frame.columns_in,
         frame.time,
         uses=frame.column_uses(reading.where),
-        coded=plain_keys(frame.keyed_by),
+        keys=frame.keyed_by,
         reading=reading,
         timezone=frame.timezone,
         check=frame.check,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from aggr.arrow import versions
 from aggr.arrow.normalize import normalize, normalized_type
 from aggr.sql.number_columns import number_column
 from aggr.tables.column_uses import ColumnUses
+from aggr.tables.keys import Keys, plain_keys
 from tiltframe.event_time import INSTANT
 from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.late_type import LateType, read_widening
@@ -65,12 +67,13 @@ def consume(rows: InputRows, read: Callable[[InputRows], T]) -> T:
     """Return ``read(rows)``. If a value in a file does not fit the type that was inferred for its column, call ``read``
     again with all rows of the files and a wider type.
     """
+    if rows.widened is None:  # a table or a stream, whose types are not inferred
+        return read(rows)
     return read_widening(rows, read, _widened)
 
 
 def _widened(rows: InputRows, late: LateType) -> InputRows:
-    if rows.widened is None:  # a stream can be read only once
-        raise late
+    assert rows.widened is not None
     return rows.widened(late)
 
 
@@ -97,7 +100,7 @@ def rows_of(
     columns: Columns | None,
     time: str,
     uses: ColumnUses = _NO_USES,
-    coded: Sequence[str] = (),
+    keys: Keys = MappingProxyType({}),
     reading: ReadOptions = NO_OPTIONS,
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
@@ -119,8 +122,8 @@ def rows_of(
     uses : ColumnUses
         How measures and keys use each column: whether its digits must be preserved, and whether functions read its
         texts as numbers.
-    coded : sequence of str
-        Text columns that are returned as dictionaries if all files are Parquet.
+    keys : name -> column or expression
+        Keys. Text columns with the name of a key are returned as dictionaries if all files are Parquet.
     reading : ReadOptions
     timezone : str
         The time zone of the windows, in which dates are read.
@@ -149,7 +152,8 @@ def rows_of(
     if not paths:
         return _with_options(data, what, columns, time=time, uses=uses, reading=reading, timezone=timezone)
     try:
-        source = open_source(paths, time, uses, reading=reading, timezone=timezone).with_dictionaries(coded)
+        source = open_source(paths, time, uses, reading=reading, timezone=timezone)
+        source = source.with_dictionaries(plain_keys(keys))
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
