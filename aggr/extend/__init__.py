@@ -53,8 +53,9 @@ from aggr.input_types import (
 from aggr.measure import Measure, from_description
 from aggr.neighbours import Neighbours
 from aggr.parameters import repeated
+from aggr.plain_state import PlainState
 from aggr.sql.number_columns import Use
-from aggr.state import PlainState, State
+from aggr.state import State
 from aggr.tables.accessors import read_accessor
 from aggr.values import Values
 

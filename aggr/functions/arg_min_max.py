@@ -12,7 +12,8 @@ from aggr.arrow import compute as pc
 from aggr.fields import ValueBy
 from aggr.function import Function
 from aggr.input_types import ORDERED, InputTypes
-from aggr.state import PlainState, State
+from aggr.plain_state import PlainState
+from aggr.state import State
 
 
 @dataclass(frozen=True)

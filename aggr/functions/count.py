@@ -11,7 +11,8 @@ from aggr.fields import COUNT
 from aggr.function import Function
 from aggr.functions.moments import MOMENTS, SQUARES, SUM
 from aggr.input_types import ANY
-from aggr.state import PlainState, State
+from aggr.plain_state import PlainState
+from aggr.state import State
 
 
 @dataclass(frozen=True)

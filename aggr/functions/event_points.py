@@ -12,7 +12,8 @@ import pyarrow as pa
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import EARLIEST, HIGHEST, LATEST, LOWEST, Field
-from aggr.state import PlainState, State
+from aggr.plain_state import PlainState
+from aggr.state import State
 
 EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 

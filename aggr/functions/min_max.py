@@ -13,7 +13,8 @@ from aggr.arrow.sort_keys import order_keys
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.input_types import ORDERED
-from aggr.state import PlainState, State
+from aggr.plain_state import PlainState
+from aggr.state import State
 
 MIN = PlainState("min", {"least": LEAST})
 MAX = PlainState("max", {"greatest": GREATEST})

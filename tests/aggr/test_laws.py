@@ -22,7 +22,8 @@ from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import Function, input_rule
 from aggr.function_inputs import EVENT_TIME
 from aggr.groups.numbers import Numbers
-from aggr.state import PlainState, State
+from aggr.plain_state import PlainState
+from aggr.state import State
 from aggr.testing.edge_cases import edge_cases, ordinary_values
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values

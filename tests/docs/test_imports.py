@@ -90,7 +90,7 @@ LAYERS = [
         "aggr.input_types",
         "aggr.state_checks",
     ],
-    ["aggr.state"],
+    ["aggr.state", "aggr.plain_state"],
     ["aggr.histograms", "aggr.distinct"],
     ["aggr.function_inputs"],
     ["aggr.function", "aggr.accessor", "aggr.registry"],
