@@ -22,7 +22,7 @@ from tests.crash_processes import BEGIN, FRAME, rows
 from tests.store.test_store_damage import LEVELS, files, make_store, one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.cli.app import main
-from tiltframe.store import DamagedStore, frame_store
+from tiltframe.store import DamagedStore, address
 from tiltframe.store.backends.delta import files as stored_files
 from tiltframe.store.backends.delta.backend import DeltaBackend
 
@@ -207,7 +207,7 @@ def test_an_object_store_keeps_a_store(tmp_path, monkeypatch):
     """deltalake's own storage, as for objects: no head, no looking at files; here it keeps them in a folder."""
     (tmp_path / "s" / "tiltframe").mkdir(parents=True)
     uri = f"file://{tmp_path / 's'}"
-    monkeypatch.setattr(frame_store, "backend_at", lambda *_: DeltaBackend(uri))
+    monkeypatch.setattr(address, "backend_at", lambda *_: DeltaBackend(uri))
     store = FrameStore(uri, FRAME)
     for number in range(3):
         assert store.append(rollup(rows("w", number), FRAME), "w", number, {f"file {number}": number})

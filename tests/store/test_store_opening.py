@@ -10,7 +10,7 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.backends.delta import backend, head
+from tiltframe.store.backends.delta import backend, head, record_files
 
 pytestmark = pytest.mark.store
 
@@ -42,7 +42,7 @@ def counted(monkeypatch):
             super().__init__(*arguments, **named)
 
     monkeypatch.setattr(backend, "DeltaTable", Table)
-    counting(backend, "read_file", "records")
+    counting(record_files, "read_file", "records")
     counting(head, "_digest", "entry")
     return done
 
