@@ -44,7 +44,6 @@ from tiltframe.store.changes import (
     evolution,
     expiry,
     group_commit,
-    on_frame,
     recording,
     replacement,
     retraction,
@@ -52,11 +51,12 @@ from tiltframe.store.changes import (
 from tiltframe.store.log import run as log_run
 from tiltframe.store.log import writers
 from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import EXPIRED, WATERMARKS, available_from
 from tiltframe.store.log.run import snapshot_of
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.query import merging
-from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend
 
 SECOND = 1_000_000
@@ -141,6 +141,8 @@ class Description:
     @property
     def columns(self) -> pa.Schema:
         return _schema(self.had)
+
+    check_frame_unchanged = Manifest.check_frame_unchanged
 
     def to_dict(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
@@ -743,7 +745,7 @@ class Patches:
             self.patch.setattr(module, "instants_of", instants_of)
         for module in (merging, retraction):
             self.patch.setattr(module, "merge_level", merge_level)
-        for module in (on_frame, evolution, copying):
+        for module in (evolution, copying):
             self.patch.setattr(module, "Manifest", Description)
         self.patch.setattr(group_commit, "merge_panes", lambda rows, frame: arrow_of(rows))
         self.patch.setattr(group_commit, "climb", levels_of)

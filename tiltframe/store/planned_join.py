@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
 from tiltframe.store.backends.stored_types import stored, stored_schema
-from tiltframe.store.query.join import Join
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.join import Join
 
 
 class JoinedRows(Protocol):

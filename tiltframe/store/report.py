@@ -17,8 +17,9 @@ from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import expired_before, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.log.stream_watermarks import watermarks_of
-from tiltframe.store.query.merging import groups_to_compact, pieces_of
+from tiltframe.store.query.merging import groups_to_compact
 from tiltframe.text.html_table import html_table
 
 _NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")  # entries of the manifest that users do not need

@@ -26,7 +26,8 @@ from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
-from tiltframe.store.query.merging import PartRanges, pieces_of, split_by_windows
+from tiltframe.store.log.snapshot import PartRanges, pieces_of
+from tiltframe.store.query.merging import split_by_windows
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]

@@ -23,7 +23,6 @@ from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import Backend, Part, Transaction, threads_of
-from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import (
     check_fallible,
     check_readable,
@@ -248,7 +247,7 @@ class Commit:
         if last >= self.number:
             _check_repetition(self, last, fingerprints, possible_fingerprints)
             return False
-        check_frame(transaction.snapshot, self.manifest, self.backend)
+        self.manifest.check_frame_unchanged(transaction.snapshot.manifest, self.backend.display_uri)
         check_unchanged(transaction, self.replacing)
         new_fingerprints = dict(
             [*fingerprints.items(), (str(self.number), possible_fingerprints[0])][-FINGERPRINTS_PER_WRITER:]

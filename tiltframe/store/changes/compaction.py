@@ -15,13 +15,13 @@ from aggr.workers import map_in_threads
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, threads_of
-from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.run import WritingTransaction, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, snapshot_of
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import groups_to_compact, pieces_of, select_small_parts, write_merged
+from tiltframe.store.query.merging import groups_to_compact, select_small_parts, write_merged
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 

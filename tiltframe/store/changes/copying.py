@@ -30,9 +30,9 @@ from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
 from tiltframe.store.log.manifest import Manifest, check_name
 from tiltframe.store.log.records import RECORD_PREFIX
 from tiltframe.store.log.run import commit_on, retry_on_conflict, snapshot_of
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query import merging
-from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
 # the name of a record in the target. The record contains the address and the name of the source. For each group of

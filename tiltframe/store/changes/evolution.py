@@ -26,11 +26,11 @@ from tiltframe.names import START
 from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, first_start_from
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
-from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
 from tiltframe.store.log.records import EXPIRED, KNOWN, expired_before, known_from
-from tiltframe.store.log.run import WritingTransaction, run_transaction
-from tiltframe.store.query.merging import pieces_of, write_merged
+from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, run_transaction
+from tiltframe.store.log.snapshot import pieces_of
+from tiltframe.store.query.merging import write_merged
 from windows import TimeWindow
 
 

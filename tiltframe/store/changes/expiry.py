@@ -11,12 +11,12 @@ from typing import Any
 
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.log.manifest import Manifest, horizon_of
 from tiltframe.store.log.records import EXPIRED, available_from, expired_before
-from tiltframe.store.log.run import WritingTransaction
+from tiltframe.store.log.run import WritingTransaction, run_on_same_frame
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import pieces_of, write_without_range
+from tiltframe.store.query.merging import write_without_range
 from tiltframe.time_range import moment_or_now
 
 

@@ -26,7 +26,6 @@ from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_start_from, inside, range_text
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
-from tiltframe.store.changes.on_frame import run_on_same_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.log.manifest import Manifest
@@ -39,9 +38,10 @@ from tiltframe.store.log.records import (
     expired_before,
     known_from,
 )
-from tiltframe.store.log.run import WritingTransaction, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, snapshot_of
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import pieces_of, write_merged, write_without_range
+from tiltframe.store.query.merging import write_merged, write_without_range
 from tiltframe.tabular import table_of
 from tiltframe.time_range import read_time_range
 

@@ -19,7 +19,6 @@ from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL
 from tiltframe.ranges import EVER, LATEST_TIME, Range, union
 from tiltframe.store.backends.protocol import Backend, ResultTables
-from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
@@ -72,7 +71,7 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
     before the results. Windows that are changed between the two reads are therefore computed again by the next update.
     """
     snapshot = snapshot_of(backend)
-    check_frame(snapshot, manifest, backend)
+    manifest.check_frame_unchanged(snapshot.manifest, backend.display_uri)
     old_sources = result_tables.result_sources(level)
     if old_sources and old_sources.get(_FRAME, (0, 0))[0] != manifest.generation:
         old_sources = {}  # update all windows, because the columns of the table belong to an earlier frame

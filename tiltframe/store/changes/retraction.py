@@ -28,9 +28,10 @@ from tiltframe.store.changes.commit import Commit, by_level, read_receipts
 from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.records import EXPIRED, available_from, checked_records
 from tiltframe.store.log.run import WritingTransaction
+from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.log.writers import Digest, check_writer, digests_of, negate_digest
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.merging import pieces_of, split_by_windows
+from tiltframe.store.query.merging import split_by_windows
 from tiltframe.tabular import table_of
 from windows import TimeWindow
 

@@ -92,6 +92,30 @@ class Manifest:
                 types[key] = dtype
         return types
 
+    def check_frame_unchanged(self, described: Mapping[str, Any], uri: str) -> None:
+        """Raise an error if the frame of the store has changed since this manifest was read.
+
+        Parameters
+        ----------
+        described : mapping
+            The store's current manifest, as `to_dict` returned it.
+        uri : str
+            The address of the store, for the message.
+
+        Raises
+        ------
+        OtherFrame
+            If the frame of the store has changed. The message names the difference.
+        """
+        if generation_in(described) == self.generation:
+            return
+        now = type(self).from_dict(described, uri)
+        difference = self.frame.difference(now.frame) or "its states have another layout"
+        raise OtherFrame(
+            f"the frame of the store {uri} has changed since it was opened here: {difference}; nothing was written; "
+            "open the store again"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as values that JSON can represent."""
         from importlib.metadata import version

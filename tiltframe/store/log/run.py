@@ -18,6 +18,7 @@ from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
 if TYPE_CHECKING:
+    from tiltframe.store.log.manifest import Manifest
     from tiltframe.store.log.snapshot import Part, Snapshot
 
 # The maximum number of attempts. After a failed attempt, `retry_on_conflict` waits for a random time. The upper bound
@@ -86,6 +87,22 @@ def run_transaction(
     """
     names = tuple(records)
     return retry_on_conflict(lambda: commit_on(backend, _required_snapshot(backend, names), attempt))
+
+
+def run_on_same_frame(
+    backend: Log, manifest: Manifest, attempt: Callable[[WritingTransaction], Result], records: Iterable[str] = ()
+) -> Result:
+    """Run a transaction like `run_transaction`; raise `OtherFrame` if the frame of the store has changed since
+    ``manifest`` was read.
+
+    The snapshot of each attempt contains the records `EXPIRED` and `KNOWN`, and the records named in ``records``.
+    """
+
+    def checked_attempt(transaction: WritingTransaction) -> Result:
+        manifest.check_frame_unchanged(transaction.snapshot.manifest, backend.display_uri)
+        return attempt(transaction)
+
+    return run_transaction(backend, checked_attempt, [EXPIRED, KNOWN, *records])
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:

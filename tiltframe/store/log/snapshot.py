@@ -6,11 +6,11 @@ day, a month or a year, depending on the level.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from tiltframe.ranges import Range
+from tiltframe.ranges import Range, intersection
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,23 @@ class Part:
         low = max(self.first_start, span[0])
         high = min(self.last_start + 1, span[1])
         return (low, high) if low < high else None
+
+
+PartRanges: TypeAlias = list[tuple[Part, Range]]
+
+
+def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
+    """Return the pieces of parts that lie in ``ranges``, as pairs of a part and a range of window starts. If a part
+    overlaps several ranges, there is one pair for each overlap.
+    """
+    spans = list(ranges)
+    pieces = ((part, part.within(span)) for part in parts for span in spans)
+    return [(part, piece) for part, piece in pieces if piece is not None]
+
+
+def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
+    """Return the pieces of ranges of parts that lie in the range ``span`` of window starts."""
+    return [(part, piece) for part, part_range in part_ranges for piece in intersection([part_range], [span])]
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, t
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
+from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, count_unmapped
 from tiltframe.store.query.filling import empty_windows, fill_values
-from tiltframe.store.query.merging import ROWS_AT_ONCE, PartRanges, pieces_of, pieces_within, split_by_windows
+from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
 from tiltframe.store.query.results import (
     add_expressions,
     empty_measures,

@@ -25,12 +25,12 @@ from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import group_by
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
-from tiltframe.store.query.query import Query
 from tiltframe.time_range import read_moment, read_time_range
 from windows import AllTime, as_window
 
 if TYPE_CHECKING:
     from tiltframe.store.query.join import Join
+    from tiltframe.store.query.query import Query
 
 Positions = NDArray[np.int64]
 
@@ -162,7 +162,7 @@ def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[
         if per is None:
             continue
         try:
-            Query(per, **join.options)
+            join.query(None, per)
         except ValueError as error:
             raise ValueError(f"the row with {join.per}={shown(per)}: {error}") from None
         yield per, groups.ids == group
@@ -175,7 +175,7 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
         return False
     if options.get("timezone") not in (None, frame.timezone):
         return False  # The range determines the level from which windows of another zone are merged.
-    windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in Query(per).sizes]
+    windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in join.query(None, per).sizes]
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 
 

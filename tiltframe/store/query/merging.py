@@ -6,10 +6,10 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +17,11 @@ import pyarrow as pa
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, difference, intersection
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.log.snapshot import Part
+from tiltframe.store.log.snapshot import Part, PartRanges, pieces_within
 from windows import TimeWindow
 
 if TYPE_CHECKING:
     from tiltframe.store.log.manifest import Manifest
-
-PartRanges: TypeAlias = list[tuple[Part, Range]]
 
 # the approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
 # few hundred megabytes
@@ -32,20 +30,6 @@ ROWS_AT_ONCE = 100_000
 # than `_SIZE_RATIO` times the rows of all smaller parts together.
 _MIN_SMALL_PARTS = 4
 _SIZE_RATIO = 4
-
-
-def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return the pieces of parts that lie in ``ranges``, as pairs of a part and a range of window starts. If a part
-    overlaps several ranges, there is one pair for each overlap.
-    """
-    spans = list(ranges)
-    pieces = ((part, part.within(span)) for part in parts for span in spans)
-    return [(part, piece) for part, piece in pieces if piece is not None]
-
-
-def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
-    """Return the pieces of ranges of parts that lie in the range ``span`` of window starts."""
-    return [(part, piece) for part, part_range in part_ranges for piece in intersection([part_range], [span])]
 
 
 class Reader(Protocol):

@@ -21,6 +21,7 @@ from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import snapshot_of
+from tiltframe.store.log.snapshot import PartRanges
 from tiltframe.store.query.execution import (
     query_schema,
     read_states,
@@ -29,7 +30,6 @@ from tiltframe.store.query.execution import (
     results_from_states,
     states_schema,
 )
-from tiltframe.store.query.merging import PartRanges
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query

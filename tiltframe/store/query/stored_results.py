@@ -24,7 +24,7 @@ from aggr.tables.by_key import group_keys, key_column
 from tiltframe.instants import as_instants, instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import EVER, Range
-from tiltframe.store.query.merging import PartRanges, pieces_within
+from tiltframe.store.log.snapshot import PartRanges, pieces_within
 from windows import TimeWindow
 from windows.timezone import Instants
 
