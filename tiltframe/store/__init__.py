@@ -16,13 +16,13 @@ from tiltframe.store.log.errors import (
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.planned_join import PlannedJoin
+from tiltframe.store.query.answer import Answer, Cost
 from tiltframe.store.query.changed_windows import Changes, SeenParts
 from tiltframe.store.query.derived_keys import DerivedKey, Unmapped, key_kinds, register_kind
-from tiltframe.store.query.execution import Answer, Cost
+from tiltframe.store.query.execution import PlannedQuery
 from tiltframe.store.query.join import JOIN_OPTIONS, Join
 from tiltframe.store.query.join_execution import Joined
 from tiltframe.store.query.missing import Expired, NotKnown
-from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import FILLS, Measures, Query
 from tiltframe.store.query.words import (
     BOOLEAN_PARAMETERS,

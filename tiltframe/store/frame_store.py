@@ -26,6 +26,7 @@ from tiltframe.store.address import StoreAddress, checked_address
 from tiltframe.store.backends.protocol import Backend, Vacuumed
 from tiltframe.store.changes import append as appending
 from tiltframe.store.changes import backfill as backfilling
+from tiltframe.store.changes import commit as committing
 from tiltframe.store.changes import (
     compaction,
     copying,
@@ -493,7 +494,7 @@ class FrameStore:
     append_spilled = appending.append_spilled
     prepare_rows = group_commit.prepare_rows
     commit_group = group_commit.commit_group
-    begin = appending.begin
+    begin = committing.begin
     plan_backfill = backfilling.plan_backfill
     backfill = backfilling.backfill
     replaced_range = replacement.replaced_range

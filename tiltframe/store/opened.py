@@ -6,7 +6,7 @@ import `tiltframe.FrameStore`, and use this protocol as the type of their first 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -14,8 +14,11 @@ import pyarrow as pa
 from tiltframe.frame import TiltFrame
 
 if TYPE_CHECKING:
+    from tiltframe.exclusions import Note
+    from tiltframe.spilled_states import Slices
     from tiltframe.store.backends.protocol import Backend
     from tiltframe.store.log.manifest import Manifest
+    from tiltframe.store.query.query import Query
 
 
 class OpenedStore(Protocol):
@@ -37,6 +40,23 @@ class OpenedStore(Protocol):
 
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""
+
+    def query_schema(self, query: Query) -> pa.Schema:
+        """Return the schema of the results of a query; raise ``ValueError`` if the query is invalid."""
+
+    def append_spilled(
+        self,
+        slices: Slices,
+        writer: str,
+        commit: int,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
+        note: Note | None = None,
+    ) -> int | None:
+        """Add the states of a rollup that was spilled to disk; see `tiltframe.FrameStore.append_spilled`."""
+
+    def export(self, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None) -> dict[str, int]:
+        """Bring the plain tables of levels up to date; see `tiltframe.FrameStore.export`."""
 
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()

@@ -22,11 +22,10 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, expired_before, known_from
 from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.planned_join import PlannedJoin
+from tiltframe.store.query.answer import Answer, Cost, Reading
 from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
-    Answer,
-    Cost,
-    Reading,
+    PlannedQuery,
     messages_of_missing_data,
     query_schema,
     read_states_with_level,
@@ -36,7 +35,6 @@ from tiltframe.store.query.execution import (
 )
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_execution import Joined, join_rows, join_schema
-from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_windows

@@ -14,14 +14,14 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import with_level_column
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import MAX_STATE_BYTES, Slices, spill_states
-from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
+from tiltframe.store.changes.commit import begin_checked, by_level, read_receipts
 from tiltframe.store.checked_states import (
     check_fallible,
     check_readable,
     checked_levels,
     frame_of_fallible_measures,
 )
-from tiltframe.store.log.records import checked_records, expected_texts
+from tiltframe.store.log.records import checked_records
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.opened import OpenedStore
@@ -217,72 +217,3 @@ def append_spilled(
         return None
     parts, _ = read_receipts([receipt])
     return sum(part.rows for part in parts)
-
-
-def begin(
-    store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
-) -> Commit:
-    """Begin a commit whose states are written by several processes.
-
-    Parameters
-    ----------
-    writer, commit, recorded : str, int and mapping
-        See `append`.
-    states : pa.Schema
-        A schema from `tiltframe.TiltFrame.states_schema`.
-
-    Returns
-    -------
-    Commit
-        The commit, which can be pickled. In any process, ``write(states)`` writes states and returns a receipt;
-        ``commit(receipts)`` then completes the commit.
-
-    Raises
-    ------
-    ValueError, StoreError
-        For the same reasons as `ensure_created`.
-
-    Examples
-    --------
-    >>> import aggr, tempfile, pyarrow as pa
-    >>> from tiltframe import FrameStore, TiltFrame, rollup
-    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
-    >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
-    >>> made = store.begin("docs", 1, states.schema)
-    >>> receipts = [made.write(states)]
-    >>> store.has_commit("docs", 1)
-    False
-    >>> made.commit(receipts), store.has_commit("docs", 1)
-    (True, True)
-    """
-    check_writer(writer, commit)
-    before = store.recorded(list(recorded or ()))
-    return begin_checked(store, store.check_states(states), writer, commit, recorded=recorded, replacing=before)
-
-
-def begin_checked(
-    store: OpenedStore,
-    schema: pa.Schema,
-    writer: str,
-    commit: int,
-    *,
-    recorded: Mapping[str, Any] | None,
-    replacing: Mapping[str, Any] | None,
-    watermark: StreamWatermark | None = None,
-) -> Commit:
-    """Begin a commit of states with the schema ``schema``, which must be a result of ``store.check_states``. The store
-    is created if it does not exist. ``recorded`` and ``replacing`` are those of `append`, and ``watermark`` is the
-    watermark to record if the states come from a stream.
-    """
-    texts = checked_records(recorded)
-    expected = expected_texts(recorded, replacing)
-    manifest = store.create_if_missing(schema)
-    return begin_commit(
-        store.backend,
-        manifest,
-        writer,
-        check_writer(writer, commit),
-        recorded=texts,
-        replacing=expected,
-        watermark=watermark,
-    )

@@ -25,7 +25,6 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.rolling_up import frame_batches
 from tiltframe.spilled_states import spill_states
-from tiltframe.store.changes.append import append_spilled
 from tiltframe.store.changes.progress import Progress
 from tiltframe.store.opened import OpenedStore
 from tiltframe.time_range import read_time_range
@@ -197,7 +196,7 @@ def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
         if rows is None:
             return False
         with spill_states(rows, store.frame, check=store.backend.check_values) as slices:
-            return append_spilled(store, slices, writer=writer, commit=number, recorded=recorded) is not None
+            return store.append_spilled(slices, writer=writer, commit=number, recorded=recorded) is not None
 
     return add
 

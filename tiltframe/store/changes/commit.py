@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,18 +32,20 @@ from tiltframe.store.checked_states import (
 )
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import EXPIRED, RECORD_PREFIX, WATERMARKS
+from tiltframe.store.log.records import EXPIRED, RECORD_PREFIX, WATERMARKS, checked_records, expected_texts
 from tiltframe.store.log.run import WritingTransaction, run_transaction, snapshot_of
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import (
     REFUSED,
     Digest,
+    check_writer,
     digests_of,
     fingerprint,
     last_commits,
     skipped_value_counts,
     sum_digests,
 )
+from tiltframe.store.opened import OpenedStore
 from windows import TimeWindow
 
 # The number of a writer's last commits whose fingerprints are stored. A restarted writer repeats only a few of its last
@@ -289,6 +292,75 @@ def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, p
     """
     for level in frame.levels:
         yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
+
+
+def begin(
+    store: OpenedStore, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None
+) -> Commit:
+    """Begin a commit whose states are written by several processes.
+
+    Parameters
+    ----------
+    writer, commit, recorded : str, int and mapping
+        See `tiltframe.FrameStore.append`.
+    states : pa.Schema
+        A schema from `tiltframe.TiltFrame.states_schema`.
+
+    Returns
+    -------
+    Commit
+        The commit, which can be pickled. In any process, ``write(states)`` writes states and returns a receipt;
+        ``commit(receipts)`` then completes the commit.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For the same reasons as `ensure_created`.
+
+    Examples
+    --------
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame, rollup
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
+    >>> made = store.begin("docs", 1, states.schema)
+    >>> receipts = [made.write(states)]
+    >>> store.has_commit("docs", 1)
+    False
+    >>> made.commit(receipts), store.has_commit("docs", 1)
+    (True, True)
+    """
+    check_writer(writer, commit)
+    before = store.recorded(list(recorded or ()))
+    return begin_checked(store, store.check_states(states), writer, commit, recorded=recorded, replacing=before)
+
+
+def begin_checked(
+    store: OpenedStore,
+    schema: pa.Schema,
+    writer: str,
+    commit: int,
+    *,
+    recorded: Mapping[str, Any] | None,
+    replacing: Mapping[str, Any] | None,
+    watermark: StreamWatermark | None = None,
+) -> Commit:
+    """Begin a commit of states with the schema ``schema``, which must be a result of ``store.check_states``. The store
+    is created if it does not exist. ``recorded`` and ``replacing`` are those of `tiltframe.FrameStore.append`, and
+    ``watermark`` is the watermark to record if the states come from a stream.
+    """
+    texts = checked_records(recorded)
+    expected = expected_texts(recorded, replacing)
+    manifest = store.create_if_missing(schema)
+    return begin_commit(
+        store.backend,
+        manifest,
+        writer,
+        check_writer(writer, commit),
+        recorded=texts,
+        replacing=expected,
+        watermark=watermark,
+    )
 
 
 def begin_commit(

@@ -14,14 +14,14 @@ from aggr.arguments import checked_type
 from aggr.workers import map_in_threads
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.ranges import EVER
-from tiltframe.store.backends.protocol import Backend, Part, threads_of
+from tiltframe.store.backends.protocol import Backend, Part, ResultTables, threads_of
 from tiltframe.store.changes.progress import Progress, check_progress
-from tiltframe.store.changes.result_tables import export_level, exported_levels
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, snapshot_of
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import groups_to_compact, select_small_parts, write_merged
+from tiltframe.store.query.query import Query
 from tiltframe.time_range import moment_or_now
 from windows import TimeWindow
 
@@ -149,10 +149,25 @@ def compact(
     if checked_type(only_small, bool, "only_small"):
         return compact_small_parts(store.backend, manifest, at)
     merged = compact_parts(store.backend, manifest, before=at, progress=progress, jobs=store.jobs)
-    for level in exported_levels(store.backend, manifest):
+    for level in _exported_levels(store):
         try:
-            export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
+            store.export(level)
         except OverflowError as error:
             # only the plain table is outdated; the parts are merged, and queries are correct
             warn_caller(f"the plain table of {level} was not updated: {error}; queries of the store are not affected")
     return merged
+
+
+def _exported_levels(store: OpenedStore) -> list[str]:
+    """Return the names of the levels that have a plain table. The list is empty if two columns of a plain table would
+    have the same name.
+    """
+    backend = store.backend
+    if not isinstance(backend, ResultTables):
+        return []
+    levels = store.manifest.frame.levels
+    try:
+        store.query_schema(Query(levels[0], flat=True))
+    except ValueError:
+        return []
+    return [level.name for level in levels if backend.result_sources(level.name) is not None]

@@ -23,7 +23,7 @@ from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.execution import query_schema, read_states, reading_of
+from tiltframe.store.query.execution import read_states, reading_of
 from tiltframe.store.query.plan import plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
@@ -49,21 +49,6 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
     return retry_on_conflict(
         lambda: _update_plain_table(backend, result_tables, manifest=manifest, level=level, now=now)
     )
-
-
-def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Return the names of the levels that have a plain table. The list is empty if two columns of a plain table would
-    have the same name.
-    """
-    if not isinstance(backend, ResultTables):
-        return []
-    query = Query(manifest.frame.levels[0], flat=True)
-    (plan,) = plan_queries(manifest.frame, query, within=EVER, requested_windows=query.sizes, now=0)
-    try:
-        query_schema(manifest, plan, query)
-    except ValueError:
-        return []
-    return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
 
 
 def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:

@@ -23,8 +23,7 @@ from tiltframe.merged_windows import merge_level
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.changes.append import begin, begin_checked
-from tiltframe.store.changes.commit import Commit, by_level, read_receipts
+from tiltframe.store.changes.commit import Commit, begin, begin_checked, by_level, read_receipts
 from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.records import EXPIRED, available_from, checked_records
 from tiltframe.store.log.run import WritingTransaction

@@ -7,28 +7,32 @@ The states are read from parts. A part consists of states of one level that were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from aggr.arrow.normalize import one_array
 from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
-from tiltframe.ranges import EVER, Range, align_outward, as_text, intersection
+from tiltframe.ranges import EVER, Range, align_outward, as_text
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
+from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import available_from, known_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
-from tiltframe.store.query.derived_keys import DerivedKey, count_unmapped
+from tiltframe.store.query.answer import Reading
 from tiltframe.store.query.filling import empty_windows, fill_values
 from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
+from tiltframe.store.query.missing import warn_of_missing
+from tiltframe.store.query.partitions import has_open_end, split_range, without_open_ends
 from tiltframe.store.query.results import (
     add_expressions,
     empty_measures,
@@ -42,7 +46,7 @@ from tiltframe.store.query.results import (
 )
 from tiltframe.store.query.running import running_states
 from tiltframe.store.query.stored_results import read_results, row_functions
-from tiltframe.time_range import fill_open_ends
+from tiltframe.time_range import fill_open_ends, moment_or_now
 from windows import TimeWindow
 
 if TYPE_CHECKING:
@@ -52,113 +56,6 @@ if TYPE_CHECKING:
 
 # the approximate number of stored rows whose results are read at once; a result takes much less memory than a state
 _RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A query plan with the parts of a snapshot that it reads. Times are in microseconds UTC."""
-
-    plan: QueryPlan
-    part_ranges: PartRanges
-    retained_from: int  # the time before which windows of the level may have been removed
-    closed_before: int = EVER[1]  # with ``closed``, the time before which all streams have closed their windows
-    is_filled: bool = False  # whether the results include windows without rows
-
-    @property
-    def rows(self) -> float:
-        """The number of rows of states that are read, estimated from the sizes of the parts."""
-        shares = ((part.rows, high - low, part.range) for part, (low, high) in self.part_ranges)
-        return sum(rows * length / (end - start) for rows, length, (start, end) in shares)
-
-    @property
-    def windows(self) -> float:
-        """The number of windows in the results, estimated from the ranges and the rows of the parts."""
-        if self.plan.has_single_window:
-            return 1
-        window = self.plan.window
-        span = self.plan.span()
-        # the ranges of window starts that the parts and the plan have in common
-        ranges = intersection((piece for _, piece in self.part_ranges), [span])
-        aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
-        stored_span = next(iter(intersection(aligned, [span])), (0, 0))
-        low, high = fill_open_ends(span, stored_span) if self.is_filled else stored_span
-        in_range = max(high - low, 0) / window.length * window.max_overlap
-        return in_range if self.is_filled else min(in_range, self.rows * window.max_overlap)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The size of a query, estimated from the parts of the store; states are not read.
-
-    Parameters
-    ----------
-    rows : int
-        The number of rows of states that are read.
-    windows : int
-        The number of windows in the results, for all kinds of windows together.
-    """
-
-    rows: int
-    windows: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of a store to a query.
-
-    Parameters
-    ----------
-    schema : pa.Schema
-        The schema of the results.
-    slices : iterator of tables
-        The results, as at least one table, which may have no rows. The slices can be iterated only once.
-    expired : tuple of str
-        A message for each level that is read, if windows in the range have expired on this level.
-    unknown : tuple of str
-        Messages about measures that were added later and have no values in part of the range.
-    readings : sequence of Reading
-        The parts that are read, with the query plan, for each kind of window in the results.
-    derived_keys : name -> DerivedKey
-        The keys of results that are computed from keys of the frame.
-    """
-
-    schema: pa.Schema
-    slices: Iterator[pa.Table]
-    expired: tuple[str, ...]
-    unknown: tuple[str, ...] = ()
-    readings: Sequence[Reading] = ()
-    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
-
-    def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
-        """Return an answer with the same results. If it has derived keys, it calls ``report`` after its last slice was
-        read.
-
-        Parameters
-        ----------
-        report : function of str
-            A function that receives a message for each derived key that is null in some results, with the number of
-            such results.
-
-        Returns
-        -------
-        Answer
-        """
-        if not self.derived_keys:
-            return self
-        return replace(self, slices=count_unmapped(self.slices, self.derived_keys, report))
-
-    @property
-    def cost(self) -> Cost:
-        """The estimated number of rows that are read, and the estimated number of windows in the results. States are
-        not read for this estimate.
-        """
-        rows = sum(reading.rows for reading in self.readings)
-        windows = sum(reading.windows for reading in self.readings)
-        return Cost(round(rows), round(windows))
-
-    def table(self) -> pa.Table:
-        """Read all results, and return them as one table."""
-        return pa.concat_tables(self.slices)
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
@@ -380,3 +277,112 @@ def _messages_of_unknown(plan: QueryPlan, snapshot: Snapshot, retained_from: int
         for name, at in since.items()
         if max(plan.within[0], retained_from) < at
     )
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A planned query of a store; `tiltframe.FrameStore.plan` returns it. It can be pickled for the tasks that read its
+    partitions.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+    query : Query
+    plan : QueryPlan
+    as_states : bool
+        Whether to return the states of a level instead of results.
+    stored_types : bool
+        Whether to return columns in the types in which the store writes them, such as decimal instead of uint64, which
+        Delta Lake and Spark do not have.
+    expired, unknown : tuple of str
+        Messages about expired windows, and about measures that were added later; see `Answer`.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    query: Query
+    plan: QueryPlan
+    as_states: bool = False
+    stored_types: bool = False
+    expired: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def warn_of_missing(self) -> None:
+        """Warn about windows that have expired, and about measures that were added later."""
+        warn_of_missing(self.expired, self.unknown)
+
+    @property
+    def is_indivisible(self) -> bool:
+        """Whether the query must be read as one partition, because it has a single window, or because results depend on
+        the whole range (``fill``, ``latest`` and ``running``).
+        """
+        return bool(self.query.fill) or self.query.latest or self.query.running or self.plan.has_single_window
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the results or, with ``as_states``, of the states. Nothing is read."""
+        if self.as_states:
+            return states_schema(self.manifest, self.plan)
+        schema = query_schema(self.manifest, self.plan, self.query)
+        return stored_schema(schema) if self.stored_types else schema
+
+    def partitions(self, rows: int) -> list[Range]:
+        """Split the range of the query into ranges of window starts. No states are read.
+
+        Parameters
+        ----------
+        rows : int
+            The approximate number of rows of states per range. A bucket, which is the hour, day, month or year whose
+            states are stored together, is never split.
+
+        Returns
+        -------
+        list of (start, end)
+            At least one range, in microseconds UTC, ascending and without gaps.
+        """
+        if self.is_indivisible:
+            return [self.plan.within]
+        return split_range(self.plan, self._part_ranges(), rows)
+
+    def read(self, partition: Range) -> pa.Table:
+        """Return the results or the states of the windows in a partition.
+
+        Parameters
+        ----------
+        partition : (int, int)
+            A range that `partitions` returned in any process.
+
+        Returns
+        -------
+        table
+            A table, which may have no rows.
+        """
+        within = partition if self.is_indivisible else self._without_open_ends(partition)
+        if within is None:
+            return self.schema.empty_table()
+        plan = replace(self.plan, within=within)
+        reading = reading_of(plan, snapshot_of(self.backend))
+        if self.as_states:
+            return pa.concat_tables(read_states_with_level(self.backend, self.manifest, reading))
+        states = read_states(self.backend, self.manifest, reading)
+        now = moment_or_now(self.query.now, plan.timezone)
+        results = pa.concat_tables(
+            format_results(results_from_states(states, reading, self.query, now), self.query, plan.timezone)
+        )
+        if not self.stored_types:
+            return results
+        columns = [stored(one_array(column)) for column in results.columns]
+        return pa.table(columns, names=results.column_names)
+
+    def _without_open_ends(self, partition: Range) -> Range | None:
+        """Return a partition without open ends: the first and the last time of the store's windows replace them. Return
+        None if the store has no windows in the partition.
+        """
+        if has_open_end(partition):
+            return without_open_ends(self.plan.window, partition, self._part_ranges())
+        low, high = partition
+        return partition if low < high else None
+
+    def _part_ranges(self) -> PartRanges:
+        return reading_of(self.plan, snapshot_of(self.backend)).part_ranges

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow.normalize import normalized_type
 from tiltframe.frame import TiltFrame
-from tiltframe.store.query.execution import Answer, Cost
+from tiltframe.store.query.answer import Answer, Cost
 from tiltframe.store.query.join_keys import read_on
 from tiltframe.store.query.join_matching import joined_slices, key_values_of, match_rows
 from tiltframe.store.query.join_ranges import is_column, ranges_of_rows
