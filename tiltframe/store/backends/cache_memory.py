@@ -27,7 +27,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Parameters
     ----------
     most_bytes : int
-        The maximum number of bytes, at least 0. A backend applies a new limit when it next reads a file.
+        The maximum number of bytes, at least 0. A new limit takes effect when a cache is next used.
 
     Returns
     -------

@@ -27,7 +27,8 @@ _MAX_BYTES_OF_WRITTEN_FILE = 1 << 17
 _MAX_WRITTEN_BYTES = 1 << 24
 # The memory of an Arrow array in addition to its values, in bytes, as measured. A struct consists of several arrays.
 _BYTES_PER_ARRAY = 512
-_WRITTEN = FileCache(_MAX_WRITTEN_BYTES)  # the rows that this process has written, by file
+# the rows that this process has written, by file
+_WRITTEN = FileCache(lambda: min(_MAX_WRITTEN_BYTES, cache_memory() // 8))
 
 
 def is_small(version: FileVersion) -> bool:
@@ -45,7 +46,6 @@ def column_of(field: pa.Field) -> Column:
 
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in memory."""
-    _apply_limits()
     # If a column was added to the store after the file was written, only the cache of files may have it.
     columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
@@ -61,7 +61,6 @@ def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
 def cache_written(version: FileVersion, rows: pa.Table) -> None:
     """Keep the rows of a file that this process has written, if the file is small."""
     if is_small(version) and rows.nbytes <= _MAX_BYTES_OF_WRITTEN_FILE:
-        _apply_limits()
         # A slice would keep the table from which it was cut in memory.
         columns = _columns_of(rows.take(pa.array(np.arange(rows.num_rows))))
         _WRITTEN.put(version, columns, _bytes_of(columns))
@@ -71,12 +70,6 @@ def forget_columns(version: FileVersion) -> None:
     """Remove the columns of a file from memory. They are added again if a query still reads the file."""
     CACHE.remove((version, "rows"))
     _WRITTEN.remove(version)
-
-
-def _apply_limits() -> None:
-    """Set the limits of both caches, which another thread may have changed by `set_cache_memory`."""
-    CACHE.limit(cache_memory())
-    _WRITTEN.limit(min(_MAX_WRITTEN_BYTES, cache_memory() // 8))
 
 
 def _columns_of(rows: pa.Table) -> Columns:

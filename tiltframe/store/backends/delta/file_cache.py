@@ -5,7 +5,7 @@ bytes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -20,31 +20,27 @@ class FileCache:
     """A cache of values by key. If the values together exceed a maximum number of bytes, those that were used least
     recently are removed. Any thread may use it.
 
-    >>> cache = FileCache(10)
+    The maximum is the result of a function, which each ``get`` and ``put`` calls, so that a new limit takes effect at
+    the next use of the cache.
+
+    >>> cache = FileCache(lambda: 10)
     >>> cache.put("a", "footer", 6)
     >>> cache.put("b", "rows", 6)
     >>> cache.get("a"), cache.get("b")
     (None, 'rows')
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        """Create an empty cache for at most ``most_bytes`` bytes."""
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: Callable[[], int]) -> None:
+        """Create an empty cache. ``max_bytes`` returns its maximum size in bytes."""
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
 
-    def limit(self, most_bytes: int) -> None:
-        """Set the maximum number of bytes. If the values exceed it, remove those that were used least recently."""
-        if most_bytes == self._most_bytes:
-            return
-        with self._lock:
-            self._most_bytes = most_bytes
-            self._remove_oldest()
-
     def get(self, key: Hashable) -> Any:
         """Return the value of a key, or None if the cache does not have it."""
         with self._lock:
+            self._remove_oldest()
             cached = self._values.get(key)
             if cached is None:
                 return None
@@ -66,12 +62,14 @@ class FileCache:
             self._bytes -= removed
 
     def _remove_oldest(self) -> None:
-        while self._bytes > self._most_bytes:
+        """Remove the values that were used least recently, until all values together fit into the maximum size."""
+        max_bytes = self._max_bytes()
+        while self._bytes > max_bytes:
             _, (_, bytes_of_oldest) = self._values.popitem(last=False)
             self._bytes -= bytes_of_oldest
 
 
-CACHE = FileCache(cache_memory())
+CACHE = FileCache(cache_memory)
 
 
 def version_of(name: str, folder: fs.FileSystem) -> FileVersion:

@@ -30,7 +30,6 @@ from tiltframe.instants import instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import kind_unless_file
-from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.cached_rows import (
     Column,
     Columns,
@@ -280,7 +279,6 @@ def _span_condition(span: Range) -> pc.Expression:
 
 def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
     """Return a data file with its footer. The footer is taken from the cache if the file has not changed since then."""
-    CACHE.limit(cache_memory())
     fragment: ds.ParquetFileFragment | None = CACHE.get(version)
     if fragment is not None:
         return fragment
