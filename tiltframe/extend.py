@@ -12,6 +12,7 @@ Extensions of stores use `tiltframe.store` and `tiltframe.store.backends`. Aggre
 from tiltframe.event_time import event_times
 from tiltframe.exclusions import Note
 from tiltframe.files.inputs import open_source
+from tiltframe.memory_sizes import memory_size
 from tiltframe.ranges import as_text
 from tiltframe.rolling_up import from_rows
 from tiltframe.store import DerivedKey, register_kind
@@ -33,6 +34,7 @@ __all__ = [
     "json_rows",
     "json_text",
     "json_value",
+    "memory_size",
     "open_source",
     "python_values",
     "register_kind",

@@ -25,6 +25,8 @@ from aggr.contrib import Exponential
 from aggr.extend.arguments import MissingExtra, shown
 from aggr.interchange.otlp import bucket_values, from_otlp
 
+__all__ = ["encode_response", "rows_of_metrics"]
+
 # A function with such a high limit of buckets that the buckets of a message are never merged to a coarser scale.
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
 _DELTA = 1  # the value of AGGREGATION_TEMPORALITY_DELTA
@@ -104,7 +106,7 @@ def rows_of_metrics(
     return rows
 
 
-def response_of(rejected: int, message: str, as_json: bool) -> bytes:
+def encode_response(rejected: int, message: str, as_json: bool) -> bytes:
     """Write an ExportMetricsServiceResponse.
 
     Parameters
@@ -128,7 +130,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
 
     Examples
     --------
-    >>> response_of(0, "", as_json=True), response_of(2, "no time", as_json=True)
+    >>> encode_response(0, "", as_json=True), encode_response(2, "no time", as_json=True)
     (b'{}', b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "no time"}}')
     """
     if not rejected and not message:

@@ -8,14 +8,17 @@ The content of a message, and the values that it cannot contain::
     not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
 
 A schema is the same as a scale. In a message, bucket ``i`` ends at ``2^(i / 2^schema)``. In a state, the bucket with
-the key ``k`` begins at ``2^(k / 2^scale)``. Bucket ``i`` therefore has the key ``i - 1``. The bucket that follows the
-bucket of the largest double counts infinities. NaN is counted only in the total count, and makes the sum NaN.
+the key ``k`` begins at ``2^(k / 2^scale)``. Bucket ``i`` therefore has the key ``i - 1``. In both, a bucket contains
+its upper bound, and not its lower bound. The bucket that follows the bucket of the largest double counts infinities.
+NaN is counted only in the total count, and makes the sum NaN.
 
 Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -29,12 +32,44 @@ from aggr.extend.exact import NEGATIVE, POSITIVE, read_scaled, with_special
 from aggr.extend.histograms import COUNTS, shifted
 from aggr.extend.tables import checked
 from aggr.interchange.exponential_points import MAX_COUNT, SIGNS, Point, SignBuckets, states_of_messages
-from aggr.interchange.prometheus_messages import prometheus_message, remote_histogram
+from aggr.interchange.prometheus_messages import prometheus_message, remote_message
 
-__all__ = ["from_prometheus", "to_prometheus", "to_remote_histograms"]
+__all__ = ["from_prometheus", "remote_message", "to_prometheus", "to_remote_histograms"]
 
 _MIN_SCHEMA = -4
 _MAX_SCHEMA = 8
+
+
+@dataclass(frozen=True)
+class _HistogramFormat:
+    """A message for native histograms, and the names of its fields. The names of the fields for spans and deltas follow
+    the sign, such as ``positive_span``.
+    """
+
+    message_class: Callable[[], type[Any]]
+    count: str
+    sum: str
+    zero_count: str
+    spans: str
+    deltas: str
+
+
+_CLIENT_FORMAT = _HistogramFormat(
+    lambda: prometheus_message("Histogram"),
+    count="sample_count",
+    sum="sample_sum",
+    zero_count="zero_count",
+    spans="span",
+    deltas="delta",
+)
+_REMOTE_FORMAT = _HistogramFormat(
+    lambda: remote_message("Histogram"),
+    count="count_int",
+    sum="sum",
+    zero_count="zero_count_int",
+    spans="spans",
+    deltas="deltas",
+)
 
 
 def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
@@ -70,8 +105,15 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     >>> histogram.schema, histogram.positive_span[0].offset, list(histogram.positive_delta)
     (0, 1, [1, 1])
     """
+    return _write_histograms(states, function, _CLIENT_FORMAT)
+
+
+def _write_histograms(states: pa.Array, function: Exponential, names: _HistogramFormat) -> pa.Array:
+    """Return each state as a serialized message of a format; null for a null state. Raise ``ValueError``, which names
+    the row, if a state has other parameters or a scale below `_MIN_SCHEMA`.
+    """
     states = checked(function, states).states
-    histogram = prometheus_message("Histogram")
+    histogram = names.message_class()
     valid_states = states.drop_null()
     scales = valid_states.field("kept_scale").to_numpy().astype(np.int64)
     if (scales < _MIN_SCHEMA).any():
@@ -92,13 +134,17 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     for i, schema in enumerate(schemas.tolist()):
         zero = int(counts["zero"][i])
         count = int(counts["zero"][i]) + int(nan[i])
-        message = histogram(schema=schema, zero_threshold=0.0, zero_count=zero, sample_sum=sums[i])
-        for name, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
-            count += _add_buckets(message, name, *side[i], schema, int(infinity_counts[i]))
-        message.sample_count = count
-        if not (message.positive_span or message.negative_span or zero):
+        message = histogram(schema=schema, zero_threshold=0.0, **{names.zero_count: zero, names.sum: sums[i]})
+        has_spans = False
+        for sign, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
+            spans = getattr(message, f"{sign}_{names.spans}")
+            deltas = getattr(message, f"{sign}_{names.deltas}")
+            count += _add_buckets(spans, deltas, *side[i], schema, int(infinity_counts[i]))
+            has_spans = has_spans or len(spans) > 0
+        setattr(message, names.count, count)
+        if not (has_spans or zero):
             # an empty span marks the message as a native histogram, not a classic one
-            message.positive_span.add(offset=0, length=0)
+            getattr(message, f"positive_{names.spans}").add(offset=0, length=0)
         messages.append(message.SerializeToString())
     return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
 
@@ -128,31 +174,12 @@ def to_remote_histograms(states: pa.Array, function: Exponential) -> pa.Array:
     --------
     >>> from aggr import Groups
     >>> states = Exponential(scale=0).reduce(pa.array([1.5, 3.0, 3.5]), Groups.single(3))
-    >>> histogram = remote_histogram().FromString(to_remote_histograms(states, Exponential(scale=0))[0].as_py())
+    >>> messages = to_remote_histograms(states, Exponential(scale=0))
+    >>> histogram = remote_message("Histogram").FromString(messages[0].as_py())
     >>> histogram.count_int, histogram.sum, list(histogram.positive_deltas)
     (3, 8.0, [1, 1])
     """
-    messages = to_prometheus(states, function)
-    converted = [None if message is None else _as_remote_histogram(message) for message in messages.to_pylist()]
-    return pa.array(converted, pa.binary())
-
-
-def _as_remote_histogram(message: bytes) -> bytes:
-    """Convert a serialized io.prometheus.client.Histogram to the message of remote read and remote write."""
-    histogram = prometheus_message("Histogram").FromString(message)
-    converted = remote_histogram()(
-        count_int=histogram.sample_count,
-        sum=histogram.sample_sum,
-        schema=histogram.schema,
-        zero_threshold=histogram.zero_threshold,
-        zero_count_int=histogram.zero_count,
-        negative_deltas=histogram.negative_delta,
-        positive_deltas=histogram.positive_delta,
-    )
-    for sign in SIGNS:
-        for span in getattr(histogram, f"{sign}_span"):
-            getattr(converted, f"{sign}_spans").add(offset=span.offset, length=span.length)
-    return bytes(converted.SerializeToString())
+    return _write_histograms(states, function, _REMOTE_FORMAT)
 
 
 def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:
@@ -206,8 +233,9 @@ def _infinity_key(schema: int) -> int:
     return 1024 << schema if schema >= 0 else 1024 >> -schema
 
 
-def _add_buckets(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinity_count: int) -> int:
-    """Add the buckets of one sign to ``message``, and return the sum of their counts.
+def _add_buckets(spans: Any, deltas: Any, keys: Any, counts: Any, schema: int, infinity_count: int) -> int:
+    """Add the buckets of one sign to ``spans`` and ``deltas``, two fields of a message, and return the sum of their
+    counts.
 
     ``keys`` are the keys of the buckets, ascending, at the scale ``schema``, and ``counts`` their counts. Adjacent
     buckets are written as one span. ``infinity_count`` is the number of infinities of this sign. If it is above 0, a
@@ -219,9 +247,9 @@ def _add_buckets(message: Any, sign: str, keys: Any, counts: Any, schema: int, i
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
     expected_key = -1  # the offset of the first span is relative to the bucket with index 0, whose key is -1
     for run in runs:
-        getattr(message, f"{sign}_span").add(offset=int(run[0]) - expected_key, length=len(run))
+        spans.add(offset=int(run[0]) - expected_key, length=len(run))
         expected_key = int(run[-1]) + 1
-    getattr(message, f"{sign}_delta").extend(np.diff(counts, prepend=0).tolist())
+    deltas.extend(np.diff(counts, prepend=0).tolist())
     return sum(counts.tolist())
 
 

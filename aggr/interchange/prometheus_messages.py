@@ -2,8 +2,9 @@
 
 The tables have only the fields that this package uses. Protobuf skips other fields.
 
-Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model, and
-``prompb/types.proto`` of prometheus/prometheus.
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model;
+``prompb/types.proto`` and ``prompb/remote.proto`` of prometheus/prometheus. Enums are written as int32, which has the
+same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MESSAGES = {
     "Metric": {"label": (1, "repeated LabelPair"), "timestamp_ms": (6, "int64"), "histogram": (7, "Histogram")},
     "MetricFamily": {
         **{"name": (1, "string"), "help": (2, "string"), "metric": (4, "repeated Metric")},
-        "type": (3, "int32"),  # an enum in the source, with the same bytes as int32; 4 stands for a histogram
+        "type": (3, "int32"),  # 4 stands for a histogram
     },
 }
 
@@ -39,6 +40,29 @@ _REMOTE_MESSAGES = {
         **{"negative_spans": (8, "repeated BucketSpan"), "positive_spans": (11, "repeated BucketSpan")},
         **{"negative_deltas": (9, "repeated sint64"), "positive_deltas": (12, "repeated sint64")},
     },
+    "LabelMatcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
+    "ReadHints": {
+        **{"step_ms": (1, "int64"), "func": (2, "string"), "start_ms": (3, "int64"), "end_ms": (4, "int64")},
+        "range_ms": (7, "int64"),
+    },
+    "Query": {
+        **{"start_timestamp_ms": (1, "int64"), "end_timestamp_ms": (2, "int64")},
+        **{"matchers": (3, "repeated LabelMatcher"), "hints": (4, "ReadHints")},
+    },
+    "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
+    "Label": {"name": (1, "string"), "value": (2, "string")},
+    # Samples, histograms and series are encoded separately, many at once. They are declared as bytes, which are encoded
+    # in the same way as messages.
+    "TimeSeries": {
+        **{"labels": (1, "repeated Label"), "samples": (2, "repeated bytes"), "histograms": (4, "repeated bytes")},
+    },
+    "QueryResult": {"timeseries": (1, "repeated bytes")},
+    "ReadResponse": {"results": (1, "repeated QueryResult")},
+    "Chunk": {
+        **{"min_time_ms": (1, "int64"), "max_time_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
+    },
+    "ChunkedSeries": {"labels": (1, "repeated Label"), "chunks": (2, "repeated Chunk")},
+    "ChunkedReadResponse": {"chunked_series": (1, "repeated ChunkedSeries"), "query_index": (2, "int64")},
 }
 
 
@@ -58,13 +82,35 @@ def _classes() -> dict[str, type[Any]]:
     return message_classes("io.prometheus.client", _MESSAGES, "prometheus")
 
 
-@cache
-def remote_histogram() -> type[Any]:
-    """Return the class of the message Histogram of remote read and remote write, of the protobuf package prometheus.
+def remote_message(name: str) -> type[Any]:
+    """Return the class of a message of Prometheus' remote read and remote write (the protobuf package prometheus).
 
-    Raises ``MissingExtra`` if the extra prometheus is not installed.
+    Parameters
+    ----------
+    name : str
+        The name of the message in the source, such as ``ReadRequest``. The classes have only the fields that this
+        package uses; other fields are skipped when a message is parsed. Samples and histograms of a ``TimeSeries``, and
+        series of a ``QueryResult``, are bytes: messages that are already encoded.
 
-    >>> remote_histogram()(schema=-1).SerializeToString()
-    b' \\x01'
+    Returns
+    -------
+    class of a protobuf message
+
+    Raises
+    ------
+    KeyError
+        If the table has no message of this name.
+    MissingExtra
+        If protobuf, which the extra prometheus installs, is missing.
+
+    Examples
+    --------
+    >>> remote_message("Label")(name="host", value="a").SerializeToString()
+    b'\\n\\x04host\\x12\\x01a'
     """
-    return message_classes("prometheus", _REMOTE_MESSAGES, "prometheus")["Histogram"]
+    return _remote_classes()[name]
+
+
+@cache
+def _remote_classes() -> dict[str, type[Any]]:
+    return message_classes("prometheus", _REMOTE_MESSAGES, "prometheus")

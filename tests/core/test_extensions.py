@@ -25,6 +25,7 @@ PUBLIC = (
     *("aggr.extend.histograms", "aggr.extend.lists", "aggr.extend.states", "aggr.extend.tables", "aggr.sql"),
     *(
         "aggr.contrib",
+        "aggr.interchange.otlp_metrics",
         "aggr.interchange.prometheus",
         "windows",
         "windows.ordered",
@@ -40,8 +41,6 @@ CEILING = {
     "interchange": 10,
     # It measures the steps of a rollup and of a commit one by one.
     "capacity": 8,
-    # An option of the command line, and messages of `aggr.interchange`.
-    "serve": 4,
 }
 
 

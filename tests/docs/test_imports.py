@@ -114,6 +114,7 @@ LAYERS = [
     ["tiltframe.parameter_names"],
     [
         "tiltframe.caller_warnings",
+        "tiltframe.memory_sizes",
         "tiltframe.metrics_text",
         "tiltframe.names",
         "tiltframe.text",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from fractions import Fraction
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -165,6 +166,35 @@ def test_native_histograms_are_running_totals_of_the_rows(server):
         schemas = [histogram.schema for histogram in histograms]
         assert schemas == sorted(schemas, reverse=True), "a finer schema would be a reset for Prometheus"
         assert schemas[-1] < schemas[1]
+
+
+def exact_index(value, schema):
+    """Return the index of the bucket that contains a value, computed without rounding: bucket i has the values v with
+    2^(i - 1) < v^(2^schema) <= 2^i.
+    """
+    power = Fraction(value) ** 2**schema
+    index = power.numerator.bit_length() - power.denominator.bit_length() - 1
+    while power > Fraction(2) ** index:
+        index += 1
+    return index
+
+
+@pytest.mark.parametrize("schema", [0, 3])
+def test_a_bucket_contains_its_upper_bound_and_not_its_lower_bound(schema):
+    powers = [2.0**exponent for exponent in range(-3, 6)]
+    near_bounds = [2.0 ** (step / 8) for step in range(-16, 17)]  # the doubles that are nearest to irrational bounds
+    bounds = powers + near_bounds
+    magnitudes = [*bounds, *np.nextafter(bounds, 0.0).tolist(), *np.nextafter(bounds, np.inf).tolist()]
+    values = [*magnitudes, *(-value for value in magnitudes)]
+    rows = pa.table({"ts": [BEGIN * 1000] * len(values), "host": ["a"] * len(values), "v": values})
+    frame = TiltFrame(["10s"], "ts", {"latency": aggr.exponential("v", [0.5], scale=schema)}, ["host"])
+    with serving({"web": store_of(MemoryBackend(), rows, frame)}) as server:
+        native, _ = series_of(server, request(("__name__", EQ, "latency"), start=BEGIN, end=BEGIN + 60))
+    histogram = native["a"][-1]
+    assert histogram.schema == schema
+    expected = Counter(exact_index(value, schema) for value in magnitudes)
+    assert buckets_of(histogram, "positive") == expected
+    assert buckets_of(histogram, "negative") == expected
 
 
 def test_sum_over_time_reads_the_rows_of_each_window(server):

@@ -4,8 +4,6 @@ reading files.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -20,6 +18,7 @@ from aggr.call_text import split
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
+from tiltframe.memory_sizes import memory_size
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup
@@ -265,20 +264,15 @@ def _ordered_aggregator(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
-    """Return the number of bytes that a text such as ``512MiB`` means. Without a text, return 1 GB or a quarter of the
-    memory of this machine, whichever is less.
+    """Return the number of bytes of an option, as `tiltframe.memory_sizes.memory_size` does.
 
-    >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
-    (1500000000, 536870912)
+    >>> memory_bytes(None, None, "512MiB")
+    536870912
     """
-    if text is None:
-        return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
-    read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", text, re.IGNORECASE)
-    if not read:
-        raise click.BadParameter(
-            f"{shown(text)} is not an amount of memory; write an amount such as 500MB, 2GB or 4GiB"
-        )
-    return int(float(read[1]) * (1024 if read[3] else 1000) ** (" KMGT".index(read[2].upper())))
+    try:
+        return memory_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

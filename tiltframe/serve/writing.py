@@ -81,7 +81,7 @@ class Writing:
         writer_and_number = _writer_and_number(request) if request.query_params else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
         # imported here, because the import would take a tenth of the server's start time
-        from aggr.interchange.otlp_metrics import response_of, rows_of_metrics
+        from aggr.interchange.otlp_metrics import encode_response, rows_of_metrics
 
         is_compressed = request.headers.get("content-encoding") == "gzip"
         rejections: list[str] = []
@@ -109,7 +109,7 @@ class Writing:
         finally:
             self._record_rejections(request.path_params["name"], rejections)
         reasons = [_rejection_text(rejections)] if rejections else []
-        return Response(response_of(len(rejections), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
+        return Response(encode_response(len(rejections), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
 
     def _record_rejections(self, store: str, rejections: Sequence[str]) -> None:
         """Count data points that were rejected for the reasons ``rejections``, and write the first reason to the log,

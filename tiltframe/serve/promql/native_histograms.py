@@ -12,8 +12,6 @@ Source: ``prompb/types.proto`` of prometheus/prometheus.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,19 +20,11 @@ from numpy.typing import NDArray
 from aggr.contrib import Exponential
 from aggr.extend import Groups
 from aggr.extend.tables import scan
-from aggr.interchange.prometheus import to_remote_histograms
-from aggr.interchange.protobuf_messages import message_classes
+from aggr.interchange.prometheus import remote_message, to_remote_histograms
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.kinds import HISTOGRAM
 from tiltframe.serve.promql.metrics import Metric
-
-_MESSAGES = {
-    "Label": {"name": (1, "string"), "value": (2, "string")},
-    "Time": {"timestamp": (15, "int64")},  # a field of a Histogram, which is encoded separately
-    # Each histogram is already encoded. It is declared as bytes, which are encoded in the same way as a message.
-    "Series": {"labels": (1, "repeated Label"), "histograms": (4, "repeated bytes")},
-}
 
 
 def has_native_histograms(metric: Metric) -> bool:
@@ -78,7 +68,10 @@ def encode_native_series(states: States, times: NDArray[np.int64], is_running: b
     places[series, moments] = 1 + np.arange(len(states.cells))
     if is_running:
         places = np.maximum.accumulate(places, axis=1)
-    encoded_times = [_classes()["Time"](timestamp=time).SerializeToString() for time in times.tolist()]
+    histogram = remote_message("Histogram")
+    # fields of a message may be encoded separately, so the time is appended to the encoded buckets
+    encoded_times = [histogram(timestamp=time).SerializeToString() for time in times.tolist()]
+    series_message = remote_message("TimeSeries")
     for labels, places_of_series in zip(states.series, places.tolist(), strict=True):
         samples = [
             histograms[place] + time
@@ -86,7 +79,7 @@ def encode_native_series(states: States, times: NDArray[np.int64], is_running: b
             if is_running or place
         ]
         named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
-        yield _classes()["Series"](labels=named, histograms=samples).SerializeToString()
+        yield series_message(labels=named, histograms=samples).SerializeToString()
 
 
 def _empty_histogram(function: Exponential) -> bytes:
@@ -94,8 +87,3 @@ def _empty_histogram(function: Exponential) -> bytes:
     no_rows = function.reduce(pa.array([], pa.float64()), Groups(np.zeros(0, np.intp), 1))
     message: bytes = to_remote_histograms(no_rows, function)[0].as_py()
     return message
-
-
-@cache
-def _classes() -> dict[str, type[Any]]:
-    return message_classes("prometheus", _MESSAGES, "serve")

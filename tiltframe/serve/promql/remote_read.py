@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.interchange.protobuf_messages import message_classes
+from aggr.interchange.prometheus import remote_message
 from tiltframe.extend import as_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
@@ -53,32 +52,6 @@ _END_VALUE_FUNCTIONS = ("", "rate", "increase", "delta")
 # Functions of PromQL that add or subtract samples. For a metric with native histograms, they need these alone: a sum of
 # histograms and of their quantiles has no result.
 _ADDING_FUNCTIONS = ("rate", "irate", "increase", "delta", "sum", "sum_over_time")
-_MESSAGES = {
-    "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
-    "Hints": {
-        "step_ms": (1, "int64"),
-        "func": (2, "string"),
-        "start_ms": (3, "int64"),
-        "end_ms": (4, "int64"),
-        "range_ms": (7, "int64"),
-    },
-    "Query": {
-        "start_ms": (1, "int64"),
-        "end_ms": (2, "int64"),
-        "matchers": (3, "repeated Matcher"),
-        "hints": (4, "Hints"),
-    },
-    "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
-    "Label": {"name": (1, "string"), "value": (2, "string")},
-    "Series": {"labels": (1, "repeated Label")},  # The field ``samples`` (2) is encoded separately, by column.
-    # Each item is a ``Series`` that is already encoded. It is declared as bytes, which are encoded in the same way as a
-    # message.
-    "Result": {"series": (1, "repeated bytes")},
-    "ReadResponse": {"results": (1, "repeated Result")},
-    "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
-    "ChunkedSeries": {"labels": (1, "repeated Label"), "chunks": (2, "repeated Chunk")},
-    "ChunkedResponse": {"chunked_series": (1, "repeated ChunkedSeries"), "query_index": (2, "int64")},
-}
 # the bytes of one sample without its numbers: tag and length, and the tags of the fields ``value`` (1) and
 # ``timestamp`` (2)
 _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)
@@ -126,7 +99,7 @@ class ReadRequest:
         the body cannot be read.
         """
         try:
-            request = _classes()["ReadRequest"].FromString(_decompress(body))
+            request = remote_message("ReadRequest").FromString(_decompress(body))
             accepted = list(request.accepted_response_types) or [_SAMPLES]
             response_type = next((kind for kind in accepted if kind in (_SAMPLES, _STREAMED_CHUNKS)), None)
             if response_type is None:
@@ -157,7 +130,7 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
     """Return the response with the samples of all queries, compressed by snappy. Raise `OutOfTime` after the deadline
     of the evaluation, and `Unanswerable` if there are too many samples.
     """
-    response = _classes()["ReadResponse"]()
+    response = remote_message("ReadResponse")()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
     samples = 0
     for query in request.queries:
@@ -170,12 +143,12 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
                 vector, times = _samples_of(metric, query, evaluation)
                 samples += int(vector.present.sum())
                 _check_size(samples)
-                result.series.extend(_encode_series(vector, times, evaluation.deadline))
+                result.timeseries.extend(_encode_series(vector, times, evaluation.deadline))
             if has_native:
                 for series in evaluation.deadline.check_each(_native_series(metric, query, evaluation)):
                     samples += len(series) // len(_SAMPLE)
                     _check_size(samples)
-                    result.series.append(series)
+                    result.timeseries.append(series)
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
@@ -224,7 +197,7 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
     places = [(v, i) for v, (vector, _) in enumerate(vectors) for i in range(len(vector.series))]
     places.sort(key=lambda place: sorted(vectors[place[0]][0].series[place[1]].items()))
     batch_size = max(_VALUES_AT_ONCE // max(*(times.shape[1] for _, times in vectors), 1, 1), 1)
-    make = _classes()["ChunkedResponse"]
+    make = remote_message("ChunkedReadResponse")
     for begin in deadline.check_each(range(0, len(places), batch_size)):
         part = places[begin : begin + batch_size]
         for (v, i), chunks in zip(part, _chunks(vectors, part), strict=True):
@@ -247,7 +220,7 @@ def _chunks(
     times = np.concatenate([vectors[v][1][i][row] for (v, i), row in zip(places, present, strict=True)])
     series = np.repeat(np.arange(len(places)), [int(row.sum()) for row in present])
     for row, first, last, data in encode_chunks(times, values.astype(np.float64), series):
-        chunks[row].append({"min_ms": first, "max_ms": last, "type": _XOR, "data": data})
+        chunks[row].append({"min_time_ms": first, "max_time_ms": last, "type": _XOR, "data": data})
     return chunks
 
 
@@ -270,7 +243,7 @@ def _read_query(query: Any) -> _ReadQuery:
     # ``regex`` and ``negated`` of a `Matcher`, for each value of LabelMatcher.Type: EQ, NEQ, RE, NRE
     kinds = [(False, False), (False, True), (True, False), (True, True)]
     matchers = tuple(Matcher(matcher.name, matcher.value, *kinds[matcher.type]) for matcher in query.matchers)
-    start, end = (int(at) * _MICROS_PER_MILLI for at in (query.start_ms, query.end_ms))
+    start, end = (int(at) * _MICROS_PER_MILLI for at in (query.start_timestamp_ms, query.end_timestamp_ms))
     hints = query.hints
     if hints.end_ms:
         # The range of the query is that of all selectors of the expression. The hints have that of this selector.
@@ -289,18 +262,16 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     receives the value of each window instead.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
-    level, window_ends = _windows_to_read(metric, query, evaluation, is_total=is_total)
-    if not len(window_ends):
+    selection = _select_windows(metric, query, evaluation, matchers=query.matchers, is_total=is_total)
+    if selection is None:
         return Vector.empty(0), np.zeros((0, 0), np.int64)
-    metric, key_matchers = metric.with_matchers(query.matchers)
-    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
-    selector = Selector(metric, key_matchers, span=None, offset=0, text=metric.name)
+    selector, at_ends = selection
     if metric.has_event_times:
         return _event_samples(select(selector, at_ends), query)
     vector = numbers_of(selector, at_ends)
     if is_total:
-        vector = _running_total(vector, metric, query)
-    return vector, np.broadcast_to(window_ends // _MICROS_PER_MILLI, vector.present.shape)
+        vector = _running_total(vector, selector.metric, query)
+    return vector, np.broadcast_to(at_ends.moments // _MICROS_PER_MILLI, vector.present.shape)
 
 
 def _native_series(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> Iterator[bytes]:
@@ -308,13 +279,27 @@ def _native_series(metric: Metric, query: _ReadQuery, evaluation: Evaluation) ->
     for a query with ``sum_over_time``, which adds samples.
     """
     is_total = query.function != "sum_over_time"
+    matchers = [matcher for matcher in query.matchers if matcher.label != QUANTILE]
+    selection = _select_windows(metric, query, evaluation, matchers=matchers, is_total=is_total)
+    if selection is None:
+        return
+    selector, at_ends = selection
+    times = at_ends.moments // _MICROS_PER_MILLI
+    yield from encode_native_series(select(selector, at_ends), times, is_total)
+
+
+def _select_windows(
+    metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, matchers: Iterable[Matcher], is_total: bool
+) -> tuple[Selector, Evaluation] | None:
+    """Return a selector of the series of a metric that meet ``matchers``, and an evaluation whose moments are the ends
+    of the windows to read. Return None if there are no windows in the range of the query.
+    """
     level, window_ends = _windows_to_read(metric, query, evaluation, is_total=is_total)
     if not len(window_ends):
-        return
-    metric, key_matchers = metric.with_matchers(matcher for matcher in query.matchers if matcher.label != QUANTILE)
-    at_ends = replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
-    states = select(Selector(metric, key_matchers, span=None, offset=0, text=metric.name), at_ends)
-    yield from encode_native_series(states, window_ends // _MICROS_PER_MILLI, is_total)
+        return None
+    selected_metric, key_matchers = metric.with_matchers(matchers)
+    selector = Selector(selected_metric, key_matchers, span=None, offset=0, text=selected_metric.name)
+    return selector, replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
 
 
 def _windows_to_read(
@@ -438,7 +423,7 @@ def _encode_series(vector: Vector, times: NDArray[np.int64], deadline: Deadline)
     bytes.
     """
     batch_size = max(_VALUES_AT_ONCE // max(times.shape[1], 1), 1)
-    make = _classes()["Series"]
+    make = remote_message("TimeSeries")
     for begin in deadline.check_each(range(0, len(vector.series), batch_size)):
         part = slice(begin, begin + batch_size)
         rows, moments = np.nonzero(vector.present[part])
@@ -458,8 +443,3 @@ def _encode_samples(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint
     varints = times.astype(np.uint64)[:, None] >> shifts & np.uint64(127)
     samples[:, 12:] = varints | np.where(shifts < 63, 128, 0).astype(np.uint64)
     return samples
-
-
-@cache
-def _classes() -> dict[str, type[Any]]:
-    return message_classes("prometheus", _MESSAGES, "serve")
