@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from tiltframe.java import NoJava, find_java
 
@@ -39,34 +40,48 @@ def examine() -> list[Finding]:
 
 def _check_packages() -> Iterator[Finding]:
     """Yield the results for Python and for each package that tiltframe or one of its extras requires: whether it is
-    installed in a version that is new enough.
+    installed in an allowed version.
     """
     is_new_enough = sys.version_info >= (3, 11)
     yield Finding(
         "Python", is_new_enough, sys.version.split()[0], "" if is_new_enough else "install Python 3.11 or newer"
     )
-    seen = set()
-    for text in requires("tiltframe") or []:
-        match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)
-        extra_marker = re.search(r"extra == [\"']([^\"']+)[\"']", text)
-        extra = extra_marker[1] if extra_marker else None
-        if match is None or match[1] == "tiltframe" or extra in _FOR_DEVELOPMENT or match[1] in seen:
+    all_extras = metadata("tiltframe").get_all("Provides-Extra") or []
+    user_extras = [extra for extra in all_extras if extra not in _FOR_DEVELOPMENT]
+    seen = {"tiltframe"}
+    for requirement in map(Requirement, requires("tiltframe") or []):
+        extra = _first_extra(requirement, user_extras)
+        if extra is None or requirement.name in seen:
             continue
-        seen.add(match[1])
-        yield _check_package(match[1], match[2].strip(), extra)
+        seen.add(requirement.name)
+        yield _check_package(requirement, extra)
 
 
-def _check_package(name: str, bounds: str, extra: str | None) -> Finding:
+def _first_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
+    """Return the first of ``extras`` that needs a requirement, or "" if tiltframe itself needs it. Return None if
+    neither tiltframe nor any of the extras needs it on this machine.
+    """
+    for extra in ("", *extras):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            return extra
+    return None
+
+
+def _check_package(requirement: Requirement, extra: str) -> Finding:
+    """Return whether a package is installed in a version that a requirement allows. ``extra`` is the result of
+    `_first_extra`.
+    """
+    name = requirement.name
+    name_with_bounds = f"{name}{requirement.specifier}"
     try:
         installed = version(name)
     except PackageNotFoundError:
-        if extra is None:
-            return Finding(name, False, "not installed", f"pip install '{name}{bounds}'")
+        if not extra:
+            return Finding(name, False, "not installed", f"pip install '{name_with_bounds}'")
         advice = f"only for the extra {extra}: pip install 'tiltframe[{extra}]'"
         return Finding(name, False, "not installed", advice, required=False)
-    lowest = re.search(r">=([0-9.]+)", bounds)
-    if lowest and _version_numbers(installed) < _version_numbers(lowest[1]):
-        return Finding(name, False, installed, f"pip install --upgrade '{name}{bounds}'")
+    if not requirement.specifier.contains(installed, prereleases=True):
+        return Finding(name, False, installed, f"pip install --upgrade '{name_with_bounds}'")
     return Finding(name, True, installed)
 
 
@@ -144,7 +159,3 @@ def _check_cache() -> Finding:
         return Finding("cache of compiled loops", True, f"below {private}, because no other folder is writable")
     do = "without a cache, every process compiles loops for about ten seconds: set NUMBA_CACHE_DIR to a writable folder"
     return Finding("cache of compiled loops", False, "no cache folder is writable", do)
-
-
-def _version_numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -51,6 +51,20 @@ def test_a_package_of_an_extra_that_is_not_installed_is_neither_ok_nor_required(
     assert not [line for line in lines if line.startswith("ok") and "not installed" in line]
 
 
+@pytest.mark.parametrize(
+    ("installed_version", "ok"),
+    [("1.5.2", False), ("1.5.3", True), ("2.3.0rc1", True), ("3.0", False)],
+)
+def test_a_package_must_be_within_both_bounds(installed_version, ok, monkeypatch):
+    monkeypatch.setattr(
+        "tiltframe.doctor.version", lambda name: installed_version if name == "pandas" else version(name)
+    )
+    pandas = finding("pandas")
+    assert pandas.ok is ok
+    assert pandas.found == installed_version
+    assert pandas.do == ("" if ok else "pip install --upgrade 'pandas<3,>=1.5.3'")
+
+
 @pytest.mark.slow
 def test_packages_are_those_of_the_extras_that_users_install():
     """By the standard reader of requirements: what only tests, benchmarks and docs need is not asked for."""

@@ -32,6 +32,7 @@ OPTIONAL_MODULES = (
     "deltalake",
     "adbc_driver_postgresql",
     "click",
+    "packaging",
     "rich",
     "pandas",
     "pyspark",
@@ -115,7 +116,7 @@ for command in commands:
     if status:
         sys.exit(f"{command}: {status}")
 """
-NOT_OF_CLI = [name for name in OPTIONAL_MODULES if name not in ("click", "rich", "deltalake")]
+NOT_OF_CLI = [name for name in OPTIONAL_MODULES if name not in ("click", "packaging", "rich", "deltalake")]
 
 
 @pytest.mark.slow

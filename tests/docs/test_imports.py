@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "pyarrow",
         "numpy",
         "click",
+        "packaging",
         "rich",
         "deltalake",
         "adbc_driver_postgresql",
