@@ -18,12 +18,12 @@ from typing import TypeAlias
 import numpy as np
 
 from aggr.arguments import shown
+from aggr.clocks import clock
 from aggr.duration import LENGTH, MONTHS, number_and_unit, read_duration
 from aggr.iso8601 import read_time
 from aggr.time_zones import zone_of
 from tiltframe.ranges import EVER, Range, as_text
 from windows import check_timezone, window
-from windows.timezone import clock
 
 Moment: TypeAlias = "dt.datetime | dt.date | np.datetime64 | str | int | np.integer"
 Within: TypeAlias = "str | dt.date | Sequence[Moment | None]"

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.call_text import write_call
+from aggr.clocks import clock
 from aggr.duration import DAY
-from windows.timezone import Instants, checked_instants, clock
+from windows.timezone import Instants, checked_instants
 
 # The start and the end of a window over all time. They lie outside of all supported years. Their magnitude is so small
 # that adding a duration to them does not exceed int64.

@@ -23,7 +23,7 @@ from aggr.sql.literals import text_as
 from aggr.sql.term import BOOL, Term, Value, apply, constant, null
 from aggr.sql.times import require_time
 from aggr.sql.types import coerce, decimal_type
-from aggr.sql.zones import in_zone
+from aggr.sql.zones import in_zone, to_local
 
 TYPES = {
     **{"BOOLEAN": BOOL, "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()},
@@ -141,7 +141,7 @@ def _cast_text_constant(text: str, kind: pa.DataType, is_try: bool) -> Term:
 
 def _dates_of(value: Value) -> Value:
     """Return the date of each time, in the zone of its type."""
-    return pc.floor_temporal(pc.local_timestamp(value), unit="day").cast(pa.date32())
+    return pc.floor_temporal(to_local(value), unit="day").cast(pa.date32())
 
 
 def _cast_to_decimal(term: Term, kind: pa.DataType) -> Term:

@@ -18,6 +18,7 @@ from aggr.sql.fields import name_of
 from aggr.sql.function_table import Argument, Compiler, term_rule
 from aggr.sql.records import on_rows
 from aggr.sql.term import Term, apply, null
+from aggr.sql.zones import UTC, offset_texts, to_local
 
 _NULL = "null"
 _SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
@@ -167,11 +168,10 @@ def _plain_texts(values: pa.Array) -> pa.Array:
     dtype = values.type
     if not pa.types.is_timestamp(dtype):
         return values.cast(pa.string())
-    local = values if dtype.tz is None else pc.local_timestamp(values)
-    form = "%Y-%m-%dT%H:%M:%S"
+    texts = pc.strftime(to_local(values), format="%Y-%m-%dT%H:%M:%S")
     if dtype.tz is None:
-        return pc.strftime(local, format=form)
-    return pc.strftime(values, format=f"{form}%Ez" if dtype.tz not in ("UTC",) else f"{form}Z")
+        return texts
+    return pc.binary_join_element_wise(texts, "Z" if dtype.tz == UTC else offset_texts(values), "")
 
 
 def _float_texts(values: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from aggr.arguments import shown
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, literal_argument, term_rule
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce, unify_types
-from aggr.sql.zones import follows_clock, from_local
+from aggr.sql.zones import STEPS_PER_SECOND, follows_clock, from_local, to_local
 from aggr.time_zones import canonical_zone
 
 _PARTS: dict[str, Kernel] = {
@@ -27,7 +27,6 @@ _PARTS: dict[str, Kernel] = {
 IS_FUNCTION_ZONE = "of_a_function"
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATION_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
-_STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
 _CALENDAR_UNITS = ("year", "quarter", "month", "week", "day")
 _UNIT_OFFSETS = {
@@ -70,7 +69,13 @@ def extract(part: str, term: Term) -> Term:
         return apply(_epoch_seconds, require_time(term, "epoch"), kind=pa.float64())
     if part not in _PARTS:
         raise ValueError(f"cannot extract {part}; the allowed parts are {', '.join(_PARTS)}, EPOCH")
-    return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
+    time = require_time(term, part.lower())
+    return apply(partial(_part_of, kind=time.type, part=part), time, kind=pa.int64())
+
+
+def _part_of(value: Value, kind: pa.DataType, part: str) -> Value:
+    """Return a part of times of the type ``kind``, on the clock of their zone."""
+    return _PARTS[part](to_local(value) if follows_clock(kind) else value)
 
 
 term_rule(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)(
@@ -100,21 +105,21 @@ def _floor_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
     At the end of daylight saving time, the clock shows an hour twice. Times in the two hours are rounded down to
     different instants.
     """
-    local = pc.local_timestamp(value)
+    local = to_local(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
     earliest = from_local(floor, kind.tz)
     if unit not in _CLOCK_UNITS:
         return earliest
     elapsed = pc.subtract(local.cast(pa.int64()), floor.cast(pa.int64()))
     same_offset = pc.subtract(value.cast(pa.int64()), elapsed).cast(kind)
-    return pc.if_else(pc.equal(pc.local_timestamp(same_offset), floor), same_offset, earliest)
+    return pc.if_else(pc.equal(to_local(same_offset), floor), same_offset, earliest)
 
 
 def _epoch_seconds(value: Value) -> Value:
     unit = value.type.unit if not isinstance(value, pc.Expression) else None
     if unit is None:
         raise ValueError("a filter of files cannot use epoch; compare times instead")
-    return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(_STEPS_PER_SECOND[unit]))
+    return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(STEPS_PER_SECOND[unit]))
 
 
 def _epoch_milliseconds(value: Value) -> Value:
@@ -179,7 +184,7 @@ def _unit_numbers(value: Value, unit: str) -> Value:
     """
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use date_diff; compare times instead")
-    local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR_UNITS else value
+    local = to_local(value) if follows_clock(value.type) and unit in _CALENDAR_UNITS else value
     if unit in ("year", "quarter", "month"):
         years = pc.year(local)
         if unit == "year":

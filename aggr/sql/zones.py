@@ -3,16 +3,27 @@
 A local time is converted to the first instant that has this local time or a later one. For a repeated time, this is the
 earlier instant; for a skipped time, it is the instant of the transition. Days therefore begin at the same instants as
 windows.
+
+Arrays and scalars are converted by `aggr.clocks`, as windows are. Filters of files are expressions, which only Arrow
+can evaluate; in them, zones have no changes of the UTC offset after 2037.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.arrays import Whole
+from aggr.clocks import Clock, clock_around
 from aggr.sql.term import Term, Value, apply
 
 UTC = "UTC"
+STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MICROS_PER_SECOND = 10**6
+_NANOS_PER_MICRO = 1000
 
 
 def follows_clock(kind: pa.DataType) -> bool:
@@ -37,4 +48,73 @@ def localize(term: Term, zone: str) -> Term:
 
 def from_local(local: Value, zone: str) -> Value:
     """Return the first instant at which the clock of ``zone`` shows each time in ``local``, or a later time."""
-    return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
+    if isinstance(local, pc.Expression):
+        return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
+    return _converted(local, zone, _instants_of_local, pa.timestamp(local.type.unit, zone))
+
+
+def to_local(value: Value) -> Value:
+    """Return the time that the clock of the zone in the type of ``value`` shows at each instant, without a zone."""
+    if isinstance(value, pc.Expression):
+        return pc.local_timestamp(value)
+    if value.type.tz is None:
+        return value
+    return _converted(value, value.type.tz, Clock.local_times, pa.timestamp(value.type.unit))
+
+
+def offset_texts(values: pa.Array) -> pa.Array:
+    """Return the UTC offset of the zone at each instant as text, such as ``+02:00``. The zone is in the type."""
+    steps_per_minute = 60 * STEPS_PER_SECOND[values.type.unit]
+    steps = pc.subtract(to_local(values).cast(pa.int64()), values.cast(pa.int64())).dictionary_encode()
+    texts = []
+    for offset in steps.dictionary.to_pylist():
+        minutes = abs(offset) // steps_per_minute
+        texts.append(f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}")
+    return pa.array(texts, pa.string()).take(steps.indices)
+
+
+def _instants_of_local(clock: Clock, local: Whole) -> Whole:
+    """Return the first instant at which a clock shows each local time or a later one, both in microseconds. Before the
+    beginning of the clock, its first offset applies.
+    """
+    instants = clock.first_instant_showing(local)
+    if local.min() < clock.since[0] + clock.offsets[0]:
+        instants = np.where(local < clock.since[0] + clock.offsets[0], local - clock.offsets[0], instants)
+    return instants
+
+
+def _converted(value: Value, zone: str, convert: Callable[[Clock, Whole], Whole], kind: pa.DataType) -> Value:
+    """Return times that ``convert`` has computed from the times in ``value`` by the clock of ``zone``, as a scalar or
+    an array of the type ``kind``. ``convert`` receives and returns microseconds.
+    """
+    if isinstance(value, pa.Scalar):
+        return _converted(pa.repeat(value, 1), zone, convert, kind)[0]
+    if isinstance(value, pa.ChunkedArray):
+        chunks = [_converted(chunk, zone, convert, kind) for chunk in value.chunks]
+        return pa.chunked_array(chunks, kind)
+    if value.null_count == len(value):
+        return pa.nulls(len(value), kind)
+    numbers = pc.fill_null(value.cast(pa.int64()), pc.min(value).cast(pa.int64())).to_numpy()
+    if value.type.unit == "ns":
+        converted = _convert_nanoseconds(numbers, zone, convert)
+    else:
+        micros_per_step = _MICROS_PER_SECOND // STEPS_PER_SECOND[value.type.unit]
+        micros = numbers if micros_per_step == 1 else numbers * micros_per_step
+        converted = convert(clock_around(zone, micros), micros)
+        # Offsets and the instants of changes are whole seconds, so nothing is lost.
+        converted = converted if micros_per_step == 1 else converted // micros_per_step
+    is_null = pc.is_null(value).to_numpy(zero_copy_only=False) if value.null_count else None
+    return pa.array(converted, pa.int64(), mask=is_null).cast(kind)
+
+
+def _convert_nanoseconds(numbers: Whole, zone: str, convert: Callable[[Clock, Whole], Whole]) -> Whole:
+    """Return the results of ``convert`` for times in nanoseconds, in nanoseconds."""
+    micros = numbers // _NANOS_PER_MICRO
+    digits = numbers - micros * _NANOS_PER_MICRO
+    clock = clock_around(zone, micros)
+    converted = convert(clock, micros)
+    if convert is _instants_of_local:
+        # a time that the clock skips becomes the instant of the change, without further digits
+        digits = np.where(clock.local_times(converted) == micros, digits, 0)
+    nanos: Whole = converted * _NANOS_PER_MICRO + digits
+    return nanos

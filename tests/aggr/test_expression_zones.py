@@ -189,3 +189,27 @@ def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(fram
     assert store.query("15m", where=f"at >= '{day}'", timezone=query_zone).to_pylist() == recent, SEED
     recent = [row for row in every if row["at"].astimezone(info).hour == 0]
     assert store.query("15m", where="hour(at) = 0", timezone=query_zone).to_pylist() == recent, SEED
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ZONES)
+def test_times_of_other_centuries_are_those_of_zoneinfo(zone, unit):
+    """Also after 2037, up to which the files of time zones list each change of the clock, and before 1901."""
+    draws = random.Random(SEED)
+    years = (1700, 1850, 1900, 2037, 2038, 2060, 2101) if unit != "ns" else (1700, 1900, 2038, 2101)
+    moments = [
+        dt.datetime(draws.choice(years), draws.randrange(1, 13), draws.randrange(1, 29), tzinfo=UTC)
+        + dt.timedelta(seconds=draws.randrange(86_400))
+        for _ in range(200)
+    ]
+    info = ZoneInfo(zone)
+    local = [moment.astimezone(info) for moment in moments]
+    rows = pa.table({"ts": pa.array([*moments, None], INSTANT).cast(pa.timestamp(unit, "UTC"))})
+    for part in ("year", "month", "day", "hour", "minute", "second"):
+        expected = [getattr(moment, part) for moment in local]
+        assert sql.evaluate(f"{part}(ts)", rows, zone).to_pylist() == [*expected, None], (SEED, part)
+    assert sql.evaluate("CAST(ts AS DATE)", rows, zone).to_pylist() == [*(moment.date() for moment in local), None]
+    days = sql.evaluate("date_trunc('day', ts)", rows, zone).cast(pa.timestamp("us", "UTC")).to_pylist()
+    first_instants = [dt.datetime(moment.year, moment.month, moment.day, tzinfo=info) for moment in local]
+    if unit != "ns":  # Python has no time before the first change of the offset in nanoseconds
+        assert [day for day, first in zip(days, first_instants, strict=False) if day != first.astimezone(UTC)] == []

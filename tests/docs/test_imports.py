@@ -67,6 +67,7 @@ LAYERS = [
         "aggr.arguments",
         "aggr.arrays",
         "aggr.call_text",
+        "aggr.clocks",
         "aggr.duration",
         "aggr.entry_points",
         "aggr.extras",

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggr.clocks import clock
 from tests.windows.test_windows import ZONES, at, micros
 from windows import Hopping, Tumbling, hopping, read_window, window
-from windows.timezone import clock
 
 UTC = dt.UTC
 MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000

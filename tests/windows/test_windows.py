@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggr.clocks import clock
 from windows import window
-from windows.timezone import clock
 
 UTC = dt.UTC
 

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import checked_whole, is_whole, shown
+from aggr.clocks import Clock, clock
 from aggr.duration import (
     DAY,
     LENGTH,
@@ -36,7 +37,7 @@ from aggr.duration import (
 )
 from windows.contract import MAX_LISTED_WINDOWS, Intervals, TimeWindow
 from windows.period import Period, period
-from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
+from windows.timezone import Instants, check_timezone, checked_instants
 
 # the maximum length in microseconds: 9,000 years of 360 days, which is shorter than the range of event times (the years
 # 2 to 9998)

@@ -7,9 +7,10 @@ from __future__ import annotations
 import numpy as np
 
 from aggr.arguments import checked_type, checked_whole
+from aggr.clocks import clock
 from aggr.duration import DAY, SECOND
 from windows.contract import TimeWindow
-from windows.timezone import Instants, clock
+from windows.timezone import Instants
 
 _FIRST = -(10**15)  # a moment in 1938, in microseconds UTC
 _LAST = 2 * 10**15  # a moment in 2033, in microseconds UTC

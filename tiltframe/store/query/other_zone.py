@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from aggr.clocks import clock
 from tiltframe.ranges import EVER, Range, as_text
 from windows import TimeWindow
 from windows.contract import check_nested
-from windows.timezone import Instants, clock
+from windows.timezone import Instants
 
 _DAY = 86_400_000_000
 _YEAR = 366 * _DAY

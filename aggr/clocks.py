@@ -1,0 +1,233 @@
+"""Clocks: the changes of the UTC offsets of time zones, and conversion between instants and local times.
+
+The data are those of Python's zoneinfo. Arrow's own conversion has no changes of the UTC offset after 2037. For 100,000
+times in random order, it takes 87 ns each to local times and 142 ns back, instead of 33 and 68 ns.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+
+from aggr.arrays import Whole
+from aggr.duration import DAY, SECOND
+from aggr.time_zones import fixed_offset, zone_of
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
+_FIRST_YEAR = 2
+_LAST_YEAR = 9998
+# from this year on, a zone has the same rule in all years; tzdata lists single transitions only up to 2087
+_RULE_YEAR = 2100
+_FIRST_YEAR_OF_CHANGES = 1800  # the database of time zones has no earlier change; the first one is of 1835
+_CYCLE = 400  # the number of years after which the dates of the Gregorian calendar have the same weekdays again
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The UTC offsets of a time zone over a range of years.
+
+    ``offsets[i]`` is the local time minus UTC, in microseconds. It applies from the instant ``since[i]`` to the instant
+    ``since[i + 1]``, in microseconds UTC. ``since[0]`` is the beginning of the range.
+    """
+
+    since: Whole
+    offsets: Whole
+
+    def without_whole_shifts(self, size: int, window_offset: int = 0) -> Clock:
+        """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
+
+        A change by a multiple of ``size`` does not affect the windows: in UTC, they begin at the same instants as
+        without the change. If the clock shows an hour twice, the two hours are in different windows.
+
+        One such change is kept: a jump ahead in the middle of a window. A coarser window may begin at the jump.
+
+        Parameters
+        ----------
+        size : int
+            The size of the windows in microseconds.
+        window_offset : int
+            In microseconds: windows begin when the clock shows ``window_offset`` plus a multiple of ``size``.
+        """
+        if len(self.since) == 1:
+            return self
+        offset_changes = np.diff(self.offsets)
+        is_ignored = (offset_changes % size == 0) & (
+            (offset_changes < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
+        )
+        total = self.offsets[0] + np.cumsum(np.append(0, np.where(is_ignored, 0, offset_changes)))
+        is_kept = np.append(True, ~is_ignored)
+        return Clock(self.since[is_kept], total[is_kept])
+
+    def local_times(self, times: Whole) -> Whole:
+        """Return the local time that the clock shows at each instant, both in microseconds."""
+        segment = np.searchsorted(self.since, times, side="right") - 1
+        local_times: Whole = times + self.offsets[np.maximum(segment, 0)]
+        return local_times
+
+    def latest_local_time(self, times: Whole) -> Whole:
+        """For each instant in microseconds UTC, return the greatest local time that the clock has shown up to it, in
+        microseconds.
+        """
+        segment = np.searchsorted(self.since, times, side="right") - 1
+        local_times: Whole = np.maximum(times + self.offsets[segment], self._latest_local_before[segment] - 1)
+        return local_times
+
+    def first_instant_showing(self, local: Whole) -> Whole:
+        """For each local time in microseconds, return the first instant at which the clock shows it or a later time, in
+        microseconds UTC.
+        """
+        segment = np.searchsorted(self._latest_local_before[1:], local, side="right")
+        instants: Whole = np.maximum(local - self.offsets[segment], self.since[segment])
+        return instants
+
+    @property
+    def _latest_local_before(self) -> Whole:
+        """For each range between two changes: the greatest local time that the clock showed before the range, plus one
+        microsecond. For the first range, a time before all others.
+        """
+        segment_ends = self.since[1:] + self.offsets[:-1]
+        return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))
+
+
+def check_years(low: int, high: int) -> None:
+    """Raise ``ValueError`` if an instant lies outside of the years 2 to 9998. ``low`` and ``high`` are the first and
+    the last instant, in microseconds UTC.
+    """
+    for at in (low, high):
+        if not _BEGIN <= at < _END:
+            raise ValueError(
+                f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}; "
+                "leave out such rows, or check the unit of the times"
+            )
+
+
+def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
+    """Return the clock of the time zone ``name`` from ``low - margin`` to ``high + margin``, in microseconds UTC.
+
+    Raise ``ValueError`` if ``low`` or ``high`` lies outside of the years 2 to 9998. The margin may extend beyond these
+    years.
+    """
+    check_years(low, high)
+    fixed = _fixed_clock(name)
+    if fixed is not None:
+        return fixed
+    first = _year(low - margin) - 1
+    last = _year(high + margin) + 1
+    return _clock(name, max(first, dt.MINYEAR), min(last, dt.MAXYEAR))
+
+
+def clock_around(name: str, times: Whole) -> Clock:
+    """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds. It
+    begins two days before the first time, and ends two days after the last one. Outside the years 2 to 9998, it has the
+    offsets of the first and the last of these years.
+    """
+    low = min(max(int(times.min()), _BEGIN), _END - 1)
+    high = min(max(int(times.max()), _BEGIN), _END - 1)
+    return clock(name, low, high, margin=2 * DAY)
+
+
+def _year(at: int) -> int:
+    """Return the year of an instant in microseconds UTC."""
+    return int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
+
+
+@lru_cache(maxsize=64)
+def _fixed_clock(name: str) -> Clock | None:
+    """Return the clock of a time zone over all years if the zone is an offset or UTC, otherwise None."""
+    offset = fixed_offset(name)
+    return None if offset is None else Clock(np.array([_start_of_year(dt.MINYEAR)]), np.array([offset], np.int64))
+
+
+@lru_cache(maxsize=64)
+def _clock(name: str, first: int, last: int) -> Clock:
+    """Return the clock of a time zone from the year ``first`` to the year ``last``, inclusively."""
+    start = _start_of_year(first)
+    transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
+    offset = _offset(zone_of(name), start)
+    since = [start, *(at for at, _ in transitions)]
+    offsets = [offset, *(to for _, to in transitions)]
+    return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
+
+
+def _transitions(name: str, year: int) -> list[tuple[int, int]]:
+    """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
+    microseconds. From 2100 on, the changes are copied from another year with the same weekdays and leap years
+    (`_calendar_of`), in which the rule of the zone gives the same dates.
+    """
+    if year < _FIRST_YEAR_OF_CHANGES:
+        return []
+    equal_year = year if year < _RULE_YEAR else _year_by_calendar()[_calendar_of(year)]
+    shift = _start_of_year(year) - _start_of_year(equal_year)
+    return [(at + shift, offset) for at, offset in _transitions_by_day(name, equal_year)]
+
+
+@lru_cache(maxsize=8192)
+def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
+    """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
+    microseconds.
+
+    The offsets at the ends of each day are compared. If they differ, the instant is found by bisection, to the second.
+    """
+    info = zone_of(name)
+    transitions = []
+    start = _start_of_year(year)
+    end = _start_of_year(year + 1) if year < dt.MAXYEAR else start + 365 * DAY
+    before = _offset(info, start - SECOND)
+    for day in range(start - SECOND, end - SECOND, DAY):
+        after = _offset(info, min(day + DAY, end - SECOND))
+        if after != before:
+            low = day
+            high = min(day + DAY, end - SECOND)
+            while high - low > SECOND:
+                middle = (low + high) // (2 * SECOND) * SECOND
+                low, high = (low, middle) if _offset(info, middle) != before else (middle, high)
+            transitions.append((high, after))
+        before = after
+    return tuple(transitions)
+
+
+def _calendar_of(year: int) -> tuple[int, bool, bool, bool]:
+    """Return the properties of a year on which the dates of a yearly rule depend: the weekday of January 1, from 0 for
+    Monday, and whether the year before, the year itself and the year after are leap years.
+    """
+    leap = [calendar.isleap(neighbour_year) for neighbour_year in (year - 1, year, year + 1)]
+    return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
+
+
+@cache
+def _year_by_calendar() -> dict[tuple[int, bool, bool, bool], int]:
+    """Return a mapping from each possible result of `_calendar_of` to the earliest year from 2100 on that has this
+    result.
+    """
+    return {_calendar_of(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
+
+
+def _start_of_year(year: int) -> int:
+    """Return the first instant of a year in UTC, in microseconds."""
+    return _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
+
+
+def _offset(info: dt.tzinfo, at: int) -> int:
+    """Return the UTC offset of a time zone at an instant, both in microseconds."""
+    at = min(max(at, _EARLIEST), _LATEST)
+    offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
+    assert offset is not None
+    return offset // dt.timedelta(microseconds=1)
+
+
+def _micros(moment: dt.datetime) -> int:
+    """Return a datetime as microseconds since 1970-01-01 UTC."""
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+# the first and the last instant whose local time is within the range of datetime in every zone
+_EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
+_LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))
+# the years in which event times may lie, as instants: ``[_BEGIN, _END)``
+_BEGIN = _start_of_year(_FIRST_YEAR)
+_END = _start_of_year(_LAST_YEAR + 1)
