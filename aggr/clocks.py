@@ -123,8 +123,8 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
 
 def clock_around(name: str, times: Whole) -> Clock:
     """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds. It
-    begins two days before the first time, and ends two days after the last one. Outside the years 2 to 9998, it has the
-    offsets of the first and the last of these years.
+    begins two days before the first time, and ends two days after the last one. Before the year 2, the
+    first offset applies, and after the year 9998 the last one.
     """
     low = min(max(int(times.min()), _BEGIN), _END - 1)
     high = min(max(int(times.max()), _BEGIN), _END - 1)

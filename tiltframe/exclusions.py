@@ -90,9 +90,9 @@ class Exclusions:
                 continue
             has_any = counts > 0
             levels = states.column(LEVEL).filter(pa.array(has_any))
-            by_level = pa.table({"level": levels.cast(pa.string()), "count": counts[has_any]}).group_by("level")
+            by_level = pa.table({LEVEL: levels.cast(pa.string()), "count": counts[has_any]}).group_by(LEVEL)
             for row in by_level.aggregate([("count", "sum")]).to_pylist():
-                self._groups[name, row["level"]] += row["count_sum"]
+                self._groups[name, row[LEVEL]] += row["count_sum"]
 
     def count_while_yielding(
         self, levels: Iterable[tuple[TimeWindow, pa.Table]]

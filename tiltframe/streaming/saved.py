@@ -5,6 +5,10 @@ sessions. Each table is saved as two blocks. The first block has the bounds and 
 integers for each window, such as the number of rows since its last emission. The first block is read for every batch.
 The second block has the states. It is decoded only if windows are merged or emitted. A block that was read and has not
 changed is not encoded again.
+
+The container is not an Arrow IPC file, because such a file has no checksums: with one damaged bit, its reader may end
+the process instead of raising an error. Writing would also take 3 to 14 times as long, because blocks with different
+schemas must be copied into a binary column.
 """
 
 from __future__ import annotations

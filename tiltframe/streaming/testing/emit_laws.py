@@ -14,7 +14,7 @@ from aggr import Measure
 from aggr.arrow.bit_equality import same_bits
 from aggr.testing.harness import require
 from tiltframe.frame import TiltFrame
-from tiltframe.names import END, START
+from tiltframe.names import END, LEVEL, START
 from tiltframe.results import finish
 from tiltframe.rolling_up import rollup
 from tiltframe.streaming.open_windows import OpenWindows
@@ -208,7 +208,7 @@ def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], s
     """Return the results of each window as text, by level, start and keys. If a window occurs several times, the last
     results are returned. The texts of two NaN are equal, and those of 0.0 and -0.0 differ.
     """
-    names = ["level", START, *frame.keys]
+    names = [LEVEL, START, *frame.keys]
     rows = table.select([*names, *frame.measures]).to_pylist()
     return {tuple(row[name] for name in names): repr([row[name] for name in frame.measures]) for row in rows}
 

@@ -13,6 +13,7 @@ import aggr
 from aggr.testing.harness import require
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
+from tiltframe.names import START
 from tiltframe.streaming.open_windows import OpenWindows
 from tiltframe.streaming.policies import Arrival, LatePolicy, read_late
 from tiltframe.streaming.testing.policy_laws import check_value
@@ -33,7 +34,7 @@ class LateCase:
     @property
     def times(self) -> Instants:
         """The times of all events in microseconds UTC, as a read-only array."""
-        times = instants_of(self.rows.select([self.frame.time]).rename_columns(["window_start"])).copy()
+        times = instants_of(self.rows.select([self.frame.time]).rename_columns([START])).copy()
         times.setflags(write=False)
         return times
 
@@ -173,7 +174,7 @@ def _store_row_counts(row_counts: dict[object, int], emitted: pa.Table, frame: T
     one.
     """
     for row in emitted.to_pylist():
-        row_counts[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
+        row_counts[row[START], *(row[key] for key in frame.keys)] = row["n"]
 
 
 def _as_lists(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
