@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from tiltframe.extend import as_text
 from tiltframe.serve.errors import message_with_place
+from tiltframe.serve.freed_memory import release_freed_memory
 from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
@@ -108,6 +109,7 @@ class Maintenance:
                 merged = store.compact(before=end, progress=self._round_limit())
                 store.expire()
                 store.vacuum(_REPLACED_FILE_AGE)
+                release_freed_memory()
                 self._next_complete_round[name] = time.monotonic() + _COMPLETE_SECONDS
         except _Interrupted:
             pass

@@ -89,34 +89,43 @@ def split_by_windows(
     if _rows(part_ranges) <= rows_at_once:
         yield sorted(part_ranges, key=itemgetter(1))
         return
-    bucket = bucket_of(level)
-    boundary_times = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
-    begins = bucket.starts(boundary_times)
-    edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
-    pieces_by_bucket: dict[int, PartRanges] = {}
-    for part, span in part_ranges:
-        first = int(np.searchsorted(edges, span[0], side="right")) - 1
-        last = int(np.searchsorted(edges, span[1] - 1, side="right")) - 1
-        for at in range(first, last + 1):
-            low = int(edges[at])
-            high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
-            for piece in intersection([span], [(low, high)]):
-                pieces_by_bucket.setdefault(at, []).append((part, piece))
-    pieces: PartRanges = []
-    for at in sorted(pieces_by_bucket):
-        if pieces and _rows(pieces + pieces_by_bucket[at]) > rows_at_once:
-            yield pieces
-            pieces = []
-        pieces += pieces_by_bucket[at]
+    for pieces in _join_groups(_without_common_windows(part_ranges, level), rows_at_once):
         if _rows(pieces) > 2 * rows_at_once:
             yield from _by_fewer_windows(pieces, level, rows_at_once)
-            pieces = []
-    if pieces:
-        yield pieces
+        else:
+            yield pieces
+
+
+def _without_common_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
+    """Divide ranges of parts into groups, in order of time. Ranges of different groups have no windows in common. The
+    groups are as small as possible, so that rows of one row group are rarely read for several groups.
+    """
+    in_order = sorted(part_ranges, key=itemgetter(1))
+    ranges = np.array([span for _, span in in_order], np.int64)
+    starts = level.starts(ranges[:, 0])
+    latest_ends = np.maximum.accumulate(level.ends(ranges[:, 1] - 1))
+    edges = [0, *(np.flatnonzero(starts[1:] >= latest_ends[:-1]) + 1).tolist(), len(in_order)]
+    return (in_order[first:last] for first, last in pairwise(edges))
+
+
+def _join_groups(groups: Iterable[PartRanges], rows_at_once: int) -> Iterator[PartRanges]:
+    """Join successive groups that together have at most ``rows_at_once`` rows."""
+    joined: PartRanges = []
+    row_count = 0
+    for group in groups:
+        group_rows = _rows(group)
+        if joined and row_count + group_rows > rows_at_once:
+            yield joined
+            joined = []
+            row_count = 0
+        joined.extend(group)
+        row_count += group_rows
+    if joined:
+        yield joined
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow, rows_at_once: int) -> Iterator[PartRanges]:
-    """Split ranges of parts that lie in one bucket and have too many rows. Yield them in groups of fewer windows."""
+    """Split ranges of parts that have too many rows, and yield them in groups of fewer windows."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     windows_at_once = max(1, len(windows) * rows_at_once // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]

@@ -40,6 +40,7 @@ from tiltframe.store.backends.delta.cached_rows import (
     forget_columns,
     is_small,
 )
+from tiltframe.store.backends.delta.constant_fields import ConstantFields, constants_metadata
 from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
@@ -161,6 +162,8 @@ def write_file(
         for size in sizes or [rows.num_rows]:
             writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
             at += size
+        if hasattr(writer, "add_key_value_metadata"):  # since pyarrow 16
+            writer.add_key_value_metadata(constants_metadata(rows))
     data = buffer.getvalue()
     name = f"{subfolder}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
     folder.create_dir(subfolder)
@@ -413,9 +416,22 @@ def _read_directly(
     needed = fragment if span is None else fragment.subset(_span_condition(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
         file = pq.ParquetFile(source, metadata=fragment.metadata, **PAGE_CHECKS)
-        names = list(dict.fromkeys([START, *read_schema.names]))
-        rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
-    return rows_in_span(rows, span).select(read_schema.names)
+        # Other programs may copy the metadata of a file into a file with other rows. The names of their files differ.
+        metadata = file.metadata.metadata if _OWN_NAME.search(part.name) else None
+        constants = ConstantFields.from_metadata(metadata)
+        paths = [path for field in read_schema for path in constants.paths_to_read(field.name, field.type)]
+        names = list(dict.fromkeys([START, *paths]))
+        rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names)
+    rows = rows_in_span(rows, span)
+    return pa.table([_complete_column(rows, field, constants) for field in read_schema], schema=read_schema)
+
+
+def _complete_column(rows: pa.Table, field: pa.Field, constants: ConstantFields) -> pa.ChunkedArray | pa.Array:
+    """Return a column of a file with its constant fields. ``rows`` has the other fields."""
+    if not constants.are_in(field.name):
+        return rows.column(field.name)
+    values = one_array(rows.column(field.name)) if field.name in rows.column_names else None
+    return constants.insert(field.name, field.type, values=values, count=rows.num_rows)
 
 
 def rows_in_span(rows: pa.Table, span: Range | None) -> pa.Table:

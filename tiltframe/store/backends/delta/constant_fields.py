@@ -1,0 +1,143 @@
+"""Constant fields: fields of states that have the same value in all rows of a file, such as the name of the function or
+the accuracy of a sketch. About half of the columns in a file of states are constant. Their values are also written to
+the metadata of the file, so that readers create these columns, which is faster than reading them.
+
+    tiltframe.constants    a table of one row, as an Arrow stream in Base64:  p.function = "dds", p.version = 3, …
+
+The columns are in the file too, for other programs. A field is named by its path, such as ``p.sum.exponent``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arrow.normalize import one_array
+
+# The name of the entry in the metadata of a file.
+METADATA_KEY = b"tiltframe.constants"
+# The minimum number of rows. In smaller files, reading the columns costs less than finding the constant ones.
+_MIN_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class ConstantFields:
+    """The values of the constant fields of a file, as path → array of one value."""
+
+    values: Mapping[str, pa.Array]
+    # the paths of all columns and structs that contain constant fields
+    parents: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        split_paths = [path.split(".") for path in self.values]
+        parents = {".".join(names[:length]) for names in split_paths for length in range(1, len(names))}
+        object.__setattr__(self, "parents", frozenset(parents))
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> ConstantFields:
+        """Return the constant fields in the metadata of a file. There are none if another program or an earlier version
+        has written the file.
+        """
+        text = (metadata or {}).get(METADATA_KEY)
+        if text is None:
+            return cls({})
+        table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
+        return cls({name: one_array(table.column(name)) for name in table.column_names})
+
+    def are_in(self, name: str) -> bool:
+        """Return whether the column ``name`` is constant, or has constant fields."""
+        return name in self.values or name in self.parents
+
+    def paths_to_read(self, name: str, dtype: pa.DataType) -> list[str]:
+        """Return the paths of the fields of a column that must be read, because they are not constant.
+
+        >>> dtype = pa.struct({"function": pa.string(), "count": pa.int64()})
+        >>> ConstantFields({"n.function": pa.array(["count"])}).paths_to_read("n", dtype)
+        ['n.count']
+        >>> ConstantFields({}).paths_to_read("n", dtype)
+        ['n']
+        """
+        if name in self.values:
+            return []
+        if name not in self.parents:
+            return [name]
+        return [path for child in dtype for path in self.paths_to_read(f"{name}.{child.name}", child.type)]
+
+    def insert(self, name: str, dtype: pa.DataType, *, values: pa.Array | None, count: int) -> pa.Array:
+        """Return a column with its constant fields.
+
+        ``values`` is the column as read from the file, with the fields of `paths_to_read`; it is None if no field was
+        read. ``count`` is the number of rows.
+        """
+        if name in self.values:
+            return _repeat(self.values[name], count)
+        if values is not None and name not in self.parents:
+            return values
+        children = []
+        for child in dtype:
+            is_read = values is not None and values.type.get_field_index(child.name) >= 0
+            read_values = values.field(child.name) if values is not None and is_read else None
+            children.append(self.insert(f"{name}.{child.name}", child.type, values=read_values, count=count))
+        return pa.StructArray.from_arrays(children, fields=list(dtype))
+
+
+def constants_metadata(rows: pa.Table) -> dict[str, str]:
+    """Return the entry for the metadata of a file that contains ``rows``. It has the values of the constant fields. It
+    is empty if there are no such fields, if there are few rows, or if the path of a field is ambiguous, because the
+    name of a column contains a dot.
+    """
+    if rows.num_rows < _MIN_ROWS or any("." in name for name in rows.column_names):
+        return {}
+    values = {
+        path: field_values.slice(0, 1)
+        for name in rows.column_names
+        for path, field_values in _innermost_fields(name, one_array(rows.column(name)))
+        if _is_constant(field_values)
+    }
+    if not values:
+        return {}
+    sink = pa.BufferOutputStream()
+    table = pa.table(values)
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return {METADATA_KEY.decode(): base64.b64encode(sink.getvalue()).decode()}
+
+
+def _innermost_fields(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the path and the values of each innermost field of a column. Structs with nulls are left out, because
+    readers could not restore the nulls.
+    """
+    if not pa.types.is_struct(values.type):
+        yield name, values
+    elif not values.null_count:
+        for position, child in enumerate(values.type):
+            yield from _innermost_fields(f"{name}.{child.name}", values.field(position))
+
+
+def _is_constant(values: pa.Array) -> bool:
+    """Return whether all values have the same bits, or are all null. Only types whose bits can be compared at once are
+    considered.
+    """
+    dtype = values.type
+    if values.null_count:
+        return bool(values.null_count == len(values))
+    if pa.types.is_float64(dtype):  # -0.0 equals 0.0, and NaN differs from itself
+        values = values.view(pa.int64())
+    elif pa.types.is_float32(dtype):
+        values = values.view(pa.int32())
+    elif not (pa.types.is_integer(dtype) or pa.types.is_string(dtype) or pa.types.is_binary(dtype)):
+        return False
+    return bool(pc.all(pc.equal(values, values[0])).as_py())
+
+
+def _repeat(value: pa.Array, count: int) -> pa.Array:
+    """Return an array that has the value of an array of one value ``count`` times."""
+    dtype = value.type
+    if not value.null_count and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
+        return pa.array(np.repeat(value.to_numpy(), count), dtype)  # eight times as fast as `pa.repeat`
+    return pa.repeat(value[0], count)
