@@ -6,7 +6,7 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltframe.merged_windows import merge_level
-from tiltframe.ranges import EVER, Range, difference, intersection
+from tiltframe.ranges import EVER, Range, difference
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.snapshot import Part, PartRanges, pieces_within
 from windows import TimeWindow
