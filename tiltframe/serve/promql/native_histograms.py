@@ -21,10 +21,13 @@ from aggr.contrib import Exponential
 from aggr.extend import Groups
 from aggr.extend.tables import scan
 from aggr.interchange.prometheus import remote_message, to_remote_histograms
+from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.kinds import HISTOGRAM
 from tiltframe.serve.promql.metrics import Metric
+
+_STATES_AT_ONCE = 1000  # the number of states that are encoded between two checks of the deadline
 
 
 def has_native_histograms(metric: Metric) -> bool:
@@ -34,7 +37,9 @@ def has_native_histograms(metric: Metric) -> bool:
     return metric.kind == HISTOGRAM and isinstance(metric.state[1], Exponential)
 
 
-def encode_native_series(states: States, times: NDArray[np.int64], is_running: bool) -> Iterator[bytes]:
+def encode_native_series(
+    states: States, times: NDArray[np.int64], *, is_running: bool, deadline: Deadline
+) -> Iterator[bytes]:
     """Yield each series as an encoded ``TimeSeries`` message with native histograms.
 
     Parameters
@@ -45,6 +50,8 @@ def encode_native_series(states: States, times: NDArray[np.int64], is_running: b
         The times of the samples in milliseconds.
     is_running : bool
         Whether a sample is the running total, which exists at all moments, or the state of its window alone.
+    deadline : Deadline
+        The time after which `OutOfTime` is raised.
 
     Yields
     ------
@@ -59,8 +66,10 @@ def encode_native_series(states: States, times: NDArray[np.int64], is_running: b
     assert isinstance(function, Exponential)
     series, moments = np.divmod(states.cells, states.moments)
     merged = scan(function, states.states, series) if is_running else states.states
+    histograms = [_empty_histogram(function)]
     try:
-        histograms = [_empty_histogram(function), *to_remote_histograms(merged, function).to_pylist()]
+        for begin in deadline.check_each(range(0, len(merged), _STATES_AT_ONCE)):
+            histograms += to_remote_histograms(merged.slice(begin, _STATES_AT_ONCE), function).to_pylist()
     except ValueError as error:
         raise Unanswerable(f"native histograms cannot be sent: {error}; ask for a part, such as _count") from None
     # for each cell, the index in ``histograms``, where 0 is the histogram of no rows

@@ -285,7 +285,8 @@ def _native_series(metric: Metric, query: _ReadQuery, evaluation: Evaluation) ->
         return
     selector, at_ends = selection
     times = at_ends.moments // _MICROS_PER_MILLI
-    yield from encode_native_series(select(selector, at_ends), times, is_total)
+    states = select(selector, at_ends)
+    yield from encode_native_series(states, times, is_running=is_total, deadline=evaluation.deadline)
 
 
 def _select_windows(

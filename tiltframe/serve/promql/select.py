@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import promql_parser
@@ -35,6 +37,7 @@ LOOKBACK = 300 * SECOND
 # the maximum number of cells of a value (its number of series times its number of moments); also the maximum number of
 # rows of states that a selector reads
 MOST_CELLS = 10_000_000
+_MERGED_AT_ONCE = 50_000  # the number of ranges and rows that are merged between two checks of the deadline
 _MONTHS = ("mo", "q", "y")
 # names of columns that no label has, because of the blank
 _STATE = "the state"
@@ -143,7 +146,11 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     states = rows.column(_STATE).combine_chunks()
 
     def states_of_runs(cells: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> States:
-        runs = merge_runs(function, states, first, last)
+        pieces = [
+            merge_runs(function, states.slice(begin, end - begin), first[low:high] - begin, last[low:high] - begin)
+            for low, high, begin, end in evaluation.deadline.check_each(_pieces_of_runs(first, last))
+        ]
+        runs = pa.concat_arrays(pieces) if pieces else states.slice(0, 0)
         return States(
             series=series,
             moments=len(moments),
@@ -161,6 +168,29 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     unknown_before = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
     cells = np.flatnonzero((first < last) & (unknown_before[first] == unknown_before[last]))
     return states_of_runs(cells, first[cells], last[cells]).with_values()
+
+
+class _Piece(NamedTuple):
+    """Ranges of rows that are merged at once: those with the indices ``low`` to ``high - 1``. Their rows are ``begin``
+    to ``end - 1``.
+    """
+
+    low: int
+    high: int
+    begin: int
+    end: int
+
+
+def _pieces_of_runs(first: NDArray[np.int64], last: NDArray[np.int64]) -> Iterator[_Piece]:
+    """Yield the ranges of rows ``[first, last)`` in pieces. Together, the ranges and rows of a piece number about
+    `_MERGED_AT_ONCE`, so that the deadline can be checked between two pieces. The ranges of a series follow each other.
+    """
+    if not len(first):
+        return
+    work = np.maximum.accumulate(last) + np.arange(len(last))
+    edges = np.flatnonzero(np.diff(work // _MERGED_AT_ONCE)) + 1
+    for low, high in pairwise([0, *edges.tolist(), len(first)]):
+        yield _Piece(low, high, int(first[low:high].min()), int(last[low:high].max()))
 
 
 def _newest_states(
