@@ -65,7 +65,7 @@ def exact(value):
 def written(folder, rows: pa.Table) -> tuple[Part, fs.FileSystem]:
     system = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
     sizes = [5000, 1, rows.num_rows - 5001]
-    name, size = write_file(rows, [START], system, "level=1m/bucket=x", sizes)
+    name, size = write_file(rows, [START], folder=system, subfolder="level=1m/bucket=x", sizes=sizes)
     starts = rows.column(START).cast(pa.int64()).to_numpy()
     return Part("1m", int(starts[0]), last_start=int(starts[-1]), rows=rows.num_rows, bytes=size, name=name), system
 

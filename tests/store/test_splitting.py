@@ -73,7 +73,7 @@ def test_groups_of_ranges(trial):
 
     for group in groups:
         for part, span in group:
-            if span not in [whole for other, whole in part_ranges if other is part]:
+            if span not in [complete_range for other, complete_range in part_ranges if other is part]:
                 assert rows_of_connected(part, part_ranges, level) > 2 * rows_at_once
 
 

@@ -71,7 +71,7 @@ class ConstantFields:
     def insert(self, name: str, dtype: pa.DataType, *, values: pa.Array | None, count: int) -> pa.Array:
         """Return a column with its constant fields.
 
-        ``values`` is the column as read from the file, with the fields of `paths_to_read`; it is None if no field was
+        ``values`` is the column as read from the file, with the fields of `paths_to_read`, or None if no field was
         read. ``count`` is the number of rows.
         """
         if name in self.values:
