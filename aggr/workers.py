@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # and merges the results, and would need more memory.
 MAX_JOBS = 4
 # the maximum number of seconds for which the exit of a process waits for its background threads
-_EXIT_SECONDS = 5.0
+_EXIT_SECONDS = 2.0
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -109,7 +109,11 @@ def start_background_thread(function: Callable[[], None], stop: Callable[[], Non
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     _stops_of_threads[thread] = stop
-    thread.start()
+    try:
+        thread.start()
+    except BaseException:
+        _stops_of_threads.pop(thread, None)
+        raise
 
 
 @atexit.register

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
-
-from packaging.requirements import Requirement
+from typing import TYPE_CHECKING
 
 from tiltframe.java import NoJava, find_java
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
 _REQUIRED_MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
@@ -46,6 +48,11 @@ def _check_packages() -> Iterator[Finding]:
     yield Finding(
         "Python", is_new_enough, sys.version.split()[0], "" if is_new_enough else "install Python 3.11 or newer"
     )
+    try:
+        from packaging.requirements import Requirement  # imported here, because it is one of the packages to check
+    except ModuleNotFoundError:
+        yield Finding("packaging", False, "not installed", "pip install packaging; other packages are not checked")
+        return
     all_extras = metadata("tiltframe").get_all("Provides-Extra") or []
     user_extras = [extra for extra in all_extras if extra not in _FOR_DEVELOPMENT]
     seen = {"tiltframe"}

@@ -153,7 +153,7 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     all rows fit into the first table, no thread is started.
 
     A consumer that stops early does not wait for the source. The thread ends after the batch that it is computing. At
-    exit, the process waits a few seconds for the thread.
+    exit, the process waits up to two seconds for the thread.
     """
     should_stop = threading.Event()
     tables = _gather_batches(_until_stopped(batches, should_stop), wanted_rows)

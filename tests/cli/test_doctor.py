@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 import pytest
@@ -66,6 +67,12 @@ def test_a_package_must_be_within_both_bounds(installed_version, ok, monkeypatch
 
 
 @pytest.mark.slow
+def test_packages_are_not_checked_without_packaging(monkeypatch):
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    assert not finding("packaging").ok
+    assert finding("memory")
+
+
 def test_packages_are_those_of_the_extras_that_users_install():
     """By the standard reader of requirements: what only tests, benchmarks and docs need is not asked for."""
     named = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +16,18 @@ from pyarrow import fs
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame
 from tiltframe.names import START
-from tiltframe.store.backends.delta import constant_fields
+from tiltframe.store.backends.delta import constant_fields, files
 from tiltframe.store.backends.delta.constant_fields import ConstantFields, constants_metadata
 from tiltframe.store.backends.delta.files import read_files, write_file
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import stored
 
-pytestmark = pytest.mark.store
+pytestmark = [
+    pytest.mark.store,
+    pytest.mark.skipif(
+        not hasattr(pq.ParquetWriter, "add_key_value_metadata"), reason="before pyarrow 16, files have no constants"
+    ),
+]
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 COUNT = 12_000
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_1234))[0]
@@ -117,6 +123,18 @@ def test_names_with_dots_are_ambiguous():
     state = pa.StructArray.from_arrays([CONSTANTS["text"]], ["function"])
     assert constants_metadata(pa.table({"n": state}))
     assert constants_metadata(pa.table({"n": state, "n.function": OTHERS["one other"]})) == {}
+    inner = pa.StructArray.from_arrays([OTHERS["one other"]], ["b"])
+    assert (
+        constants_metadata(pa.table({"n": pa.StructArray.from_arrays([CONSTANTS["text"], inner], ["a.b", "a"])})) == {}
+    )
+
+
+def test_values_of_another_file_are_not_written(tmp_path):
+    starts = pa.array(np.arange(COUNT) * 60_000_000, pa.timestamp("us", "UTC"))
+    entry = constants_metadata(pa.table({"host": CONSTANTS["text"]}))
+    rows = pa.table({START: starts, "host": OTHERS["one other"]}).replace_schema_metadata(entry)
+    part, folder = written(tmp_path, rows)
+    assert read_files([(part, (0, 2**60))], folder, rows.schema).column("host").equals(rows.column("host"))
 
 
 def test_files_of_other_programs_are_read_completely(tmp_path):
@@ -134,18 +152,25 @@ def test_files_of_other_programs_are_read_completely(tmp_path):
     assert read.column("host").to_pylist() == OTHERS["one other"].to_pylist()
 
 
-def test_constant_fields_are_not_read(tmp_path):
-    """The pages of the constant fields of all files are overwritten. The results stay, and other fields are missed."""
-    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["host"])
-    store = FrameStore(tmp_path / "a", frame)
+def rows_of_ten_hosts() -> pa.Table:
+    """Return one row per host and minute. The file of a day has more than 10,000 rows, and thus constant fields."""
     minutes = np.repeat(np.arange(2000), 10)
-    rows = pa.table(
+    return pa.table(
         {
             "ts": pa.array(minutes * 60_000_000, pa.timestamp("us", "UTC")),
             "host": [f"h{number % 10}" for number in range(len(minutes))],
             "x": np.random.default_rng(3).exponential(5, len(minutes)),
         }
     )
+
+
+def test_constant_fields_are_not_read(tmp_path):
+    """The pages of the constant fields of all large files are overwritten. Queries return the same results, so these
+    pages were not read. A check finds the damage.
+    """
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["host"])
+    store = FrameStore(tmp_path / "a", frame)
+    rows = rows_of_ten_hosts()
     store.append_rows(rows, "w", 1)
     expected = FrameStore(tmp_path / "a").at().states(Query(per="1m")).table()
     names = [part.name for part in store.at().snapshot.parts if part.level == "1m" and part.rows >= 10_000]
@@ -166,3 +191,30 @@ def test_constant_fields_are_not_read(tmp_path):
         path.write_bytes(data)
     assert {"n.function", "q.function", "q.relative_accuracy", "q.max_bins"} <= overwritten
     assert FrameStore(tmp_path / "a").at().states(Query(per="1m")).table().equals(expected)
+    assert not FrameStore(tmp_path / "a").verify().ok
+
+
+def test_a_check_compares_constant_fields_with_the_metadata(tmp_path):
+    """The metadata of a file has another value than its column."""
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["host"])
+    rows = rows_of_ten_hosts()
+    for name, wrong_count in (("right", None), ("wrong", 2)):
+        with pytest.MonkeyPatch.context() as patch:
+            if wrong_count is not None:
+                patch.setattr(files, "constants_metadata", partial(changed_count, count=wrong_count))
+            store = FrameStore(tmp_path / name, frame)
+            store.append_rows(rows, "w", 1)
+        check = FrameStore(tmp_path / name).verify()
+        assert check.ok == (wrong_count is None)
+        assert wrong_count is None or any("n.count differ from its metadata" in problem for problem in check.problems)
+
+
+def changed_count(rows: pa.Table, count: int) -> dict[str, str]:
+    """Return the metadata of rows in which the state of `aggr.count` has another count."""
+    if "n" not in rows.column_names:  # a file of records
+        return constants_metadata(rows)
+    state = rows.column("n").combine_chunks()
+    fields = {field.name: state.field(field.name) for field in state.type}
+    fields["count"] = pa.array([count] * rows.num_rows, fields["count"].type)
+    changed = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+    return constants_metadata(rows.set_column(rows.column_names.index("n"), "n", changed))

@@ -76,6 +76,12 @@ def test_groups_of_ranges(trial):
             if span not in [complete_range for other, complete_range in part_ranges if other is part]:
                 assert rows_of_connected(part, part_ranges, level) > 2 * rows_at_once
 
+    complete = {(part.name, span) for part, span in part_ranges}
+    for before, after in pairwise(groups):
+        pieces_of_both = [*before, *after]
+        if all((part.name, span) in complete for part, span in pieces_of_both):
+            assert sum(part.rows for part, _ in pieces_of_both) > rows_at_once
+
 
 def rows_of_connected(part, part_ranges, level) -> int:
     """Return the number of rows of all parts that are connected with a part by common windows, also indirectly."""

@@ -10,6 +10,7 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.address import StoreAddress
 from tiltframe.store.backends.delta import backend, head, record_files
 
 pytestmark = pytest.mark.store
@@ -77,3 +78,9 @@ def test_ten_thousand_names_are_looked_up_at_once(counted, tmp_path):
     assert counted["records"] <= 33  # files, which are merged now and then
     assert again.recorded(list(names)) == names
     assert counted["records"] <= 33
+
+
+def test_the_repr_of_an_address_has_no_passwords():
+    options = {"AWS_SECRET_ACCESS_KEY": "secret"}
+    assert "secret" not in repr(StoreAddress("s3://bucket/path", storage_options=options, durable=False))
+    assert "secret" not in repr(StoreAddress("postgresql://user:secret@host/db", storage_options={}, durable=False))

@@ -136,7 +136,8 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_is_no_failure_of_the_commit(
 
 
 def test_a_cache_of_files_removes_what_was_used_least_recently():
-    cache = FileCache(1_000)
+    max_bytes = [1_000]
+    cache = FileCache(lambda: max_bytes[0])
     for number in range(300):
         cache.put(number, f"rows of {number}", 10)
     assert [number for number in range(300) if cache.get(number)] == list(range(200, 300))
@@ -144,7 +145,7 @@ def test_a_cache_of_files_removes_what_was_used_least_recently():
     assert cache.get(200) == "rows of 200"
     cache.put(298, "more", 20)
     assert cache.get(201) is None
-    cache.limit(30)
+    max_bytes[0] = 30
     assert [number for number in range(300) if cache.get(number)] == [200, 298]
     cache.put(1, "more than the limit", 31)
     assert [number for number in range(300) if cache.get(number)] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aggr.arguments import checked_truth
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
@@ -25,8 +25,9 @@ class StoreAddress:
         Whether commits to a folder are written to the disk before they are acknowledged.
     """
 
-    location: str | Backend
-    storage_options: Mapping[str, str]
+    # Both may contain passwords, so they are not part of the repr.
+    location: str | Backend = field(repr=False)
+    storage_options: Mapping[str, str] = field(repr=False)
     durable: bool
 
     @property

@@ -20,7 +20,7 @@ from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, align_outward, as_text, first_start_from
-from tiltframe.store.backends.protocol import Backend, Part, Snapshot, threads_of
+from tiltframe.store.backends.protocol import Backend, Part, PartChecker, Snapshot, threads_of
 from tiltframe.store.checked_states import check_readable
 from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
@@ -137,11 +137,14 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
     where = f"{level.name}: {part.name}"
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
+        problems_of_unread_bytes = backend.part_problems(part) if isinstance(backend, PartChecker) else []
     except Conflict:
         return  # The part was merged, replaced or expired after the snapshot, so it no longer belongs to the store.
     except StoreError as error:
         yield f"{where}: {error}"
         return
+    for problem in problems_of_unread_bytes:
+        yield f"{where}: {problem}; {_ADVICE}"
     starts = instants_of(states)
     if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
         yield f"{where}: its windows differ from those that the store's log records for it; {_ADVICE}"

@@ -14,6 +14,7 @@ from tiltframe.store.backends.open import absolute_uri, backend_at, scheme_of
 from tiltframe.store.backends.protocol import (
     Backend,
     Part,
+    PartChecker,
     Record,
     ResultReader,
     ResultTables,
@@ -42,6 +43,7 @@ __all__ = [
     "MissingStore",
     "OtherFrame",
     "Part",
+    "PartChecker",
     "Range",
     "Record",
     "ResultReader",

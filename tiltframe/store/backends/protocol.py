@@ -28,6 +28,7 @@ from windows import TimeWindow
 __all__ = [
     "Backend",
     "Part",
+    "PartChecker",
     "Record",
     "ResultReader",
     "ResultTables",
@@ -372,6 +373,30 @@ class RowFunction(Hashable, Protocol):
         ------
         ValueError, TypeError, OverflowError
             If a result cannot be computed.
+        """
+
+
+@runtime_checkable
+class PartChecker(Protocol):
+    """An operation of backends whose `Backend.read` does not read all bytes of a part, so that it can miss damage."""
+
+    def part_problems(self, part: Part) -> list[str]:
+        """Check the bytes of a part that `Backend.read` does not read.
+
+        Parameters
+        ----------
+        part : Part
+            A part of the store.
+
+        Returns
+        -------
+        list of str
+            One message per problem.
+
+        Raises
+        ------
+        StoreError
+            If the bytes cannot be read.
         """
 
 

@@ -165,9 +165,11 @@ def _exported_levels(store: OpenedStore) -> list[str]:
     backend = store.backend
     if not isinstance(backend, ResultTables):
         return []
-    levels = store.manifest.frame.levels
-    try:
-        store.query_schema(Query(levels[0], flat=True))
-    except ValueError:
-        return []
-    return [level.name for level in levels if backend.result_sources(level.name) is not None]
+    frame_levels = store.manifest.frame.levels
+    exported = [level.name for level in frame_levels if backend.result_sources(level.name) is not None]
+    if exported:
+        try:
+            store.query_schema(Query(frame_levels[0], flat=True))
+        except ValueError:
+            return []
+    return exported

@@ -40,6 +40,7 @@ from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
 from tiltframe.store.backends.delta.files import (
+    constant_field_problems,
     copy_file,
     forget_files,
     open_file_system,
@@ -355,6 +356,15 @@ class DeltaBackend:
             return requested.empty_table()
         with self._folder_to_read(parts) as folder:
             return read_files(parts, folder, requested, bounds)
+
+    def part_problems(self, part: Part) -> list[str]:
+        """Compare the constant fields of a part's file with their values in the metadata of the file, from which `read`
+        takes them.
+        """
+        if not self._is_in_folder:
+            return []
+        with self._folder_to_read([(part, part.range)]) as folder:
+            return constant_field_problems(part, folder)
 
     def read_results(
         self,

@@ -10,7 +10,7 @@ The columns are in the file too, for other programs. A field is named by its pat
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,7 +49,7 @@ class ConstantFields:
         table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
         return cls({name: one_array(table.column(name)) for name in table.column_names})
 
-    def are_in(self, name: str) -> bool:
+    def has_constants(self, name: str) -> bool:
         """Return whether the column ``name`` is constant, or has constant fields."""
         return name in self.values or name in self.parents
 
@@ -68,7 +68,7 @@ class ConstantFields:
             return [name]
         return [path for child in dtype for path in self.paths_to_read(f"{name}.{child.name}", child.type)]
 
-    def insert(self, name: str, dtype: pa.DataType, *, values: pa.Array | None, count: int) -> pa.Array:
+    def complete_column(self, name: str, dtype: pa.DataType, *, values: pa.Array | None, count: int) -> pa.Array:
         """Return a column with its constant fields.
 
         ``values`` is the column as read from the file, with the fields of `paths_to_read`, or None if no field was
@@ -82,16 +82,29 @@ class ConstantFields:
         for child in dtype:
             is_read = values is not None and values.type.get_field_index(child.name) >= 0
             read_values = values.field(child.name) if values is not None and is_read else None
-            children.append(self.insert(f"{name}.{child.name}", child.type, values=read_values, count=count))
+            children.append(self.complete_column(f"{name}.{child.name}", child.type, values=read_values, count=count))
         return pa.StructArray.from_arrays(children, fields=list(dtype))
+
+    def differing_paths(self, rows: pa.Table) -> list[str]:
+        """Return the paths of the fields of ``rows`` that have other values than this object."""
+        read_fields = dict(
+            path_and_values
+            for name in rows.column_names
+            for path_and_values in _innermost_fields(name, one_array(rows.column(name)))
+        )
+        return [
+            path
+            for path, value in self.values.items()
+            if path not in read_fields or not _is_constant(pa.concat_arrays([read_fields[path], value]))
+        ]
 
 
 def constants_metadata(rows: pa.Table) -> dict[str, str]:
     """Return the entry for the metadata of a file that contains ``rows``. It has the values of the constant fields. It
-    is empty if there are no such fields, if there are few rows, or if the path of a field is ambiguous, because the
-    name of a column contains a dot.
+    is empty if there are no such fields, if there are few rows, or if the paths of fields are ambiguous, because a name
+    contains a dot.
     """
-    if rows.num_rows < _MIN_ROWS or any("." in name for name in rows.column_names):
+    if rows.num_rows < _MIN_ROWS or _has_name_with_dot(rows.schema):
         return {}
     values = {
         path: field_values.slice(0, 1)
@@ -106,6 +119,12 @@ def constants_metadata(rows: pa.Table) -> dict[str, str]:
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return {METADATA_KEY.decode(): base64.b64encode(sink.getvalue()).decode()}
+
+
+def _has_name_with_dot(fields: Iterable[pa.Field]) -> bool:
+    return any(
+        "." in child.name or (pa.types.is_struct(child.type) and _has_name_with_dot(child.type)) for child in fields
+    )
 
 
 def _innermost_fields(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:

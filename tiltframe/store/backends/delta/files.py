@@ -147,6 +147,7 @@ def write_file(
     struct is named by its path, such as ``tags.host``. ``sizes`` are the numbers of rows of the row groups; by default
     there is one row group.
     """
+    rows = rows.replace_schema_metadata(None)  # the metadata of another file may have its constant fields
     buffer = pa.BufferOutputStream()
     # Columns of states have no dictionary encoding, because it costs more time than it saves.
     statistics_columns = list(columns_with_statistics)
@@ -416,9 +417,7 @@ def _read_directly(
     needed = fragment if span is None else fragment.subset(_span_condition(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
         file = pq.ParquetFile(source, metadata=fragment.metadata, **PAGE_CHECKS)
-        # Other programs may copy the metadata of a file into a file with other rows. The names of their files differ.
-        metadata = file.metadata.metadata if _OWN_NAME.search(part.name) else None
-        constants = ConstantFields.from_metadata(metadata)
+        constants = _constants_of(part, fragment)
         paths = [path for field in read_schema for path in constants.paths_to_read(field.name, field.type)]
         names = list(dict.fromkeys([START, *paths]))
         rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names)
@@ -426,12 +425,33 @@ def _read_directly(
     return pa.table([_complete_column(rows, field, constants) for field in read_schema], schema=read_schema)
 
 
+def constant_field_problems(part: Part, folder: fs.FileSystem) -> list[str]:
+    """Return a message for each constant field whose values in the file differ from the value in the file's metadata.
+    Raise ``ArrowException`` or ``OSError`` if the values cannot be read.
+    """
+    fragment = open_file(version_of(part.name, folder), folder)
+    constants = _constants_of(part, fragment)
+    if not constants.values:
+        return []
+    with folder.open_input_file(part.name) as source:
+        file = pq.ParquetFile(source, metadata=fragment.metadata, **PAGE_CHECKS)
+        rows = file.read(columns=list(constants.values))
+    return [f"values of {path} differ from its metadata" for path in constants.differing_paths(rows)]
+
+
+def _constants_of(part: Part, fragment: ds.ParquetFileFragment) -> ConstantFields:
+    """Return the constant fields of a part's file. Files with other names have none: another program may have copied
+    the metadata of a file into a file with other rows.
+    """
+    return ConstantFields.from_metadata(fragment.metadata.metadata if _OWN_NAME.search(part.name) else None)
+
+
 def _complete_column(rows: pa.Table, field: pa.Field, constants: ConstantFields) -> pa.ChunkedArray | pa.Array:
     """Return a column of a file with its constant fields. ``rows`` has the other fields."""
-    if not constants.are_in(field.name):
+    if not constants.has_constants(field.name):
         return rows.column(field.name)
     values = one_array(rows.column(field.name)) if field.name in rows.column_names else None
-    return constants.insert(field.name, field.type, values=values, count=rows.num_rows)
+    return constants.complete_column(field.name, field.type, values=values, count=rows.num_rows)
 
 
 def rows_in_span(rows: pa.Table, span: Range | None) -> pa.Table:
