@@ -1,7 +1,6 @@
 """Clocks: the changes of the UTC offsets of time zones, and conversion between instants and local times.
 
-The data are those of Python's zoneinfo. Arrow's own conversion has no changes of the UTC offset after 2037. For 100,000
-times in random order, it takes 87 ns each to local times and 142 ns back, instead of 33 and 68 ns.
+The offsets come from Python's zoneinfo. Arrow's own conversion has no changes of the UTC offset after 2037.
 """
 
 from __future__ import annotations
@@ -64,7 +63,9 @@ class Clock:
         return Clock(self.since[is_kept], total[is_kept])
 
     def local_times(self, times: Whole) -> Whole:
-        """Return the local time that the clock shows at each instant, both in microseconds."""
+        """Return the local time that the clock shows at each instant, both in microseconds. Before the beginning of the
+        range, the first offset applies.
+        """
         segment = np.searchsorted(self.since, times, side="right") - 1
         local_times: Whole = times + self.offsets[np.maximum(segment, 0)]
         return local_times
@@ -122,9 +123,10 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
 
 
 def clock_around(name: str, times: Whole) -> Clock:
-    """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds. It
-    begins two days before the first time, and ends two days after the last one. Before the year 2, the
-    first offset applies, and after the year 9998 the last one.
+    """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds.
+
+    It covers at least two days before the first time and two days after the last one. Before the year 1 its first
+    offset applies, and after the year 9999 its last one.
     """
     low = min(max(int(times.min()), _BEGIN), _END - 1)
     high = min(max(int(times.max()), _BEGIN), _END - 1)

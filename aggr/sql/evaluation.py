@@ -158,7 +158,8 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     Returns
     -------
     pyarrow.compute.Expression
-        The expression is true for the same rows as `rows_where`.
+        The expression is true for the same rows as `rows_where`. For zones with changes of the UTC offset, it may
+        differ from `rows_where` after 2037.
 
     Raises
     ------

@@ -19,11 +19,14 @@ import pyarrow.compute as pc
 from aggr.arrays import Whole
 from aggr.clocks import Clock, clock_around
 from aggr.sql.term import Term, Value, apply
+from aggr.time_zones import fixed_offset
 
 UTC = "UTC"
 STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MICROS_PER_SECOND = 10**6
 _NANOS_PER_MICRO = 1000
+# a time after the year 9999, from which on offsets are constant; times near it do not overflow int64
+_LAST_MICROS = 2**62
 
 
 def follows_clock(kind: pa.DataType) -> bool:
@@ -92,19 +95,33 @@ def _converted(value: Value, zone: str, convert: Callable[[Clock, Whole], Whole]
     if isinstance(value, pa.ChunkedArray):
         chunks = [_converted(chunk, zone, convert, kind) for chunk in value.chunks]
         return pa.chunked_array(chunks, kind)
+    if fixed_offset(zone) == 0:
+        return value.cast(kind)
     if value.null_count == len(value):
         return pa.nulls(len(value), kind)
     numbers = pc.fill_null(value.cast(pa.int64()), pc.min(value).cast(pa.int64())).to_numpy()
     if value.type.unit == "ns":
         converted = _convert_nanoseconds(numbers, zone, convert)
+    elif value.type.unit == "us":
+        converted = convert(clock_around(zone, numbers), numbers)
     else:
         micros_per_step = _MICROS_PER_SECOND // STEPS_PER_SECOND[value.type.unit]
-        micros = numbers if micros_per_step == 1 else numbers * micros_per_step
-        converted = convert(clock_around(zone, micros), micros)
-        # Offsets and the instants of changes are whole seconds, so nothing is lost.
-        converted = converted if micros_per_step == 1 else converted // micros_per_step
+        converted = _convert_coarse(numbers, micros_per_step, zone, convert)
     is_null = pc.is_null(value).to_numpy(zero_copy_only=False) if value.null_count else None
     return pa.array(converted, pa.int64(), mask=is_null).cast(kind)
+
+
+def _convert_coarse(numbers: Whole, micros_per_step: int, zone: str, convert: Callable[[Clock, Whole], Whole]) -> Whole:
+    """Return the results of ``convert`` for times in seconds or milliseconds, in the same unit.
+
+    Times whose microseconds would overflow int64 are shifted as other times before the year 1 or after the year 9999.
+    """
+    limit = _LAST_MICROS // micros_per_step
+    micros = np.clip(numbers, -limit, limit) * micros_per_step
+    shifts = convert(clock_around(zone, micros), micros) - micros
+    # Offsets and the instants of changes are whole seconds, so nothing is lost.
+    converted: Whole = numbers + shifts // micros_per_step
+    return converted
 
 
 def _convert_nanoseconds(numbers: Whole, zone: str, convert: Callable[[Clock, Whole], Whole]) -> Whole:

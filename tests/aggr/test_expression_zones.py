@@ -10,10 +10,14 @@ from zoneinfo import ZoneInfo
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 
 import aggr
 from aggr import sql
+from aggr.sql.zones import STEPS_PER_SECOND, from_local, to_local
+from aggr.time_zones import zone_of
 from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
@@ -194,11 +198,13 @@ def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(fram
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", ZONES)
 def test_times_of_other_centuries_are_those_of_zoneinfo(zone, unit):
-    """Also after 2037, up to which the files of time zones list each change of the clock, and before 1901."""
+    """Also after 2037, up to which the files of time zones list each change of the clock, and before 1901. Nanoseconds
+    cannot represent the years 1 and 9999.
+    """
     draws = random.Random(SEED)
-    years = (1700, 1850, 1900, 2037, 2038, 2060, 2101) if unit != "ns" else (1700, 1900, 2038, 2101)
+    years = [1700, 1850, 1900, 2037, 2038, 2060, 2101, *([1, 9999] if unit != "ns" else [])]
     moments = [
-        dt.datetime(draws.choice(years), draws.randrange(1, 13), draws.randrange(1, 29), tzinfo=UTC)
+        dt.datetime(draws.choice(years), draws.randrange(1, 13), draws.randrange(2, 29), tzinfo=UTC)
         + dt.timedelta(seconds=draws.randrange(86_400))
         for _ in range(200)
     ]
@@ -211,5 +217,47 @@ def test_times_of_other_centuries_are_those_of_zoneinfo(zone, unit):
     assert sql.evaluate("CAST(ts AS DATE)", rows, zone).to_pylist() == [*(moment.date() for moment in local), None]
     days = sql.evaluate("date_trunc('day', ts)", rows, zone).cast(pa.timestamp("us", "UTC")).to_pylist()
     first_instants = [dt.datetime(moment.year, moment.month, moment.day, tzinfo=info) for moment in local]
-    if unit != "ns":  # Python has no time before the first change of the offset in nanoseconds
-        assert [day for day, first in zip(days, first_instants, strict=False) if day != first.astimezone(UTC)] == []
+    assert days == [*(first.astimezone(UTC) for first in first_instants), None], SEED
+
+
+OUTER_OFFSETS = {"UTC": (0, 0), "+05:30": (19_800, 19_800), "Europe/Paris": (561, 3600)}  # first and last, in seconds
+
+
+@pytest.mark.parametrize("has_near_times", [False, True])
+@pytest.mark.parametrize("stray", [2**62, -(2**62), 10**18, -(10**18)])
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("zone", OUTER_OFFSETS)
+def test_a_stray_time_is_shifted_as_by_arrow_and_does_not_affect_other_times(zone, unit, stray, has_near_times):
+    """A stray time, for example of a wrong unit, may lie beyond the year 9999, and beyond int64 in microseconds."""
+    moments = drawn(random.Random(SEED), 50) if has_near_times else []
+    near_times = pa.array(moments, INSTANT).cast(pa.timestamp(unit, zone))
+    instants = pa.concat_arrays([near_times, pa.array([stray], near_times.type)])
+    shift = OUTER_OFFSETS[zone][stray > 0] * STEPS_PER_SECOND[unit]
+    local = to_local(instants)
+    near_local = [moment.astimezone(zone_of(zone)).replace(tzinfo=None) for moment in moments]
+    assert local[:-1].cast(pa.timestamp("us")).to_pylist() == near_local, SEED
+    assert local[-1].value == stray + shift
+    assert local[-1] == to_local(instants[-1]) == pc.local_timestamp(instants[-1])
+    again = from_local(pa.concat_arrays([local[:-1], pa.array([stray], local.type)]), zone)
+    assert to_local(again)[:-1] == local[:-1], SEED
+    assert again[-1].value == stray - shift
+    assert again[-1] == pc.assume_timezone(pa.scalar(stray, local.type), zone)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "+00:00"])
+def test_times_of_a_zone_without_an_offset_are_not_copied(zone):
+    instants = pa.array([2**62, None], pa.timestamp("s", zone))
+    local = to_local(instants)
+    assert local.buffers()[1].address == instants.buffers()[1].address
+    assert from_local(local, zone) == instants
+    assert from_local(local, zone).buffers()[1].address == instants.buffers()[1].address
+
+
+def test_a_filter_of_files_has_no_changes_of_the_offset_after_2037():
+    """Only Arrow can evaluate filters of files. `rows_where` has the changes."""
+    condition = "hour(ts, 'Europe/Paris') = 0"
+    for year, hour_of_filter in ((2036, 22), (2040, 23)):
+        rows = pa.table({"ts": pa.array([dt.datetime(year, 7, 1, hour, tzinfo=UTC) for hour in range(24)], INSTANT)})
+        filtered = ds.dataset(rows).to_table(filter=sql.to_expression(condition, rows.schema))
+        assert [at.hour for at in filtered["ts"].to_pylist()] == [hour_of_filter], year
+        assert sql.rows_where(condition, rows).nonzero()[0].tolist() == [22], year
