@@ -182,13 +182,18 @@ class _Piece(NamedTuple):
 
 
 def _pieces_of_runs(first: NDArray[np.int64], last: NDArray[np.int64]) -> Iterator[_Piece]:
-    """Yield the ranges of rows ``[first, last)`` in pieces. Together, the ranges and rows of a piece number about
-    `_MERGED_AT_ONCE`, so that the deadline can be checked between two pieces. The ranges of a series follow each other.
+    """Yield the ranges of rows ``[first, last)`` in pieces, so that the deadline can be checked between two pieces. A
+    piece has about `_MERGED_AT_ONCE` ranges and rows in total. The ranges of a series follow each other.
+
+    Rows are merged once for each piece whose ranges contain them. If a range is longer than `_MERGED_AT_ONCE`, pieces
+    have about as many rows as this range, so that few pieces contain the same rows. Merging the range alone takes about
+    as long as merging such a piece.
     """
     if not len(first):
         return
+    size = max(_MERGED_AT_ONCE, int((last - first).max()))
     work = np.maximum.accumulate(last) + np.arange(len(last))
-    edges = np.flatnonzero(np.diff(work // _MERGED_AT_ONCE)) + 1
+    edges = np.flatnonzero(np.diff(work // size)) + 1
     for low, high in pairwise([0, *edges.tolist(), len(first)]):
         yield _Piece(low, high, int(first[low:high].min()), int(last[low:high].max()))
 
