@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -154,3 +156,28 @@ def test_readiness_metrics_and_forwarded_requests(tmp_path):
         assert server.ask("/readyz", headers={"Host": "example.org"}).status == 421
         (tmp_path / "web").rename(tmp_path / "gone")
         assert server.ask("/readyz").status == 503
+
+
+def test_maintenance_stops_if_the_server_fails(tmp_path):
+    """The server cannot start its event loop, because the process may not open further files."""
+    make_store(tmp_path / "web")
+    script = f"""
+import logging, resource, threading
+from tiltframe.serve.app import run
+from tiltframe.serve.cost import Limits
+from tiltframe.serve.stores import Stores
+
+def forbid_files(record):
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard_limit))
+    return True
+
+logging.getLogger("tiltframe.serve").addFilter(forbid_files)
+stores = Stores([{str(tmp_path / "web")!r}])
+try:
+    run(stores, ("127.0.0.1", 0), Limits(), token=None, origins=(), is_writable=False, should_maintain=True)
+except OSError as error:
+    print(error.strerror, [thread.name for thread in threading.enumerate()])
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "Too many open files ['MainThread']\n", result.stderr

@@ -207,13 +207,17 @@ def run(
     app.state.is_stopping = lambda: server.should_exit
     if should_maintain:
         maintenance.start()
-    server.run(sockets=[listening])
-    is_maintaining = maintenance.stop()
+    try:
+        server.run(sockets=[listening])
+    finally:
+        is_maintaining = maintenance.stop()
+        is_answering = pool.close()
     LOG.info({"message": "stopped"})
-    if pool.close() or is_maintaining:
+    if is_answering or is_maintaining:
         # At a normal exit, Python would wait for threads that still run, and could abort while the thread for
         # maintenance runs. They can be stopped at any point, because their results are not needed, and commits are
-        # atomic.
+        # atomic. The function `start_background_thread` in aggr/workers.py prevents the same abort by waiting for its
+        # threads, because it also runs in processes of other programs, which a library must not end.
         os._exit(0)
 
 
