@@ -108,16 +108,19 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     return _write_histograms(states, function, _CLIENT_FORMAT)
 
 
-def _write_histograms(states: pa.Array, function: Exponential, names: _HistogramFormat) -> pa.Array:
+def _write_histograms(
+    states: pa.Array, function: Exponential, message_format: _HistogramFormat, first_row: int = 0
+) -> pa.Array:
     """Return each state as a serialized message of a format; null for a null state. Raise ``ValueError``, which names
-    the row, if a state has other parameters or a scale below `_MIN_SCHEMA`.
+    the row, if a state has other parameters or a scale below `_MIN_SCHEMA`. The first state has the row ``first_row``.
     """
     states = checked(function, states).states
-    histogram = names.message_class()
+    histogram = message_format.message_class()
     valid_states = states.drop_null()
     scales = valid_states.field("kept_scale").to_numpy().astype(np.int64)
     if (scales < _MIN_SCHEMA).any():
-        row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _MIN_SCHEMA)]
+        place = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _MIN_SCHEMA)]
+        row = first_row + place
         raise ValueError(
             f"state {row} has scale {scales[scales < _MIN_SCHEMA][0]}; native histograms accept only schemas of at "
             f"least {_MIN_SCHEMA}; use a greater max_buckets for a finer scale"
@@ -134,28 +137,32 @@ def _write_histograms(states: pa.Array, function: Exponential, names: _Histogram
     for i, schema in enumerate(schemas.tolist()):
         zero = int(counts["zero"][i])
         count = int(counts["zero"][i]) + int(nan[i])
-        message = histogram(schema=schema, zero_threshold=0.0, **{names.zero_count: zero, names.sum: sums[i]})
+        message = histogram(
+            schema=schema, zero_threshold=0.0, **{message_format.zero_count: zero, message_format.sum: sums[i]}
+        )
         has_spans = False
         for sign, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
-            spans = getattr(message, f"{sign}_{names.spans}")
-            deltas = getattr(message, f"{sign}_{names.deltas}")
+            spans = getattr(message, f"{sign}_{message_format.spans}")
+            deltas = getattr(message, f"{sign}_{message_format.deltas}")
             count += _add_buckets(spans, deltas, *side[i], schema, int(infinity_counts[i]))
             has_spans = has_spans or len(spans) > 0
-        setattr(message, names.count, count)
+        setattr(message, message_format.count, count)
         if not (has_spans or zero):
             # an empty span marks the message as a native histogram, not a classic one
-            getattr(message, f"positive_{names.spans}").add(offset=0, length=0)
+            getattr(message, f"positive_{message_format.spans}").add(offset=0, length=0)
         messages.append(message.SerializeToString())
     return with_nulls(pa.array(messages, pa.binary()), states.is_valid())
 
 
-def to_remote_histograms(states: pa.Array, function: Exponential) -> pa.Array:
+def to_remote_histograms(states: pa.Array, function: Exponential, first_row: int = 0) -> pa.Array:
     """Write each state as a serialized Histogram of Prometheus' remote read and remote write, without a time.
 
     Parameters
     ----------
     states : column of states of ``function``, shape (n,)
     function : Exponential
+    first_row : int
+        The row of the first state, for errors, if the states are a slice of a longer column.
 
     Returns
     -------
@@ -179,7 +186,7 @@ def to_remote_histograms(states: pa.Array, function: Exponential) -> pa.Array:
     >>> histogram.count_int, histogram.sum, list(histogram.positive_deltas)
     (3, 8.0, [1, 1])
     """
-    return _write_histograms(states, function, _REMOTE_FORMAT)
+    return _write_histograms(states, function, _REMOTE_FORMAT, first_row)
 
 
 def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:

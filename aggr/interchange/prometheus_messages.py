@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from aggr.arguments import shown
 from aggr.interchange.protobuf_messages import message_classes
 
 _MESSAGES = {
@@ -98,7 +99,7 @@ def remote_message(name: str) -> type[Any]:
 
     Raises
     ------
-    KeyError
+    ValueError
         If the table has no message of this name.
     MissingExtra
         If protobuf, which the extra prometheus installs, is missing.
@@ -108,7 +109,10 @@ def remote_message(name: str) -> type[Any]:
     >>> remote_message("Label")(name="host", value="a").SerializeToString()
     b'\\n\\x04host\\x12\\x01a'
     """
-    return _remote_classes()[name]
+    classes = _remote_classes()
+    if name not in classes:
+        raise ValueError(f"{shown(name)} is not the name of a message of remote read; use one of {', '.join(classes)}")
+    return classes[name]
 
 
 @cache

@@ -13,7 +13,7 @@ import pytest
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
-from aggr.interchange.prometheus import from_prometheus, to_prometheus
+from aggr.interchange.prometheus import from_prometheus, remote_message, to_prometheus, to_remote_histograms
 from aggr.interchange.prometheus_messages import prometheus_message
 from tests.aggr.prometheus_native import ANSWERS, COUNT, QUANTILES
 from tests.aggr.test_exponential_histogram import buckets_of, key_by_integers, state_of
@@ -188,3 +188,15 @@ def test_other_columns_and_states_are_refused():
     states = pa.concat_arrays([pa.nulls(1, wide.type), wide])
     with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms .* schemas of at least -4"):
         to_prometheus(states, few)
+
+
+def test_errors_count_rows_from_the_first_row():
+    function = aggr.exponential("x", scale=-8).function
+    states = function.reduce(pa.array([1.0]), aggr.Groups.single(1))
+    with pytest.raises(ValueError, match="state 1000 has scale -8"):
+        to_remote_histograms(states, function, first_row=1000)
+
+
+def test_the_name_of_a_remote_message_is_checked():
+    with pytest.raises(ValueError, match=r"'Nope' is not the name of a message.*; use one of .*ReadRequest, .*Label, "):
+        remote_message("Nope")

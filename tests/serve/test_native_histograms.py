@@ -275,3 +275,17 @@ def test_a_scale_that_prometheus_lacks_is_refused_with_a_way():
         with pytest.raises(HTTPError) as error:
             urlopen(Request(f"{server.url}/api/v1/read", packed))
         assert "native histograms accept only schemas" in error.value.read().decode()
+
+
+def test_an_error_counts_all_states_of_the_answer():
+    """The running total exceeds the buckets at the state after 1,200 windows; states are encoded in slices."""
+    values = pa.array([1.0] * 1200 + [1e-300, 1e300])
+    rows = pa.table(
+        {"ts": [(BEGIN + 10 * i) * 1000 for i in range(len(values))], "host": ["a"] * len(values), "v": values}
+    )
+    frame = TiltFrame(["10s"], "ts", {"latency": aggr.exponential("v", [0.5], max_buckets=4)}, ["host"])
+    with serving({"web": store_of(MemoryBackend(), rows, frame)}) as server:
+        packed = request(("__name__", EQ, "latency"), start=BEGIN, end=BEGIN + 20 * 1200)
+        with pytest.raises(HTTPError) as error:
+            urlopen(Request(f"{server.url}/api/v1/read", packed))
+        assert "state 1200 has scale " in error.value.read().decode()

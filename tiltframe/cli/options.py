@@ -263,14 +263,15 @@ def _ordered_aggregator(
     return OrderedRollup(OrderedFrame(windows, time, measures, keys))
 
 
-def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
-    """Return the number of bytes of an option, as `tiltframe.memory_sizes.memory_size` does.
+def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Return the number of bytes of an option, as `tiltframe.memory_sizes.memory_size` does, or None if the option was
+    not passed. Raise ``BadParameter`` if the text is not an amount of memory.
 
     >>> memory_bytes(None, None, "512MiB")
     536870912
     """
     try:
-        return memory_size(text)
+        return None if text is None else memory_size(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

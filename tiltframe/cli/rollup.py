@@ -5,6 +5,7 @@ cases, the store records the files.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -53,6 +54,11 @@ _Reduced = TypeVar("_Reduced")
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
+def _default_memory() -> int:
+    """Return the limit without --memory, in bytes: 1 GB or a quarter of this machine's memory, whichever is less."""
+    return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+
+
 @click.command(
     epilog="\b\nExamples:\n  "
     "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' --levels 1m,1h --store web\n  "
@@ -95,7 +101,7 @@ def rollup(
     replace_within: str | None,
     durable: bool,
     bad_rows: str,
-    memory: int,
+    memory: int | None,
     jobs: int | None,
     input_format: str | None,
 ) -> None:
@@ -125,6 +131,7 @@ def rollup(
             click.echo(f"{changed.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True)
         return changed
 
+    max_memory = _default_memory() if memory is None else memory
     with with_standard_input(inputs, input_format) as (paths, standard_input_file):
         uses = frame.column_uses(reading.where)
         open_files = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
@@ -145,7 +152,7 @@ def rollup(
                 store,
                 open_writable=open_writable,
                 bad=bad,
-                max_bytes=max(memory // (_MEMORY_FACTOR + _MEMORY_FACTOR_PER_THREAD * (threads - 1)), 1),
+                max_bytes=max(max_memory // (_MEMORY_FACTOR + _MEMORY_FACTOR_PER_THREAD * (threads - 1)), 1),
             )
         else:
             replace_in(source, known_files, replace_within, store=store, open_writable=open_writable, bad=bad)

@@ -7,21 +7,13 @@ from pathlib import Path
 import click
 
 from aggr.extend.arguments import MissingExtra
-from tiltframe.extend import memory_size
+from tiltframe.cli.options import memory_bytes
 
 
 def _refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
     """Raise ``UsageError`` for --port and --host, which other servers have in place of --listen."""
     if value is not None:
         raise click.UsageError("there is no option --port or --host; use --listen HOST:PORT, such as 127.0.0.1:9464")
-
-
-def _cache_bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    """Return the number of bytes of --memory; raise ``BadParameter`` if the text is not an amount of memory."""
-    try:
-        return memory_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
@@ -73,7 +65,7 @@ def _cache_bytes(_context: click.Context, _option: click.Parameter, text: str) -
     default="128MiB",
     show_default=True,
     metavar="SIZE",
-    callback=_cache_bytes,
+    callback=memory_bytes,
     help="The maximum memory of the two caches together: for answers, and for open files of the stores.",
 )
 @click.option(

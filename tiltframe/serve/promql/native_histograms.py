@@ -69,7 +69,8 @@ def encode_native_series(
     histograms = [_empty_histogram(function)]
     try:
         for begin in deadline.check_each(range(0, len(merged), _STATES_AT_ONCE)):
-            histograms += to_remote_histograms(merged.slice(begin, _STATES_AT_ONCE), function).to_pylist()
+            slice_of_states = merged.slice(begin, _STATES_AT_ONCE)
+            histograms += to_remote_histograms(slice_of_states, function, first_row=begin).to_pylist()
     except ValueError as error:
         raise Unanswerable(f"native histograms cannot be sent: {error}; ask for a part, such as _count") from None
     # for each cell, the index in ``histograms``, where 0 is the histogram of no rows
