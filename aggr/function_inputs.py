@@ -124,7 +124,7 @@ def weighted_values(function: str, values: Values, weights: pa.Array, skips_refu
 
 
 def present_in_all(values: Values, inputs: Sequence[str]) -> Values:
-    """Return the rows of several inputs that are null in none of them. The number of groups is unchanged."""
+    """Return the rows of several inputs in which no input is null. The number of groups is unchanged."""
     columns = [values.array, *(values.array.field(name) for name in inputs)]
     if not any(column.null_count for column in columns):
         return values

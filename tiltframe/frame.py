@@ -423,6 +423,8 @@ class TiltFrame:
         ValueError
             If an expression cannot be computed.
         """
+        # Most frames have no expressions. Their results are returned without the computation of expressions, also in
+        # `tiltframe.store.query.results.add_expressions`.
         if not self.expressions:
             return results
         return with_expressions(results, self.expressions, self.timezone, tuple(self.results))

@@ -122,7 +122,7 @@ def first_difference(
         if part == "measures":
             for name in [*value, *other_value]:
                 if value.get(name) != other_value.get(name):
-                    calls = [shortened(str(of_frame.get(name, "missing"))) for of_frame in results]
+                    calls = [shortened(str(frame_results.get(name, "missing"))) for frame_results in results]
                     return f"measure {name!r} is {calls[0]} {own_place} and {calls[1]} {other_place}"
         elif part == "versions" and value != other_value:
             return (

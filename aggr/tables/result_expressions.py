@@ -128,6 +128,6 @@ def with_expressions(
     """
     for name, text in expressions.items():
         results = results.append_column(name, result_values(text, results, timezone, f"compute {name}:"))
-    if not expressions or order is None:
+    if order is None:
         return results
     return results.select([*(name for name in results.column_names if name not in order), *order])

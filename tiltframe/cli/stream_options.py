@@ -80,6 +80,14 @@ class StreamOptions:
         """The paths of the inputs by the names of the inputs."""
         return read_inputs(self.folder, self.inputs)
 
+    def check_texts(self) -> None:
+        """Raise ``ValueError`` if the text of --disorder, --ahead or --metrics cannot be read.
+
+        The properties read these texts when they are first used. They are read here, so that an error is raised before
+        the stream opens inputs or writes files.
+        """
+        _ = (self.disorder_micros, self.ahead_limit, self.metrics_address)
+
 
 def check_for_spark(options: StreamOptions) -> None:
     """Raise ``ValueError`` if an option was passed that works only without Spark."""
@@ -97,15 +105,13 @@ def checked_without_spark(options: StreamOptions) -> BadRows | None:
     """
     if options.source is not None or options.source_options or options.shards is not None:
         raise ValueError("--format, --option and --shards apply only to a Spark source; pass --spark too")
-    _ = options.disorder_micros  # raises an error if the text cannot be read, as the following properties do
-    _ = options.ahead_limit
+    options.check_texts()
     folder = options.folder
     if folder is not None and not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; name a folder in which files arrive, or send rows through standard input"
         )
     _check_inputs(options)
-    _ = options.metrics_address
     has_store_option = options.name is not None or options.durable or options.stream_name is not None
     if options.uri is None and has_store_option:
         raise ValueError("--name, --durable and --stream apply only to a store; pass --store too")

@@ -23,7 +23,8 @@ PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
 LINES = "application/x-ndjson"  # JSON lines, a format in which clients send events
 
 
-# The number of rows that are written as text between two checks of the deadline. Arrow needs much less time per row.
+# The number of rows that are written as text between two checks of the deadline. Results as Arrow are not split,
+# because writing them is fast.
 _ROWS_AT_ONCE = 5_000
 
 
@@ -50,12 +51,12 @@ def headers_and_body(
     """
     warnings = [*results.expired, *results.unknown]
     head = {"store": store, "version": view.version, "warnings": warnings}
-    slices = results.slices if form == ARROW else _cut(results.slices)
+    slices = results.slices if form == ARROW else _split_rows(results.slices)
     answer = Answer(results.schema, deadline.check_each(slices), results.expired, results.unknown)
     return warning_header(warnings), body_pieces(answer, form, compression, head)
 
 
-def _cut(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _split_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows of ``tables`` in tables of at most `_ROWS_AT_ONCE` rows. A table without rows is yielded as well,
     because CSV takes the names of the columns from it.
     """
