@@ -57,7 +57,9 @@ def load_group(
 
 
 def load(point: EntryPoint) -> Any:
-    """Return the object of an entry point. If another distribution declares it, its code may use pandas."""
+    """Return the object of an entry point. If another distribution declares it, let pyarrow accept objects of pandas
+    first (`expect_pandas`), because its code may pass them.
+    """
     if point.dist is None or point.dist.name != DISTRIBUTION:
         expect_pandas()
     return point.load()

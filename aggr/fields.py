@@ -327,18 +327,19 @@ class MinOrMax(Field):
 
 @dataclass(frozen=True)
 class ValueBy(Field):
-    """The value of one column in the row in which the ordering column is smallest or greatest. The identity is null.
+    """A struct of an ordering value and the value in the same row: those of the row in which the ordering value is
+    smallest or greatest. The identity is null.
 
     Parameters
     ----------
     by : str
-        The name of the field with the ordering value.
+        The name, inside this struct, of the ordering value.
     greatest : bool
         True for the greatest ordering value, False for the smallest.
     other : str
-        The name of the field with the value that is selected. Among rows with the same ordering value, the greatest
-        value is kept if ``greatest`` is True, otherwise the smallest. If this field is ``"time"``, the earliest time is
-        always kept.
+        The name, inside this struct, of the value that is selected. Among rows with the same ordering value, the
+        greatest value is kept if ``greatest`` is True, otherwise the smallest. If this name is ``"time"``, the earliest
+        time is always kept.
     """
 
     by: str

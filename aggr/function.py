@@ -50,7 +50,8 @@ class Function(ABC):
     time_is_order : whether the function uses event times only to order rows, so that row numbers can replace them
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
-    further_columns : the columns of the `inputs` after the first, if parameters of the function name them
+    further_columns : the columns of the `inputs` after the first, for a function whose parameters contain the names of
+        these columns
 
     Parameters on which the state depends are fields of the `State`, and are stored in each row. Other parameters affect
     only results.
@@ -159,8 +160,9 @@ class Function(ABC):
         """Compute one result per state, for a function that `reads_neighbours`.
 
         For each window, the method also reads two points from the states of other windows: the key's last point before
-        the window, and its first point after the window. If such a point is at most `Neighbours.longest` away from the
-        nearest point in the window, the part of the time between these two points that lies in the window counts.
+        the window, and its first point after the window. If such an outer point is at most `Neighbours.longest` away
+        from the point of the window that is nearest to it, the time between the outer point and that point counts too,
+        as far as it lies in the window. In a window without points, this applies to the time between the outer points.
 
         Parameters
         ----------

@@ -83,8 +83,8 @@ class _RelatedSums(NamedTuple):
     """The fields of a state that are checked together with the field ``name``, which sums a product of inputs.
 
     ``special`` has the special values of the product, and ``square`` sums its squares; both may be None. ``units`` are
-    the fields with the units of the inputs. ``factors`` are pairs of fields: the square of the product is the product
-    of what they sum.
+    the fields with the units of the inputs. ``factors`` are the pairs of fields for the Schwarz inequality: for a field
+    that sums xy, the fields that sum x² and y².
     """
 
     name: str
@@ -183,7 +183,8 @@ class SumsState(State):
     def _related_sums(self) -> tuple[_RelatedSums, ...]:
         """The fields with sums that `check_consistency` compares, each with the fields to compare it with.
 
-        A field that sums the squares of another field is left out, because it is compared with that field.
+        A field that sums the squares of what another field sums is left out, because it is compared with that field. It
+        is kept if a further field sums the squares of its own products.
         """
         by_product = {tuple(sorted(inputs)): name for name, inputs in self.monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in self.monomials.items()}
@@ -247,12 +248,12 @@ class ExactSums(Function):
         return 1
 
     def result(self, sums: Sums) -> Floats:
-        """Compute one number per state, shape (n,). NaN stands for a null result.
+        """Compute one number per state, shape (n,). A NaN that this method returns becomes null.
 
         ``sums`` has the exact sums of the states. A subclass may implement `finish_states` instead.
 
-        Implementations need not handle special values. If a group contains NaN or infinities, `finish_states` replaces
-        its result by NaN.
+        Implementations need not handle special values. If a group with at least `least_count` rows contains NaN or
+        infinities, the result of `finish_states` is NaN, not null, whatever this method returns for it.
         """
         raise NotImplementedError
 

@@ -38,7 +38,9 @@ _PLAIN_COOKIE = 0x1C849303
 _COMPRESSED_COOKIE = 0x1C849304
 _WORD_SIZE_BITS = 0x10
 _ADVICE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
-_UNSUPPORTED_FORMATS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
+# cookie -> the name of a format that is not supported; the cookies of V0 and V1 are without the bits of the word size,
+# and those of histograms of doubles are complete
+_UNSUPPORTED_FORMATS = {
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
     0x1C849301: "a histogram of version V1",
@@ -118,8 +120,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     Guarantee
     ---------
     Every count is read into its own bucket. If the lowest discernible value is 2 or more, a bucket of the text is a
-    union of buckets of the state, and its count is read into the highest bucket of this union. Quantiles above 0 and
-    max are therefore exactly equal to those of the histogram. Min, mean and stdev differ by at most one unit of the
+    union of buckets of the state, and its count is read into the highest bucket of this union. Max, and all quantiles
+    above 0, are therefore exactly those of the histogram. Min, mean and stdev differ by at most one unit of the
     histogram. Min and max are the lowest value of the lowest bucket and the highest value of the highest bucket,
     and agree with the exact ones to ``digits`` digits. The index offset in the header describes the writer's memory
     (some writers always write 1). It is ignored.
@@ -210,10 +212,11 @@ def _encoded_counts(buckets: Histograms) -> list[bytes]:
 
 
 def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
-    """Decode a text. Return its encoded counts, its highest trackable value, and the binary logarithm of its unit.
+    """Decode a text. Return its encoded counts, its highest trackable value, and the binary logarithm of the power of
+    two in which its values are counted.
 
-    Raise ``ValueError`` if the text is damaged, or differs from ``function`` in digits or unit. ``max_bytes`` limits
-    the size after decompression.
+    Raise ``ValueError`` if the text is damaged, if its digits are not those of ``function``, or if its ratio is not the
+    function's ``unit``. ``max_bytes`` limits the size after decompression.
     """
     try:
         data = base64.b64decode(text, validate=True)

@@ -4,11 +4,11 @@
     {"tag": "each(tags)"}          one group per element: a row is in as many groups as its list has elements
     {"class": "each(fields)"}      one group per key of a record: a struct, a map, or a list of {key, value} records
 
-    tags            tag       row
-    ["a", "b"]      a         0
-    []         ──▶  b         0
-    ["a", "a"]      a         2        once for each element, also if they are equal
-    null            a         2        without elements, a row is in no group
+    row  tags                tag  row
+    0    ["a", "b"]          a    0
+    1    []            ──▶   b    0      rows 1 and 3 have no elements, and are in no group
+    2    ["a", "a"]          a    2      row 2 is in the group once for each element, also if they are equal
+    3    null                a    2
 
 A struct is a key with the values of all its fields. A null struct and a struct of null fields are different groups, as
 in Spark.
@@ -273,7 +273,7 @@ def _has_floats(dtype: pa.DataType) -> bool:
 
 
 def _plain_key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the column that `key_column` describes in the type that `key_type` returns, also for a dictionary."""
+    """Return a column like `key_column`, but always in the type that `key_type` returns: dictionaries are decoded."""
     values = normalize(column)
     dtype = key_type(column.type)
     if not pa.types.is_struct(dtype):
@@ -301,7 +301,8 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
 def _is_column_of_same_name(name: str, text: str, names: Collection[str]) -> bool:
     """Return whether the key ``name`` is the column of this name, and not an expression or a field of another column.
 
-    ``text`` is the text of the key, and ``names`` are the columns of the rows.
+    ``text`` is the text of the key, and ``names`` are the columns of the rows. The result is also True if there is no
+    such column. The caller's look-up of the column then raises the error.
     """
     return name == text and (text in names or sql.column_in(text, names) is None)
 

@@ -253,7 +253,8 @@ class _Level(NamedTuple):
     previous_pairs: Places  # for each state in `later_firsts`, the previous pair, whose result is merged with the state
     sums: Groups  # the groups in which each state in `later_firsts` is merged with the result of the previous pair
     segment_firsts: Places  # the first state of each segment
-    # the index of each result in the results of the pairs, of `later_firsts` and of `segment_firsts`, in this order
+    # for each state, the index of its result in the concatenated results of the pairs, of `later_firsts` and of
+    # `segment_firsts`
     source: Places
 
 

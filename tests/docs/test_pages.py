@@ -293,9 +293,9 @@ def test_figures_of_streams_are_those_of_the_results():
 def test_figures_of_the_account_are_those_of_the_results():
     shapes = json.loads((RESULTS / "account.json").read_text())["stages"].values()
     table = dict(rows_of_figures())
-    for keys, stages in zip(("text keys", "whole keys"), shapes, strict=True):
+    for keys, stages in zip(("text keys", "integer keys"), shapes, strict=True):
         for label, stage in zip(
-            ("first stage, files to results", "second stage, results and states left"), stages, strict=True
+            ("first stage, files to results", "second stage, results and the remaining states"), stages, strict=True
         ):
             moved = stage["bytes"]
             sizes = [moved[f"data {way} Python workers"] for way in ("sent to", "returned from")]

@@ -149,8 +149,9 @@ def bench_command(
     complete computation from rows to results, which is also timed for other packages. Errors are relative to the exact
     result.
 
-    With --spark, each call runs as su.rollup, su.group_by, in agg and in SQL, and Spark's own functions run on the same
-    rows. The shuffled and spilled bytes and the memory of Python workers are measured too.
+    With --spark, each call is measured in several ways: with su.rollup and su.group_by (su is spark_udaf), in
+    DataFrame.agg, and in SQL. Spark's own functions run on the same rows. The shuffled and spilled bytes and the memory
+    of Python workers are measured too.
     """
     from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs this module
     from aggr.bench.plots import plot as draw_plot

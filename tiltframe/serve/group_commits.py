@@ -7,8 +7,8 @@ c, d ──▶ wait ──────┘
 A commit takes about as long for many requests as for one. Group commits therefore keep up with the requests. They also
 write fewer and larger parts, which makes queries faster. A request that arrives alone is committed at once. A commit of
 several requests is followed by a pause, because each commit makes the cached answers outdated. The pause is twice as
-long as the commit, and ends 0.2 s after the commit began at the latest. Requests therefore wait less if commits are
-fast.
+long as the commit, but ends no later than 0.2 s after the begin of the commit. Requests therefore wait less if commits
+are fast.
 """
 
 from __future__ import annotations

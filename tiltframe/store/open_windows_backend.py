@@ -136,7 +136,8 @@ class OpenWindowsBackend:
     """A read-only backend that combines a store with the saved state of a stream."""
 
     store: Backend
-    # bytes of `tiltframe.store.closed_windows.ClosedWindows.to_ipc`, or a file that is read again after a change
+    # the saved state of a stream into a store, with its open and its uncommitted windows: the bytes of
+    # `tiltframe.store.closed_windows.ClosedWindows.to_ipc`, or a file with them, which is read again after a change
     saved: bytes | Path
     _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 

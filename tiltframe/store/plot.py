@@ -186,11 +186,11 @@ def _are_cut_off(
     name of the windows, which may be coarser than all levels.
 
     The windows are compared with those of the next finer level that has rows. If the first finer window starts inside a
-    window, there is a time without data at the start of the window. The data begin inside the window if this time is
-    longer than the longest gap between the finer windows that follow. This is not checked if finer windows have
-    expired, because the first remaining window is then not the beginning of the data. Correspondingly, if the last
-    finer window ends inside a window, the data end inside the window if the time without data at its end is longer than
-    the longest gap between the preceding finer windows. Windows of the finest level are never in the mask.
+    window, the start of the window has no data. The window is in the mask if this time is longer than the longest gap
+    between the finer windows that follow; a shorter time may be an ordinary gap. This is not checked if finer windows
+    have expired, because the first remaining window is then not the beginning of the data. Correspondingly, if the last
+    finer window ends inside a window, the window is in the mask if the time without data at its end is longer than the
+    longest gap between the preceding finer windows. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -296,7 +296,7 @@ def _draw_line(
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
-    # The line ends after some windows: true for the window before each gap, and for the last window.
+    # a mask of the windows after which the line ends: those before a gap, and the last one
     is_before_gap = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[is_before_gap], window_ends[is_before_gap]])
     order = np.argsort(at, kind="stable")

@@ -101,7 +101,8 @@ class Replacement:
 
         ``receipts`` must contain the result of each call of `write`. ``note`` receives the messages that
         `tiltframe.FrameStore.append` describes, for the finest level; by default they are warnings. Raise the same
-        errors as `tiltframe.FrameStore.replace`; the written states are then removed, unless they may be committed.
+        errors as `tiltframe.FrameStore.replace`; the written states are then removed, unless the commit may have taken
+        effect in spite of the error.
         """
         receipts = list(receipts)
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)["parts"]]

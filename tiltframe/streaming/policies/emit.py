@@ -372,7 +372,7 @@ class Periodic(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class OnUpdate(ByClock):
-    """Emit every open window that a batch has changed, in addition to the emission when a window closes.
+    """Emit every open window to which new rows have been added, in addition to the emission when a window closes.
 
     Parameters
     ----------

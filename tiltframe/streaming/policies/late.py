@@ -38,8 +38,8 @@ class Arrival(NamedTuple):
     dropped : array of bool, shape (events,)
         Whether each event is dropped.
     newest : int, optional
-        The start of the newest window of the finest level with events so far, in microseconds UTC; None if the policy
-        does not use it.
+        The start of the newest window of the finest level in which an event has arrived so far, in microseconds UTC;
+        None if the policy does not use it.
     """
 
     times: Instants
@@ -221,8 +221,8 @@ class Buffer(LatePolicy):
     event counts in the oldest window of the buffer, or is dropped.
 
     Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. A window of a coarser level closes when a window of the next finer level closes that begins at or after
-    the end of the coarser window.
+    the buffer. A window of a coarser level closes later than the finer windows in it: only when a window of the next
+    finer level that begins at or after its end closes.
 
     If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
     coarser levels that end before the buffer.

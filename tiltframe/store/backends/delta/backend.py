@@ -1,7 +1,7 @@
 """Delta Lake: a store is one table in a folder or object store, accessed by the package deltalake without a JVM.
 
     store/tiltframe/                       the table, partitioned by level and bucket of time
-      _delta_log/                          commits of all levels; metadata of the column level contain the manifest
+      _delta_log/                          commits of all levels; the metadata of the column level contain the manifest
       level=1h/bucket=2024-05/….parquet    states; such a file is called a part
       level=_recorded/bucket=_/….parquet   records: pairs of a name and a text
       _head                                the last version of the log
