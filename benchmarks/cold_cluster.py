@@ -1,4 +1,4 @@
-"""Seconds of the first three jobs on a new cluster, whose executors have no compiled code.
+"""Seconds of the first three jobs on a new cluster, whose executors compile the code or load it from the disk.
 
     python -m benchmarks.cold_cluster [--rounds 3] [--out benchmarks/results/cold_cluster.json]
 

@@ -71,8 +71,9 @@ def sample(rows: int, sigma: float = 1.0) -> pa.Table:
 def nanoseconds_of_stages(
     measure: aggr.Measure, rows: pa.Table, groups: int, rounds: int, checked_states: bool = False
 ) -> dict[str, float]:
-    """Return the nanoseconds of each stage of a measure, and those of the plain sum as `PLAIN_SUM`. Raise
-    ``AssertionError`` if merged states differ from the states of all rows.
+    """Return the nanoseconds of each stage of a measure, and those of the plain sum as `PLAIN_SUM`. If
+    ``checked_states`` is true, merge and finish do not check their states, as in a job that has computed them itself.
+    Raise ``AssertionError`` if merged states differ from the states of all rows.
     """
     report: Report = bench(
         measure,

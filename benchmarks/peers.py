@@ -57,7 +57,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.LimitedFigure]:
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
     simple_costs = peer_reports.simple_costs(extent.rows, extent.rounds)
     for case in (peer_reports.ONE_GROUP, peer_reports.MANY):
-        title = f"Simple aggregates, {case}; {size}; ×: ratio to {OURS} from table to answers"
+        title = f"Simple aggregates, {case}; {size}; ×: divided by the time of {OURS} from table to answers"
         show_grid(title, [cost for cost in simple_costs if cost.case == case], OURS)
     dds, hdr = peer_reports.sketch_reports(extent.rows, extent.rounds)
     reports = [dds, peer_reports.only_ours(hdr)]

@@ -129,7 +129,9 @@ class ClickHouse(System):
         self._session = importlib.import_module("chdb.session").Session(str(folder / "chdb"))
 
     def ask(self, panel: Panel) -> pa.Table:
-        """Merge the states of each window and key, because the parts of a table may contain several."""
+        """Merge the states of each window and key, because the parts of a table may contain several states of the same
+        window and key.
+        """
         results = ", ".join(f"{with_suffix(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
         keys = "" if panel.is_merged else ", host"
         query = f"SELECT t{keys}, {results} FROM d.of_{panel.level} WHERE t >= {panel.begin // 10**6}"
@@ -181,7 +183,9 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
             calls = [partial(_ask_all, system, panels) for system in able_systems.values()]
             seconds[name] = dict(zip(able_systems, alternate(calls, extent.rounds), strict=True))
     lines = [
-        LimitedFigure(f"{name}: tiltframe / the faster one", 0.5, _ratio(seconds_by_system), is_judged=extent == FULL)
+        LimitedFigure(
+            f"{name}: tiltframe / the fastest other system", 0.5, _ratio(seconds_by_system), is_judged=extent == FULL
+        )
         for name, seconds_by_system in seconds.items()
     ]
     table = create_table(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])

@@ -119,7 +119,9 @@ def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], li
 
 
 def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
-    """Return by how many rows a stored count differs from the rows that arrived, and 1 if a sum differs."""
+    """Return the difference between the stored counts and the number of rows that arrived, added up over all levels. A
+    level with the right count and a wrong sum counts as one row.
+    """
     wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):
         results = FrameStore(store).query(level)

@@ -37,8 +37,8 @@ _ONLY_WITHOUT_STORE = {
 _ONLY_WITH_STORE = {"name": None, "durable": False, "stream_name": None}
 _PACKAGE = (
     " A source that is not part of Spark, such as kafka, needs its package; name it in the environment, such as "
-    "PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pyspark-shell' with the version "
-    "of Spark"
+    "PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pyspark-shell', with your "
+    "version of Spark in the place of 4.0.0"
 )
 
 
@@ -81,7 +81,7 @@ def run(options: StreamOptions) -> None:
         )
     delay = options.disorder_micros
     if uri is None:
-        read_late(options.late or "drop")
+        read_late(options.late or "drop")  # raises an error for an invalid policy
         if isinstance(frame, TiltFrame):
             emit = emit_policy(options.emit, frame)
             if emit.by_arrival and options.once:

@@ -427,9 +427,9 @@ def finish(
         names another column, condition or parameter.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts the groups with more values than the limit of a measure with
-        ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation, its
-        metrics have names such as ``ms groups beyond the limit`` and ``ms refused values``. For a frame, there are
-        metrics for each level, as in `rollup`.
+        ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation
+        with a measure ``latency``, the metrics have the names ``latency groups beyond the limit`` and
+        ``latency refused values``. For a frame, there are metrics for each level, as in `rollup`.
 
     Returns
     -------

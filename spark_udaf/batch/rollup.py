@@ -51,7 +51,6 @@ LevelTables: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
 NULL_TIMES = "null_times"  # the name of the metric that counts the rows without a time in each batch of a stream
-_STREAM_COUNTS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
 
 
 def rollup(
@@ -76,10 +75,10 @@ def rollup(
         `scan_of`. If it does more, Spark sends the rows to the tasks, and the log contains the reason.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
-        measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. Its metrics
-        have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an observation, a
-        later `finish` takes longer, because Spark sends the states to Python again. If only results are needed, pass
-        the observation to `finish` instead.
+        measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For a measure
+        ``latency`` and a level ``1h``, the metrics have the names ``latency groups beyond the limit, 1h`` and
+        ``latency refused values, 1h``. With an observation, a later `finish` takes longer, because Spark sends the
+        states to Python again. If only results are needed, pass the observation to `finish` instead.
 
     Returns
     -------
@@ -269,7 +268,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if rows.isStreaming or observation is not None:
         if rows.isStreaming and observation is not None:
             raise ValueError(
-                f"an Observation works for one job only; for a stream, pass on_null_time='skip': {_STREAM_COUNTS}"
+                "an Observation works for one job only; for a stream, pass on_null_time='skip', and each batch counts "
+                f"the skipped rows in its progress, observedMetrics[{metric!r}]"
             )
         check_supports(rows.sparkSession, Feature.OBSERVATIONS, "an Observation", "use on_null_time='skip'")
         rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))

@@ -57,7 +57,7 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> JobRe
 
     Returns
     -------
-    Moved
+    JobResources
     """
     scheduler = python_context_of(spark)
     reset_worker_peaks(spark)

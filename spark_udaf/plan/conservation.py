@@ -122,8 +122,8 @@ class PartitionCheck:
                 raise NotConserved(
                     f"the engine lost or repeated rows: {senders:,} of {self.tasks:,} tasks sent "
                     f"{sent_counts[0]:,} messages with {sent_counts[1]:,} states or rows to shard {shard}, which "
-                    f"received {received_counts[0]:,} messages with {received_counts[1]:,}, and {len(receipts):,} "
-                    f"receipts; run the job again, and report the error to the project of the engine"
+                    f"received {received_counts[0]:,} messages with {received_counts[1]:,} states or rows, and also "
+                    f"{len(receipts):,} receipts; run the job again, and report the error to the project of the engine"
                 )
             # A shard without receipts has only a message of the kind `Content.EMPTY`, which the plan adds so that an
             # input without rows also has a result. Such a shard is not counted, because no task sent data to it.

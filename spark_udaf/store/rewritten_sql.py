@@ -64,8 +64,9 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
     query : str
         ``SELECT … FROM table [WHERE …] [GROUP BY …] [HAVING …] [ORDER BY …] [LIMIT n]`` in Spark's SQL, of a table or
         view of the session. Groups are ``window(ts, '1 hour')`` or ``date_trunc('hour', ts)``, and keys of the frame.
-        Conditions compare keys, or the time with starts of windows by ``>=`` and ``<``. Aggregates are ``count``,
-        ``min`` and ``max``, and ``sum`` of integers and decimals. They may be combined by arithmetic and comparisons.
+        A condition uses only keys, or compares the time with the start of a window by ``>=`` or ``<``. Aggregates are
+        ``count``, ``min`` and ``max``, and ``sum`` of integers and decimals. They may be combined by arithmetic and
+        comparisons.
     store : FrameStore
         A store of the same rows, accessible to the driver and the tasks.
     spark : SparkSession, optional

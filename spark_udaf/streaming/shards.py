@@ -53,8 +53,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a shard in Spark's state store.
 
-        The state is saved as blocks, which are tables stored as bytes. Large blocks are divided into pieces, because
-        values of Spark's state store should be small, and a map contains the pieces. All other data of the shard is in
+        The state is saved as blocks, which are tables stored as bytes. Values of Spark's state store should be small.
+        Large blocks are therefore divided into pieces, which are the values of a map. All other data of the shard is in
         one value: the number of shards, the timer, the bytes of the small blocks, and a description of the state, which
         includes the size and the checksum of each block. Large blocks are read on demand, and written if they have
         changed.

@@ -148,13 +148,14 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_has_state()
+    # An OrderedFrame becomes an OrderedRollup, which, like a RunningAggregation, is an OrderedAggregator.
     frame_or_aggregator = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     frame_or_query = (
         frame_or_aggregator.query
         if isinstance(frame_or_aggregator, OrderedAggregator)
         else check_frame(frame_or_aggregator)
     )
-    read_ahead(ahead)
+    read_ahead(ahead)  # raises an error for an invalid value
     metrics_name = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
     df = with_times(df, frame_or_query.time, on_null_time, null_times)

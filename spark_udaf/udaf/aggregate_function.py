@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _TIME = pa.timestamp("us", "UTC")
 _STATES_PER_MERGE = 64  # the number of states of a group that are collected before they are merged to one state
-# One type for each kind of input. If the results for two kinds have different types, the type of a result depends on
-# the type of the column.
+# One type for each kind of input. If a function has the same result type for all kinds that it accepts, its result type
+# does not depend on the column (`has_fixed_result_type`).
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
@@ -148,6 +148,9 @@ class UdafSpec:
         return self.results_of_columns(*groups_of_lists(lists))
 
     def _read_values(self, values: pa.Array) -> pa.Array:
+        """Return the values, cast to ``dtype`` if states are returned or `_keeps_result_type` is false. If ``dtype`` is
+        None, return the values unchanged.
+        """
         if self.dtype is None:
             return values
         if not self.returns_states and self._keeps_result_type(values):

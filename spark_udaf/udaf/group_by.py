@@ -331,7 +331,7 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
     keys : Columns, names of columns, or expressions in Spark's SQL
         ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; without keys, one row.
     excluded : `pyspark.sql.Observation`, optional
-        Receives the numbers of groups beyond a limit and of refused values, as in `finish`.
+        Counts the groups that have more values than a limit, and the values that were refused, as in `finish`.
 
     Returns
     -------

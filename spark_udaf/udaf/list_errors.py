@@ -1,10 +1,10 @@
 """list_errors: explain Spark's error for a query whose lists have too many values.
 
-The length of a list is limited by a sum of intervals that overflows if the list is too long (`bounded_lists`). Spark's
-error reports only this overflow: it names neither the call that reads the list nor the group. The intervals of each
-call have different microseconds, which identify the call in the plan of the query. The plan also contains the keys by
-which rows are grouped. On classic Spark, a second job counts the values of each group to find the largest
-group. The job is cancelled after six seconds.
+To limit the length of a list, the query adds up one SQL interval per value, the same for all values of a call
+(`bounded_lists`). This sum overflows, and fails the query, if the list is too long. Spark's error reports only this
+overflow: it names neither the call that reads the list nor the group. The interval of each call has other microseconds,
+which identify the call in the plan of the query. The plan also contains the keys by which rows are grouped. On classic
+Spark, a second job counts the values of each group to find the largest group. The job is cancelled after six seconds.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def positions(rows: Rows, carry: Carry) -> Ints:
 
 
 def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the ranges that are not empty. ``row`` has the row that triggers each range, ascending; ``first`` and
-    ``last`` are the bounds of the ranges.
+    """Return the ranges that are not empty. The row ``row[i]`` triggers the range ``i``, which consists of the rows
+    ``[first[i], last[i])`` of its key. ``row`` is ascending.
     """
     filled = np.flatnonzero(last > first)
     key = np.searchsorted(rows.heads + rows.lengths, row[filled], side="right")

@@ -154,8 +154,9 @@ def _run_in_batches(
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """For each range, return the index in ``carry.open_starts`` of the key's last position that is at or before the
-    first row of the range.
+    """For each range, look among the key's positions in ``carry.open_starts`` for the last one at or before the range's
+    first row, and return its index in ``carry.open_starts``. If there is no such position, return the index of the
+    key's first position.
     """
     base = np.cumsum(carry.counts) - carry.counts
     indices = [

@@ -217,11 +217,14 @@ def queries(case: Case) -> None:
         latest = int(window.starts(case.times[:1])[0])
     except ValueError:
         return  # the kind of window does not define the starts of windows without rows
-    require(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
+    require(
+        first >= at and latest <= at,
+        "`first_start_from` returns a start before the time, or `starts` returns a start after it",
+    )
     own = window.assign(case.times[:1]).starts
     require(
         not len(own) or latest == int(own.max()),
-        "starts does not return the start of the last window that contains a time",
+        "`starts` does not return the start of the last window that contains a time",
     )
     _check_equal(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
@@ -344,8 +347,8 @@ def copies_and_names(case: Case) -> None:
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
-    """Return copies of ``window``. In each copy, another field that is a number or a boolean has a new value. Values
-    that the class does not accept are left out.
+    """Return one copy of ``window`` for each field that is a number or a boolean, in which only this field has a new
+    value. Values that the class does not accept are left out.
     """
     windows: list[TimeWindow] = []
     if not is_dataclass(window):

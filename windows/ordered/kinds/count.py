@@ -28,7 +28,7 @@ class Count(OrderedWindow):
         check_size(self.n, "count")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        last = positions(rows, carry) + 1
+        last = positions(rows, carry) + 1  # the position after each row
         row = np.flatnonzero(last % self.n == 0)
         row_counts = carry.position + rows.lengths
         return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(
