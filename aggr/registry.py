@@ -137,8 +137,8 @@ def _check_state(name: str, function: Function) -> None:
     if clashes := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
         raise ValueError(f"{name} has a field {clashes.pop()!r} in its state, which is a reserved name; choose another")
     if state_name != name and state_name in _FUNCTIONS:
-        owner = _FUNCTIONS[state_name]().own_state
-        if type(owner) is not type(state) or list(owner.fields) != fields_of_state:
+        registered_state = _FUNCTIONS[state_name]().own_state
+        if type(registered_state) is not type(state) or list(registered_state.fields) != fields_of_state:
             raise ValueError(
                 f"the state of {name} is called {state_name!r}, which is the name of another state; use the state of "
                 f"{state_name} itself, or choose another name"

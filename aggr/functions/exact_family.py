@@ -83,15 +83,15 @@ class _RelatedSums(NamedTuple):
     """The fields of a state that are checked together with the field ``name``, which sums a product of inputs.
 
     ``special`` has the special values of the product, and ``square`` sums its squares; both may be None. ``units`` are
-    the fields with the units of the inputs. ``factors`` are the pairs of fields for the Schwarz inequality: for a field
-    that sums xy, the fields that sum x² and y².
+    the fields with the units of the inputs. ``schwarz_pairs`` are the pairs of fields for the Schwarz inequality: for a
+    field that sums xy, the fields that sum x² and y².
     """
 
     name: str
     special: str | None
     square: str | None
     units: tuple[str, ...]
-    factors: tuple[tuple[str, str], ...]
+    schwarz_pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,7 @@ class SumsState(State):
             sums = digits_of(states.field(related.name))
             if not are_possible(counts, special, sums, square, allows_fractions=fractions):
                 return False
-            for a, b in related.factors:
+            for a, b in related.schwarz_pairs:
                 if not schwarz_holds(*(Limbs.of_arrow(states.field(field)) for field in (related.name, a, b))):
                     return False
         return True
@@ -196,7 +196,7 @@ class SumsState(State):
                 special=flags.get(inputs),
                 square=squares[name],
                 units=tuple(self.units[input_name] for input_name in inputs),
-                factors=tuple(
+                schwarz_pairs=tuple(
                     (by_product[a], by_product[b]) for a, b in even_pairs if sorted(a + b) == sorted(inputs * 2)
                 ),
             )
@@ -362,10 +362,8 @@ def _special_flags(product: list[str], columns: Mapping[str, Values], groups: Gr
     flags = np.zeros(groups.n, np.int8)
     if all(columns[name].special is None for name in product):
         return pa.array(flags)
-    single_input = columns[product[0]]
-    special = (
-        single_input.special if len(product) == 1 else _special_products([columns[name].array for name in product])
-    )
+    first_input = columns[product[0]]
+    special = first_input.special if len(product) == 1 else _special_products([columns[name].array for name in product])
     assert special is not None
     np.bitwise_or.at(flags, groups.ids, special)
     return pa.array(flags)

@@ -173,9 +173,9 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
     highest, magnitudes = (np.array([part[i] for part in decoded], np.int64) for i in (1, 2))
     buckets = _read_histograms([counts for counts, *_ in decoded], _array_lengths(highest >> magnitudes, layout), names)
     if magnitudes.any():
-        units = np.repeat(magnitudes, buckets.sizes)
+        shifts = np.repeat(magnitudes, buckets.sizes)
         highest_values = layout.highest(buckets.keys)
-        buckets = buckets._replace(keys=layout.index((highest_values << units) + ((np.int64(1) << units) - 1)))
+        buckets = buckets._replace(keys=layout.index((highest_values << shifts) + ((np.int64(1) << shifts) - 1)))
     empty = buckets.sizes == 0
     first, last = first_last(buckets.sizes, buckets.keys)
     parts = {

@@ -227,12 +227,12 @@ def _parse_intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
     """Yield the intervals of a log, with their times made absolute. Raise ``ValueError`` for a line that is neither an
     interval, a comment nor a legend.
     """
-    base_times: dict[str, int] = {}
+    header_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line = line.strip()
         name = f"line {number} of {path}"
         if match := _TIME_COMMENT.match(line):
-            base_times[match[1]] = _parse_seconds(match[2], f"{name}: the {match[1]}")
+            header_times[match[1]] = _parse_seconds(match[2], f"{name}: the {match[1]}")
         if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
             continue
         tag = None
@@ -249,8 +249,8 @@ def _parse_intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
         start, length = (_parse_seconds(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
         if length < 0:
             raise ValueError(f"{name}: its Interval_Length must not be negative; got {parts[1]}")
-        first = base_times.setdefault("StartTime", start)
-        base = base_times.setdefault("BaseTime", first if start < first - _YEAR else 0)
+        log_start = header_times.setdefault("StartTime", start)
+        base = header_times.setdefault("BaseTime", log_start if start < log_start - _YEAR else 0)
         start += base
         yield _Interval(start, start + length, tag=tag, text=parts[3].strip(), name=name)
 

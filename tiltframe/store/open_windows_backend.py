@@ -73,7 +73,7 @@ class _SavedStream:
         if "writer" not in description:
             raise ValueError("it belongs to a stream without a store; pass the saved state of a stream into this store")
         self.writer = str(description["writer"])
-        self._number = int(description["number"])
+        self._pending_number = int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
@@ -84,19 +84,19 @@ class _SavedStream:
         records.
         """
         last, fingerprints = last_commits(snapshot, self.writer)
-        if last < self._number - 1:
+        if last < self._pending_number - 1:
             raise OtherFrame(
-                f"the store {store.display_uri} lacks the commit {self._number - 1} of {shown(self.writer)}, which the "
-                f"saved state records; name the store of this stream"
+                f"the store {store.display_uri} lacks the commit {self._pending_number - 1} of {shown(self.writer)}, "
+                f"which the saved state records; name the store of this stream"
             )
-        if last < self._number:
+        if last < self._pending_number:
             return True
-        if last > self._number or not self._pending_windows.num_rows:
+        if last > self._pending_number or not self._pending_windows.num_rows:
             return None
         finest = _merged_into_levels([self._pending_windows], manifest)[0][1]
         digests = digests_of(finest, manifest, include_earlier_frames=True)
-        expected = [fingerprint(self._number, digest) for digest in digests]
-        return False if fingerprints.get(str(self._number)) in expected else None
+        expected = [fingerprint(self._pending_number, digest) for digest in digests]
+        return False if fingerprints.get(str(self._pending_number)) in expected else None
 
     def parts(self, includes_pending: bool, manifest: Manifest) -> tuple[Part, ...]:
         """Return the parts of all levels that the store lacks: the open windows of the saved state and, if

@@ -201,18 +201,18 @@ def _are_cut_off(
     finer_windows = view.level(finer[-1])
     assert finer_windows.first_start is not None
     assert finer_windows.end is not None
-    has_data_start = (
+    data_begin_inside = (
         (starts < finer_windows.first_start)
         & (finer_windows.first_start < window_ends)
         & (not finer_windows.has_expired)
     )
-    if has_data_start.any():
+    if data_begin_inside.any():
         gap = _longest_gap(view, finer[-1], (finer_windows.first_start, finer_windows.first_start + 2 * length))
-        is_cut |= has_data_start & (finer_windows.first_start - starts > gap)
-    has_data_end = (starts < finer_windows.end) & (finer_windows.end < window_ends)
-    if has_data_end.any():
+        is_cut |= data_begin_inside & (finer_windows.first_start - starts > gap)
+    data_end_inside = (starts < finer_windows.end) & (finer_windows.end < window_ends)
+    if data_end_inside.any():
         gap = _longest_gap(view, finer[-1], (finer_windows.end - 2 * length, finer_windows.end))
-        is_cut |= has_data_end & (window_ends - finer_windows.end > gap)
+        is_cut |= data_end_inside & (window_ends - finer_windows.end > gap)
     return is_cut
 
 
@@ -252,7 +252,7 @@ def _choose_lines(
     notes = [f"without {', '.join(omitted)}"] if omitted else []
     colored_names = [measure] if percentiles else numbers
     cycle = list(dict.fromkeys(rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])))
-    line_limit = min(len(cycle), _MAX_COLORS, _MAX_LINES // max(len(shown_percentiles), 1))
+    series_limit = min(len(cycle), _MAX_COLORS, _MAX_LINES // max(len(shown_percentiles), 1))
     totals = {}
     for colored_name in colored_names:
         values = _as_doubles(results.column(shown_percentiles[0] if percentiles else colored_name))
@@ -260,7 +260,7 @@ def _choose_lines(
         for group, total in enumerate(np.bincount(ids, magnitudes, minlength=len(key_texts))):
             totals[group, colored_name] = total
     series = [(group, colored_name) for group, colored_name in product(range(len(key_texts)), colored_names)]
-    chosen_series = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
+    chosen_series = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:series_limit], key=series.index)
     is_per_key = bool(keys) and len(colored_names) == 1
     if is_per_key:
         notes.append(", ".join(keys))

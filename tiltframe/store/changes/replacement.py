@@ -226,14 +226,14 @@ def _check_derivable(manifest: Manifest, snapshot: Snapshot, span: Range, replac
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
-        finest_from = available_from(snapshot, fine.name)
+        fine_from = available_from(snapshot, fine.name)
         aligned = align_outward(span, coarse)
-        if aligned[0] < finest_from and (aligned != span or not replaces_finest):
+        if aligned[0] < fine_from and (aligned != span or not replaces_finest):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {range_text(aligned)}"
                 if replaces_finest
-                else f"{fine.name} has windows only from {as_text(finest_from)} on, so earlier windows of "
+                else f"{fine.name} has windows only from {as_text(fine_from)} on, so earlier windows of "
                 f"{coarse.name} cannot be computed again; choose a later range"
             )
 
