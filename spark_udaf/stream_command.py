@@ -84,7 +84,7 @@ def run(options: StreamOptions) -> None:
         read_late(options.late or "drop")  # raises an error for an invalid policy
         if isinstance(frame, TiltFrame):
             emit = emit_policy(options.emit, frame)
-            if emit.by_arrival and options.once:
+            if emit.emits_without_rows and options.once:
                 emit_text = options.emit or emit
                 raise ValueError(
                     f"--once would not end with --emit {emit_text}, which depends on the clock; use --emit on_update, "

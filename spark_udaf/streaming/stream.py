@@ -275,7 +275,7 @@ def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
     a watermark and the stream does not have one.
     """
     emit = windows.emit
-    if emit.by_arrival:
+    if emit.emits_without_rows:
         return ARRIVAL
     if not has_watermark and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(

@@ -47,7 +47,7 @@ class Shards:
         self.job = ShardJob(
             schema, frame, emit, late, settings["max_keys"], settings["beyond"], settings["dropped"], shards
         )
-        self.timers = ARRIVAL if emit.by_arrival else EVENT
+        self.timers = ARRIVAL if emit.emits_without_rows else EVENT
         self.tester, self.numbers = self._tester(), {}
         self.tester._currentProcessingTimeMs = START
 

@@ -92,7 +92,7 @@ class AfterKeyExpire(ByClock):
             )
 
     @property
-    def by_arrival(self) -> bool:
+    def emits_without_rows(self) -> bool:
         return not self.by_event
 
     def check(self, frame: TiltFrame) -> None:

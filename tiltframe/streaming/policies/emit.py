@@ -119,7 +119,7 @@ class EmitPolicy(Policy):
         return bool(self.early_reason)
 
     @property
-    def by_arrival(self) -> bool:
+    def emits_without_rows(self) -> bool:
         """Whether the policy may emit windows because time has passed, although no row has arrived. The stream must
         then be advanced regularly.
         """
@@ -359,8 +359,8 @@ class Periodic(ByClock):
             )
 
     @property
-    def by_arrival(self) -> bool:
-        return super().by_arrival or not self.by_event
+    def emits_without_rows(self) -> bool:
+        return super().emits_without_rows or not self.by_event
 
     def is_due(self, before: int | None, time: int | None) -> bool:
         every = micros(self.every)
@@ -395,8 +395,8 @@ class OnUpdate(ByClock):
     early_reason: ClassVar[str] = "update"
 
     @property
-    def by_arrival(self) -> bool:
-        return super().by_arrival or (self.batch is not None and not self.by_event)
+    def emits_without_rows(self) -> bool:
+        return super().emits_without_rows or (self.batch is not None and not self.by_event)
 
     def is_due(self, before: int | None, time: int | None) -> bool:
         if self.batch is None or before is None:
