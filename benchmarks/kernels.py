@@ -125,19 +125,19 @@ def finish_costs(rounds: int) -> list[OperationCost]:
     measures |= {"dds": aggr.dds("x", QUANTILES), "hdr": aggr.hdr("x", QUANTILES, digits=3, unit=0.001)}
     costs: list[OperationCost] = []
     costs_of_seven: list[OperationCost] = []
-    for title, is_checked in (("", True), (", from outside", False)):
+    for title, is_trusted in (("", True), (", from outside", False)):
         ns = {
-            name: nanoseconds_of_stages(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_checked)
+            name: nanoseconds_of_stages(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_trusted)
             for name, measure in measures.items()
         }
         plain_sum_ns = median(figures[PLAIN_SUM] for figures in ns.values())
-        if is_checked:
+        if is_trusted:
             costs += [
                 OperationCost(name, figures["finish"], plain_sum_ns, FINISH_LIMITS.get(name))
                 for name, figures in ns.items()
             ]
         seven = sum(ns[name]["finish"] for name in SEVEN)
-        limit = SEVEN_LIMIT if is_checked else None
+        limit = SEVEN_LIMIT if is_trusted else None
         costs_of_seven.append(OperationCost(f"the seven together{title}", seven, plain_sum_ns, limit))
     return costs + costs_of_seven
 

@@ -19,7 +19,7 @@ from aggr.bench.timing import one_core
 LEVELS = ["10s", "1m", "10m", "1h"]
 KEYS = 50  # the number of keys
 LAG = 120  # the maximum lateness of rows and the delay of the watermark, in seconds
-A_SECOND = 250  # the number of rows per second of event time
+ROWS_A_SECOND = 250  # the number of rows per second of event time
 GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
 
 
@@ -119,7 +119,7 @@ def check_memory(minutes: float, seed: int) -> bool:
     windows = OpenWindows(frame, late="drop(1m)")
     store_windows = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
     start = time.monotonic()
-    last_report = 0.0
+    next_report = 0.0
     samples = []
     rows_so_far = 0
     last_commit = time.monotonic()
@@ -132,7 +132,7 @@ def check_memory(minutes: float, seed: int) -> bool:
         if time.monotonic() - last_commit > 1:
             store_windows.commit()
             last_commit = time.monotonic()
-        if time.monotonic() - start >= last_report:
+        if time.monotonic() - start >= next_report:
             progress = windows.progress
             state = max(len(windows.to_ipc()), len(store_windows.to_ipc()))
             memory = _resident_bytes()
@@ -141,7 +141,7 @@ def check_memory(minutes: float, seed: int) -> bool:
                 f"{(time.monotonic() - start) / 60:6.1f} {rows_so_far:9,} {memory / 1e6:8.1f} "
                 f"{progress.state_bytes / 1e6:9.2f} {state / 1e3:16.1f}   {sum(progress.open_windows.values()):,}"
             )
-            last_report += min(30, minutes * 60 / 12)
+            next_report += min(30, minutes * 60 / 12)
         if time.monotonic() - start > minutes * 60:
             break
     third = len(samples) // 3
@@ -174,7 +174,7 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
     while n is None or row_count < n:
         size = int(np.exp(rng.uniform(0, np.log(100_000))))
         size = size if n is None else min(size, n - row_count)
-        at = (row_count + np.arange(size)) * (1_000_000 // A_SECOND)
+        at = (row_count + np.arange(size)) * (1_000_000 // ROWS_A_SECOND)
         times = at - (rng.exponential(LAG / 10, size).clip(0, LAG) * 1_000_000).astype(np.int64)
         newest = max(newest, int(times.max()))
         row_count = row_count + size

@@ -73,20 +73,20 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         times: dict[str, dict[str, list[float]]] = {}
-        for data in extent.shapes:
-            rows = Path(folder) / str(data.digits)
-            write_rows(rows, extent.rows, extent.groups, data)
-            if data is TEXTS:
-                check(spark, str(rows))
-            all_jobs = jobs(spark, str(rows), data)
+        for shape in extent.shapes:
+            rows_folder = Path(folder) / str(shape.digits)
+            write_rows(rows_folder, extent.rows, extent.groups, shape)
+            if shape is TEXTS:
+                check(spark, str(rows_folder))
+            all_jobs = jobs(spark, str(rows_folder), shape)
             selected_jobs = {name: job for name, job in all_jobs.items() if name in ANSWERS} if answers else all_jobs
-            times[data.name] = time_jobs(selected_jobs, extent.rounds)
-            show_seconds(medians_of(times)[data.name], extent.rows, data.name)
-            unordered_files = Path(folder) / "in no order" / str(data.digits)
-            write_rows(unordered_files, extent.rows, extent.groups, data, in_order=False)
-            all_jobs = jobs(spark, f"{folder}/in no order/{data.digits}", data)
-            times[unordered_name(data)] = time_jobs({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
-            show_seconds(medians_of(times)[unordered_name(data)], extent.rows, unordered_name(data))
+            times[shape.name] = time_jobs(selected_jobs, extent.rounds)
+            show_seconds(medians_of(times)[shape.name], extent.rows, shape.name)
+            unordered_files = Path(folder) / "in no order" / str(shape.digits)
+            write_rows(unordered_files, extent.rows, extent.groups, shape, in_order=False)
+            all_jobs = jobs(spark, f"{folder}/in no order/{shape.digits}", shape)
+            times[unordered_name(shape)] = time_jobs({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
+            show_seconds(medians_of(times)[unordered_name(shape)], extent.rows, unordered_name(shape))
         jobs_of_many_keys = many_keys(spark, growth.files(Path(folder), *extent.keys))
         times["many keys"] = time_jobs(jobs_of_many_keys, extent.rounds)
         medians = medians_of(times)
@@ -111,9 +111,9 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]
     return lines
 
 
-def unordered_name(data: Shape) -> str:
-    """Return the name of the figures for files of the shape ``data`` whose rows are not in the order of time."""
-    return f"{data.name}, in no order"
+def unordered_name(shape: Shape) -> str:
+    """Return the name of the figures for files of the shape ``shape`` whose rows are not in the order of time."""
+    return f"{shape.name}, in no order"
 
 
 def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
@@ -137,13 +137,13 @@ def limited_figures(
     medians: Mapping[str, Mapping[str, float]], size_costs: Sequence[growth.SizeCost]
 ) -> list[LimitedFigure]:
     """Return the measured ratios with their limits."""
-    shapes = [data for data in (TEXTS, INTEGER_KEYS) if data.name in medians]
-    limits = [line for data in shapes for line in _answers(data, medians[data.name])]
-    for data in shapes:
-        spark_seconds, own_seconds = (medians[unordered_name(data)][name] for name in IN_NO_ORDER)
+    shapes = [shape for shape in (TEXTS, INTEGER_KEYS) if shape.name in medians]
+    limits = [line for shape in shapes for line in _answers(shape, medians[shape.name])]
+    for shape in shapes:
+        spark_seconds, own_seconds = (medians[unordered_name(shape)][name] for name in IN_NO_ORDER)
         limits.append(
             LimitedFigure(
-                f"files in no order, to answers / count … variance, {data.name}", 0.6, own_seconds / spark_seconds
+                f"files in no order, to answers / count … variance, {shape.name}", 0.6, own_seconds / spark_seconds
             )
         )
     keys = medians["many keys"]
@@ -155,9 +155,9 @@ def limited_figures(
     ]
 
 
-def _answers(data: Shape, seconds: Mapping[str, float]) -> list[LimitedFigure]:
+def _answers(shape: Shape, seconds: Mapping[str, float]) -> list[LimitedFigure]:
     def line(own_job: str, spark_job: str, limit: float) -> LimitedFigure:
-        return LimitedFigure(f"{own_job} / {spark_job}, {data.name}", limit, seconds[own_job] / seconds[spark_job])
+        return LimitedFigure(f"{own_job} / {spark_job}, {shape.name}", limit, seconds[own_job] / seconds[spark_job])
 
     return [
         line("rollup of files, to answers", "percentile_approx", 0.12),

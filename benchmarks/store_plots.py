@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.plots import OURS, PALE, PALE_OURS, PEERS, bar_chart
 
-SYSTEMS = ((OURS, OURS), (PEERS, PEERS), (PALE, PALE))
-PANELS = {"cold": "first time, alone", "p50": "p50 of 32 clients", "p99": "p99 of 32 clients"}
+SHADES_OF_SYSTEMS = ((OURS, OURS), (PEERS, PEERS), (PALE, PALE))
+TIMES_OF_A_PANEL = {"cold": "first time, alone", "p50": "p50 of 32 clients", "p99": "p99 of 32 clients"}
 
 
 def draw_year(figures: Any) -> Figure:
@@ -22,7 +22,13 @@ def draw_year(figures: Any) -> Figure:
     days = figures["days"]
     cases = [f"store, {days} days", f"DuckDB, {days} days", f"PostgreSQL, {figures['postgres']['days']} days"]
     return bar_chart(
-        rows, cases, is_ours=_none, xlabel="seconds, log scale", form="{:.2f}", scale="log", shades=SYSTEMS
+        rows,
+        cases,
+        is_ours=_is_never_ours,
+        xlabel="seconds, log scale",
+        form="{:.2f}",
+        scale="log",
+        shades=SHADES_OF_SYSTEMS,
     )
 
 
@@ -33,7 +39,9 @@ def draw_storing(figures: Any) -> Figure:
         for side, runs in figures["runs"].items()
     }
     shades = ((OURS, OURS), (PALE_OURS, PALE_OURS))
-    return bar_chart(rows, ["seconds", "core seconds"], is_ours=_none, xlabel="seconds", form="{:.1f}", shades=shades)
+    return bar_chart(
+        rows, ["seconds", "core seconds"], is_ours=_is_never_ours, xlabel="seconds", form="{:.1f}", shades=shades
+    )
 
 
 def draw_querying(figures: Any) -> Figure:
@@ -44,18 +52,20 @@ def draw_querying(figures: Any) -> Figure:
         for query, seconds in figures["seconds"].items()
     }
     xlabel = "milliseconds, log scale"
-    return bar_chart(rows, systems, is_ours=_none, xlabel=xlabel, form="{:,.0f}", scale="log", shades=SYSTEMS)
+    return bar_chart(
+        rows, systems, is_ours=_is_never_ours, xlabel=xlabel, form="{:,.0f}", scale="log", shades=SHADES_OF_SYSTEMS
+    )
 
 
 def draw_serving(figures: Any) -> Figure:
     """Draw bars with the milliseconds of each panel: the first request, and the median and the 99th percentile of the
     requests of 32 clients.
     """
-    rows = {panel: [1000 * times[name] for name in PANELS] for panel, times in figures["panels"].items()}
+    rows = {panel: [1000 * times[name] for name in TIMES_OF_A_PANEL] for panel, times in figures["panels"].items()}
     shades = ((PALE, PALE), (OURS, OURS), (PALE_OURS, PALE_OURS))
-    cases = list(PANELS.values())
+    cases = list(TIMES_OF_A_PANEL.values())
     xlabel = "milliseconds, log scale"
-    return bar_chart(rows, cases, is_ours=_none, xlabel=xlabel, form="{:,.0f}", scale="log", shades=shades)
+    return bar_chart(rows, cases, is_ours=_is_never_ours, xlabel=xlabel, form="{:,.0f}", scale="log", shades=shades)
 
 
 def draw_scale(figures: Any) -> Figure:
@@ -73,12 +83,14 @@ def draw_scale(figures: Any) -> Figure:
     rows = {what: [costs[what] / amount for costs in measured] for what, amount in expected.items()}
     cases = [f"{days} day{'s' if int(days) > 1 else ''}" for days in figures["days"]]
     shades = ((PALE_OURS, PALE_OURS), (OURS, OURS), (PEERS, PEERS))
-    figure = bar_chart(rows, cases, is_ours=_none, xlabel="measured, × of predicted", form="{:.2f}", shades=shades)
+    figure = bar_chart(
+        rows, cases, is_ours=_is_never_ours, xlabel="measured, × of predicted", form="{:.2f}", shades=shades
+    )
     figure.axes[0].axvline(1.0, color=PEERS, ls=":", lw=1.4)
     return figure
 
 
-def _none(_label: str) -> bool:
+def _is_never_ours(_label: str) -> bool:
     """Return False for every row. This is the argument ``is_ours`` of `bar_chart` for plots whose colours distinguish
     the cases, and not tiltframe from other libraries.
     """

@@ -99,7 +99,9 @@ def rollup(
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
+    source, input_schema = source_of(
+        without_null_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan
+    )
     frame.check(input_schema)
     result = with_descriptions(frame.states_schema(input_schema), frame.states)
     if excluded is None:
@@ -142,8 +144,10 @@ def plan_rollup(
     check_no_fractions_in_query(frame, input_schema)
     state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     coarsest_columns = [COARSE] if frame.disjoint else []
-    can_nest = frame.disjoint and frame.panes.contiguous
-    exclusive_times = source.exclusive_times(frame.time, frame.timezone) if can_finish_early and can_nest else None
+    windows_allow_early_finish = frame.disjoint and frame.panes.contiguous
+    exclusive_times = (
+        source.exclusive_times(frame.time, frame.timezone) if can_finish_early and windows_allow_early_finish else None
+    )
     # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The
     # column ``level`` then contains the index of the level of each state.
     level_fields = [] if exclusive_times is None else [pa.field(LEVEL, pa.int8())]
@@ -241,7 +245,7 @@ def with_coarsest_start(states: pa.Table, frame: TiltFrame) -> pa.Table:
     return states.add_column(0, COARSE, pa.array(coarsest_starts).cast(INSTANT))
 
 
-def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
+def without_null_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
     """Return the rows whose time is not null. If ``on_null_time`` is an observation, it counts the other rows; in a
     stream, the metric named ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged; the
     tasks raise an error for a time that is null.

@@ -32,7 +32,7 @@ FRAME = TiltFrame(
 
 # the frame with which the demo checks the states of the year
 YEARS = TiltFrame(levels=["1y"], time=FRAME.time, keys=FRAME.keys, timezone=FRAME.timezone, measures=FRAME.measures)
-_FEW = 300  # the number of rows for which loops are interpreted
+_SAMPLE_ROWS = 300  # the size of a sample of rows that is so small that all loops are interpreted
 
 
 def run_locally(rows: pa.Table) -> None:
@@ -62,7 +62,7 @@ def compile_merging(rows: pa.Table) -> None:
 
 def _few_hours(rows: pa.Table) -> pa.Table:
     """Roll up the first rows to hours. All loops are interpreted, because there are few rows."""
-    return finest_states(rows.slice(0, _FEW).to_batches(), FRAME)
+    return finest_states(rows.slice(0, _SAMPLE_ROWS).to_batches(), FRAME)
 
 
 def _write(states: pa.Table) -> None:

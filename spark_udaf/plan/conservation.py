@@ -58,13 +58,14 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def with_receipts(
-    messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
+    messages: Iterator[pa.RecordBatch], shard_numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of the task with the index ``task``, and then one receipt for each shard. ``numbers`` contains
-    the numbers of all shards. Columns of ``schema`` that `MESSAGE` does not have are null in receipts.
+    """Yield the messages of the task with the index ``task``, and then one receipt for each shard.
+    ``shard_numbers[s]`` is the number under which shard ``s`` is sent, as `spark_udaf.plan.shards.shard_numbers`
+    returns it. Columns of ``schema`` that `MESSAGE` does not have are null in receipts.
     """
-    counts = dict.fromkeys(numbers.tolist(), 0)
-    rows = dict.fromkeys(numbers.tolist(), 0)
+    counts = dict.fromkeys(shard_numbers.tolist(), 0)
+    rows = dict.fromkeys(shard_numbers.tolist(), 0)
     for batch in messages:
         shards, _, contents_sent, rows_sent, *_ = batch.columns
         sent_messages = zip(shards.to_pylist(), contents_sent.to_pylist(), rows_sent.to_pylist(), strict=True)
@@ -76,7 +77,7 @@ def with_receipts(
     receipts = pa.array([_RECEIPT.pack(task, count) for count in counts.values()], pa.binary())
     contents = pa.array([Content.RECEIPT] * len(counts), pa.int8())
     null_columns = [pa.nulls(len(counts), field.type) for field in list(schema)[len(MESSAGE) :]]
-    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64()), *null_columns]
+    columns = [pa.array(shard_numbers), receipts, contents, pa.array(rows.values(), pa.int64()), *null_columns]
     yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -144,19 +145,19 @@ class PartitionCheck:
             )
 
 
-def check_all_shards(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
+def check_all_shards(shards: Iterable[int], shard_numbers: NDArray[np.int32]) -> None:
     """Raise ``NotConserved`` if a job that writes a store has not returned the results of each shard exactly once.
-    If no results arrived at all, no error is raised. ``shards`` are the shards whose results arrived, and ``numbers``
-    the numbers of all shards.
+    If no results arrived at all, no error is raised. ``shards`` are the numbers of the shards whose results
+    arrived, and ``shard_numbers`` the numbers of all shards.
     """
     sorted_shards = sorted(shards)
-    if sorted_shards and sorted_shards != sorted(numbers.tolist()):
-        missing_count = len(set(numbers.tolist()) - set(sorted_shards))
+    if sorted_shards and sorted_shards != sorted(shard_numbers.tolist()):
+        missing_count = len(set(shard_numbers.tolist()) - set(sorted_shards))
         repeated_count = len(sorted_shards) - len(set(sorted_shards))
         raise NotConserved(
-            f"the engine lost or repeated results: of {len(numbers):,} shards, {missing_count:,} are missing, and "
-            f"{repeated_count:,} were received twice; nothing is committed; run the job again, and report the error to "
-            f"the project of the engine"
+            f"the engine lost or repeated results: of {len(shard_numbers):,} shards, {missing_count:,} are missing, "
+            f"and {repeated_count:,} were received twice; nothing is committed; run the job again, and report the "
+            f"error to the project of the engine"
         )
 
 

@@ -53,18 +53,19 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 
 
 def shard_messages(
-    table: pa.Table, shard_columns: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
+    table: pa.Table, shard_columns: Sequence[pa.Array], shard_numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages. There is one message for each shard that receives rows of ``table``.
 
     ``shard_columns`` contains the columns whose values determine the shard of a row. If it is empty, all rows are in
-    the first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of
-    a shard are one binary value, because the JVM moves a few large values faster than many rows. Several small messages
-    are in one batch.
+    the first shard. ``shard_numbers[s]`` is the number under which shard ``s`` is sent, as
+    `spark_udaf.plan.shards.shard_numbers` returns it, and ``content`` is the kind of the rows. The rows of a shard are
+    one binary value, because the JVM moves a few large values faster than many rows. Several small messages are in one
+    batch.
     """
     if not table.num_rows:
         return
-    shard = shard_of(shard_columns, len(numbers)) if shard_columns else np.zeros(table.num_rows, np.int32)
+    shard = shard_of(shard_columns, len(shard_numbers)) if shard_columns else np.zeros(table.num_rows, np.int32)
     order = np.argsort(shard, kind="stable")
     table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
     shard = shard[order]
@@ -72,21 +73,21 @@ def shard_messages(
     stops = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
     pieces = (batch.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
-    yield from _messages(pieces, numbers[shard[starts]], content)
+    yield from _messages(pieces, shard_numbers[shard[starts]], content)
 
 
 def spread_messages(
-    table: pa.Table, numbers: NDArray[np.int32], partitions: int, max_rows: int
+    table: pa.Table, shard_numbers: NDArray[np.int32], partitions: int, max_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages with the complete results in ``table``, which are not merged after the shuffle. A
-    message has at most ``max_rows`` rows. The messages are assigned in turn to the shards ``numbers``, so that all
-    partitions receive about the same number of messages.
+    message has at most ``max_rows`` rows. The messages are assigned in turn to the shards with the numbers
+    ``shard_numbers``, so that all partitions receive about the same number of messages.
     """
     if not table.num_rows:
         return
     parts = partitions * -(-table.num_rows // (partitions * max_rows))
     batches = table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // parts))
-    yield from _messages(batches, numbers[np.arange(len(batches)) % len(numbers)], Content.RESULTS)
+    yield from _messages(batches, shard_numbers[np.arange(len(batches)) % len(shard_numbers)], Content.RESULTS)
 
 
 def _messages(

@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 
 from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
-from spark_udaf.batch.rollup import LevelTables, plan_rollup, with_coarsest_start, with_times
+from spark_udaf.batch.rollup import LevelTables, plan_rollup, with_coarsest_start, without_null_times
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import check_all_shards
 from spark_udaf.plan.errors import raise_task_error
@@ -311,7 +311,7 @@ def _roll_up_into(
     watermark of this stream.
     """
     check_store(store)
-    source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
+    source, schema = source_of(without_null_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
     store.frame.check(schema)
     change = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 

@@ -18,7 +18,7 @@ from aggr.arguments import checked_name, checked_truth, checked_whole, shown
 from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
-from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
+from spark_udaf.batch.rollup import NULL_TIMES, check_frame, without_null_times
 from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct_names, map_columns, unsliced_batches
 from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_no_fractions_in_query
@@ -158,7 +158,7 @@ def stream(
     read_ahead(ahead)  # raises an error for an invalid value
     metrics_name = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
-    df = with_times(df, frame_or_query.time, on_null_time, null_times)
+    df = without_null_times(df, frame_or_query.time, on_null_time, null_times)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     for name, value in (("dropped", dropped), ("states", states), ("flat", flat)):
         checked_truth(value, name)

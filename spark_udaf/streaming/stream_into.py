@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.batch.rollup import with_times
+from spark_udaf.batch.rollup import without_null_times
 from spark_udaf.plan.fractions import check_no_fractions_in_query
 from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.two_phase import source_of
@@ -108,7 +108,7 @@ def stream_into(
     trigger_options = _trigger_options(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
-    df = with_times(df, store.frame.time, on_null_time)
+    df = without_null_times(df, store.frame.time, on_null_time)
     source = stream_source(df, "su.rollup_into writes its rows into a store")
     use_large_batches(source.spark)
     input_schema = source.input_schema(store.frame.columns_in)

@@ -100,7 +100,7 @@ class UdafSpec:
     def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
         if groups is None:  # not `groups or …`, because the length of groups without rows is 0
             groups = Groups.single(len(values))
-        return self.function.reduce(self._read_values(values), groups, weights)
+        return self.function.reduce(self._cast_values(values), groups, weights)
 
     def _read_states(self, states: pa.Array) -> pa.Array:
         """Return the states if `returns_states` is true, and otherwise their results."""
@@ -147,7 +147,7 @@ class UdafSpec:
         """Return the result of the values of each list. A null list has no values."""
         return self.results_of_columns(*groups_of_lists(lists))
 
-    def _read_values(self, values: pa.Array) -> pa.Array:
+    def _cast_values(self, values: pa.Array) -> pa.Array:
         """Return the values, cast to ``dtype`` if states are returned or `_keeps_result_type` is false. If ``dtype`` is
         None, return the values unchanged.
         """

@@ -75,8 +75,9 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
     halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)
     unscaled = halves[filled.offset : filled.offset + len(filled), 0]
     quotients, remainders = np.divmod(unscaled, 5**scale)
-    is_inexact = (remainders != 0) | (np.abs(quotients) > _MAX_EXACT_WHOLE)
-    for row in np.flatnonzero(is_inexact):
+    # A quotient beyond 2^53 may still be exact; `_double` raises an error if it is not.
+    may_be_inexact = (remainders != 0) | (np.abs(quotients) > _MAX_EXACT_WHOLE)
+    for row in np.flatnonzero(may_be_inexact):
         _double(decimals[int(row)].as_py())
     return pa.array(np.ldexp(quotients.astype(np.float64), -scale), mask=is_null)
 

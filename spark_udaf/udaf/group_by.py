@@ -378,7 +378,8 @@ class _EvaluatedColumns:
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._df = self._input_rows = df
+        self._original_df = df  # the DataFrame of the caller; keys may be added to ``_df`` as columns
+        self._df = df
         self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
@@ -453,7 +454,7 @@ class _EvaluatedColumns:
         inputs = [self._columns_by_name[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
         if counts:
-            _ = _spark_group_by(self._input_rows, keys, *counts).schema
+            _ = _spark_group_by(self._original_df, keys, *counts).schema
 
     def rows(self) -> DataFrame:
         columns = [
@@ -492,7 +493,7 @@ class _EvaluatedColumns:
 
     def _unused_name(self, name: str) -> str:
         """Return ``name``, or a similar name if the DataFrame has a column with this name."""
-        return _unused_name(name, self._input_rows.columns)
+        return _unused_name(name, self._original_df.columns)
 
 
 def _unused_name(name: str, existing_names: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
 _CALL_INTERVAL = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
-_NUMBER_COUNT = 100_000
+_NUMBER_LIMIT = 100_000  # numbers of calls are smaller than this, so that they have at most five digits
 _MAX_LABELS = 3
 _LATEST_QUERIES = 5
 # The time limit for counting the values of each group, so that the error appears within ten seconds.
@@ -41,7 +41,7 @@ def number_of_call(label: str, limit: int) -> int:
     if label in _labels:
         _, number = _labels.pop(label)
     else:
-        number = next(_numbers) % _NUMBER_COUNT
+        number = next(_numbers) % _NUMBER_LIMIT
     _labels[label] = (limit, number)
     explain_errors(_sentence_of_overflow)
     return number

@@ -54,31 +54,35 @@ class OrderedSession(OrderedWindow):
         after_key = rows.heads + rows.lengths
         is_after_gap = self._rows_after_gap(rows, carry)
         after_key_of_row = np.repeat(after_key, rows.lengths)
-        close, next_positions = self._find_closing_rows(
+        close, rows_after_session = self._find_closing_rows(
             rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, opened=rows.times
         )
-        next_openings = self._find_opening_rows(rows, next_positions, after_key_of_row)
+        next_openings = self._find_opening_rows(rows, rows_after_session, after_key_of_row)
         next_openings[next_openings == after_key_of_row] = n
         was_open = carry.numbers["open"] == 1
-        carried_close, carried_next = self._find_closing_rows(
+        carried_close, carried_rows_after_session = self._find_closing_rows(
             rows, is_after_gap, begin=rows.heads, end=after_key, opened=carry.numbers["opened"]
         )
-        firsts = self._find_opening_rows(rows, np.where(was_open, carried_next, rows.heads), after_key)
+        firsts = self._find_opening_rows(rows, np.where(was_open, carried_rows_after_session, rows.heads), after_key)
         opening = reachable_positions(np.where(firsts < after_key, firsts, n), next_openings)
         position_of_row = np.append(positions(rows, carry), 0)
-        closing = np.flatnonzero(was_open & (carried_close < after_key))
-        closed = opening[close[opening] < after_key_of_row[opening]]
+        # the keys whose session from an earlier batch ends in this batch
+        keys_of_closed = np.flatnonzero(was_open & (carried_close < after_key))
+        # the rows that begin a session that ends in this batch
+        openings_of_closed = opening[close[opening] < after_key_of_row[opening]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([carried_close[closing], close[closed]])
-        included = np.concatenate([carried_next[closing], next_positions[closed]]) - row
-        first = np.concatenate([carry.open_starts[closing], position_of_row[closed] + skip])
+        row = np.concatenate([carried_close[keys_of_closed], close[openings_of_closed]])
+        included = (
+            np.concatenate([carried_rows_after_session[keys_of_closed], rows_after_session[openings_of_closed]]) - row
+        )
+        first = np.concatenate([carry.open_starts[keys_of_closed], position_of_row[openings_of_closed] + skip])
         ranges = _ranges(row, first, position_of_row[row] + included, rows)
         is_still_open = was_open & (carried_close == after_key)
         carry_after = self._next_carry(
             rows,
             carry,
             opening=opening,
-            position_of_row=position_of_row[opening] + skip,
+            first_positions=position_of_row[opening] + skip,
             close=close,
             is_still_open=is_still_open,
         )
@@ -121,11 +125,11 @@ class OrderedSession(OrderedWindow):
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _next_carry(
-        self, rows: Rows, carry: Carry, *, opening: Ints, position_of_row: Ints, close: Ints, is_still_open: Flags
+        self, rows: Rows, carry: Carry, *, opening: Ints, first_positions: Ints, close: Ints, is_still_open: Flags
     ) -> Carry:
         """Return the carry for the next batch.
 
-        ``opening`` has the rows that begin sessions, and ``position_of_row`` the positions of the first rows in these
+        ``opening`` has the rows that begin sessions, and ``first_positions`` the positions of the first rows in these
         sessions. ``close`` has, for each row that begins a session, the row that closes it. ``is_still_open`` is a mask
         of the keys whose session from an earlier batch is still open.
         """
@@ -136,7 +140,7 @@ class OrderedSession(OrderedWindow):
         open_starts = np.where(
             is_still_open,
             carry.open_starts,
-            np.where(has_new_session, last_by_key(opening, position_of_row, position, rows), position),
+            np.where(has_new_session, last_by_key(opening, first_positions, position, rows), position),
         )
         opened = np.where(has_new_session, np.append(rows.times, 0)[last], carry.numbers["opened"])
         has_rows = rows.lengths > 0
