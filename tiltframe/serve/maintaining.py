@@ -106,10 +106,12 @@ class Maintenance:
             if time.monotonic() < self._next_complete_round[name]:
                 merged = store.compact(before=end, only_small=True)
             else:
-                merged = store.compact(before=end, progress=self._round_limit())
-                store.expire()
-                store.vacuum(_REPLACED_FILE_AGE)
-                release_freed_memory()
+                try:
+                    merged = store.compact(before=end, progress=self._round_limit())
+                    store.expire()
+                    store.vacuum(_REPLACED_FILE_AGE)
+                finally:
+                    release_freed_memory()
                 self._next_complete_round[name] = time.monotonic() + _COMPLETE_SECONDS
         except _Interrupted:
             pass
