@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from aggr.arguments import shown
+from aggr.extend.arguments import shown
 from aggr.interchange.protobuf_messages import message_classes
 
 _MESSAGES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aggr.extend.arguments import MissingExtra
-from tiltframe.cli.options import memory_bytes
+from tiltframe.extend import memory_size
 
 
 def _refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -65,7 +65,6 @@ def _refuse(_context: click.Context, _option: click.Parameter, value: str | None
     default="128MiB",
     show_default=True,
     metavar="SIZE",
-    callback=memory_bytes,
     help="The maximum memory of the two caches together: for answers, and for open files of the stores.",
 )
 @click.option(
@@ -91,7 +90,7 @@ def serve(
     maintain: bool,
     with_open: tuple[str, ...],
     buckets: tuple[str, ...],
-    memory: int,
+    memory: str,
     max_rows: int,
     max_windows: int,
     max_seconds: int,
@@ -114,7 +113,7 @@ def serve(
         raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)
     bounds = BucketBounds.read(buckets)
-    limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=memory)
+    limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=memory_size(memory))
     secret = None if token is None else read_token(token)
     require_token(address[0], secret)
     for origin in origins:
