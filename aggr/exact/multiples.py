@@ -15,7 +15,7 @@ from aggr.exact.number_columns import scale_of
 _MAX_EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
-def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
+def units_are_exact_in_doubles(values: pa.Array, unit: Fraction) -> bool:
     """Return whether the number of units in each value can be computed exactly with doubles.
 
     For floats, the result is True. For other types, the unscaled integer of each value and its number of units must be
@@ -40,8 +40,8 @@ def unscaled_integers(values: pa.Array) -> NDArray[Any]:
     if not pa.types.is_decimal(values.type):
         integers = values.to_numpy()
         exceeds_int64 = integers.dtype == np.uint64 and len(integers) > 0 and integers.max() >= 2**63
-        counts: NDArray[Any] = integers.astype(object if exceeds_int64 else np.int64)
-        return counts
+        converted_integers: NDArray[Any] = integers.astype(object if exceeds_int64 else np.int64)
+        return converted_integers
     width = values.type.bit_width // 64
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)

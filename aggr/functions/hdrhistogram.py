@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
-from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled_integers
+from aggr.exact.multiples import multiples_of, units_are_exact_in_doubles, unscaled_integers
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
@@ -32,7 +32,7 @@ from aggr.functions.refused_values import (
     SKIP,
     bad_values_parameter,
     check_bad_values,
-    count_field,
+    refused_count_fields,
     without_refused,
 )
 from aggr.groups.numbers import Numbers
@@ -131,7 +131,8 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """The state of an HdrHistogram: counts of values in whole units, a count of NaN, and the minimum and the maximum.
+    """The state of an HdrHistogram: counts of values, which are rounded to whole units, a count of NaN, and the minimum
+    and the maximum.
 
     ``bad_values`` determines whether a value that cannot be counted in units, such as a negative one, raises an error
     (``"error"``), or is skipped and counted in a separate field (``"skip"``).
@@ -151,7 +152,7 @@ class HdrState(BucketState):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        return ("nan", "buckets", *count_field(self.bad_values))
+        return ("nan", "buckets", *refused_count_fields(self.bad_values))
 
     @property
     def layout(self) -> Layout:
@@ -160,8 +161,8 @@ class HdrState(BucketState):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        count = count_field(self.bad_values)
-        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram, **count}
+        refused_fields = refused_count_fields(self.bad_values)
+        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram, **refused_fields}
 
     def excluded_counts(self, states: pa.StructArray) -> ExcludedCounts:
         return ExcludedCounts(None, states.field(REFUSED).to_numpy() if self.bad_values == SKIP else None)
@@ -208,7 +209,7 @@ class HdrState(BucketState):
         Raise ``ValueError`` for a value that cannot be counted in units.
         """
         nan = pa.array(np.zeros(values.groups.n, np.int64))
-        if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(
+        if (pa.types.is_integer(values.array.type) and self.unit is None) or not units_are_exact_in_doubles(
             values.array, self._exact_unit
         ):
             units = Numbers(self._whole_units(values.array), values.groups)
@@ -260,7 +261,9 @@ class HdrState(BucketState):
         if self.unit is None and is_fraction.any():
             raise ValueError(_FRACTION_MESSAGE.format(values[int(np.argmax(is_fraction))]))
         if units.max() >= 2**63:
-            raise ValueError(f"hdr counts up to 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds")
+            raise ValueError(
+                f"hdr accepts only numbers of at most 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds"
+            )
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
@@ -292,7 +295,9 @@ class HdrState(BucketState):
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
             raise ValueError(_FRACTION_MESSAGE.format(x[fraction[0]]))
         if high / (self.unit or 1.0) >= 2.0**63:
-            raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
+            raise ValueError(
+                f"hdr accepts only numbers of at most 2^63 - 1 units; got {high}; use a larger unit, or dds"
+            )
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
@@ -323,8 +328,8 @@ class HdrState(BucketState):
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         histograms = Histograms.from_arrow(states.field("buckets"))
         unit = self.unit or 1.0
-        # Values are whole units. The lower edge of a bucket, which it does not contain, is therefore the highest value
-        # of the bucket below.
+        # Bucket ranges exclude their lower edge. Values are whole units, so the lower edge is the highest value of the
+        # bucket below.
         low = np.maximum(self.layout.lowest(histograms.keys) - 1, 0).astype(np.float64)
         high = self.layout.highest(histograms.keys).astype(np.float64)
         return BucketRanges(histograms.rows().astype(np.int64), low * unit, high * unit, histograms.counts)
@@ -454,7 +459,8 @@ class Hdr(Function):
             above = [values_of_keys(q, keys[i]) for q, i in zip(self.quantiles, position, strict=True)]
             pairs = zip(quantiles, above, position, strict=True)
             quantiles = [
-                _between(values, upper_values, upper_weights[i], ~has_values) for values, upper_values, i in pairs
+                _interpolate_columns(values, upper_values, upper_weights[i], ~has_values)
+                for values, upper_values, i in pairs
             ]
         children = {
             "count": pa.array(counts),
@@ -471,9 +477,14 @@ class Hdr(Function):
         return True
 
 
-def _between(low: pa.Array, high: pa.Array, upper_weights: Floats, mask: Flags) -> pa.Array:
-    below, above = (pc.fill_null(values, 0).to_numpy().astype(np.float64) for values in (low, high))
-    return pa.array(interpolate(below, above, upper_weights), mask=mask)
+def _interpolate_columns(
+    lower_values: pa.Array, upper_values: pa.Array, upper_weights: Floats, mask: Flags
+) -> pa.Array:
+    """Interpolate between two columns. ``upper_weights`` are the weights of ``upper_values``, in [0, 1]. The result is
+    null for rows in ``mask``.
+    """
+    lower, upper = (pc.fill_null(column, 0).to_numpy().astype(np.float64) for column in (lower_values, upper_values))
+    return pa.array(interpolate(lower, upper, upper_weights), mask=mask)
 
 
 def _whole_numbers(values: pa.Array) -> Whole:
@@ -482,7 +493,8 @@ def _whole_numbers(values: pa.Array) -> Whole:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         raise ValueError(
-            f"hdr counts up to 2^63 - 1; got {pc.max(values)}; pass unit, such as unit=1000, or use dds"
+            f"hdr accepts only numbers of at most 2^63 - 1; got {pc.max(values)}; pass unit, such as unit=1000, or use "
+            "dds"
         ) from None
     if len(numbers) and numbers.min() < 0:
         raise ValueError(

@@ -40,7 +40,7 @@ def bad_values_parameter(bad_values: str) -> Mapping[str, pa.DataType]:
     return BAD_VALUES_PARAMETER if bad_values == SKIP else {}
 
 
-def count_field(bad_values: str) -> Mapping[str, Field]:
+def refused_count_fields(bad_values: str) -> Mapping[str, Field]:
     """Return the fields that ``bad_values`` adds to a state, as name → field.
 
     "skip" adds the count of refused values, and "error" adds none.
