@@ -40,14 +40,14 @@ class CellsState(State):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"counts": self.cells}
+        return {"counts": self.counts_field}
 
     @property
-    def cells(self) -> Cells:
+    def counts_field(self) -> CellCounts:
         """The field of the counts. It counts, in this order, the values below all edges, the values from each edge to
         the next, the values from the last edge on, and NaN.
         """
-        return Cells(len(self.edges) + 2)
+        return CellCounts(len(self.edges) + 2)
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         numbers = values.array
@@ -57,8 +57,9 @@ class CellsState(State):
             is_nan = np.isnan(numbers.to_numpy())
         edges = _interval_starts(self.edges, numbers.type)
         keys = order_keys(pa.concat_arrays([edges, numbers]))
-        cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
-        return {"counts": self.cells.count(values, np.where(is_nan, len(self.edges) + 1, cells))}
+        cell_indices = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
+        nan_index = len(self.edges) + 1
+        return {"counts": self.counts_field.count(values, np.where(is_nan, nan_index, cell_indices))}
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Histogram(Function):
         return CellsState(self.edges)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        counts = self.own_state.cells.numbers(states.field("counts"))
+        counts = self.own_state.counts_field.numbers(states.field("counts"))
         interval_counts = counts[:, 1:-2]
         offsets = np.arange(len(counts) + 1, dtype=np.int32) * interval_counts.shape[1]
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(interval_counts.ravel()))
@@ -181,16 +182,16 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 
 @dataclass(frozen=True)
-class Cells(Field):
+class CellCounts(Field):
     """The field of a state that contains counts, a list of ``size`` numbers. A group without values has only zeros."""
 
     size: int
 
-    def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Return the sum of the weights of the rows in each cell, as one list of ``size`` sums per group. ``cells`` has
-        the cell of each row, in [0, size).
+    def count(self, values: Values, cell_indices: Whole) -> pa.ListArray:
+        """Return the sum of the weights of the rows in each cell, as one list of ``size`` sums per group.
+        ``cell_indices`` has the index of the cell of each row, in [0, size).
         """
-        groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
+        groups = Groups(values.groups.ids * self.size + cell_indices, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
