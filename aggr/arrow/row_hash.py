@@ -34,7 +34,7 @@ _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 # the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
 _INITIAL_HASHES = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
-# the multipliers in the finalizers of SplitMix64 and MurmurHash3
+# the multipliers of each lane: those in the finalizers of SplitMix64 and of MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
@@ -68,79 +68,95 @@ def hash64(*columns: pa.Array) -> Whole:
     return np.minimum(hashes, NO_THRESHOLD - 1)
 
 
-def _mix_columns(totals: Words, columns: Sequence[pa.Array]) -> Words:
-    """Mix the hashes of columns, one after the other, into ``totals``, the hashes of rows. Return the new hashes of
-    rows, shape (2, rows).
+def _mix_columns(initial_hashes: Words, columns: Sequence[pa.Array]) -> Words:
+    """Mix the hashes of columns, one after the other, into the hashes of rows, ``initial_hashes``. Return the new
+    hashes of rows, shape (2, rows).
     """
+    hashes = initial_hashes
     for column in columns:
         if len(column) and not column.null_count and _has_fixed_width(column):
-            totals = _mix_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
+            hashes = _mix_pieces(hashes, _pieces(column), *_FACTORS[0], *_FACTORS[1])
         else:
-            totals = _mix_hashes(totals, _hash_column(column), *_FACTORS[0], *_FACTORS[1])
-    return totals
+            hashes = _mix_hashes(hashes, _hash_column(column), *_FACTORS[0], *_FACTORS[1])
+    return hashes
 
 
 @compiled
-def _mix(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint64) -> np.uint64:
-    """Return a hash into which a word is mixed. Each bit of the hash and of the word affects all bits of the result.
-    ``first`` and ``second`` are multipliers.
+def _mix(initial_hash: np.uint64, word: np.uint64, factor_a: np.uint64, factor_b: np.uint64) -> np.uint64:
+    """Mix a word into a hash, and return the new hash. Each bit of the hash and of the word affects all bits of the
+    result. ``factor_a`` and ``factor_b`` are the multipliers of a lane.
     """
-    mixed = total * np.uint64(31) + word + np.uint64(1)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * first
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * second
+    mixed = initial_hash * np.uint64(31) + word + np.uint64(1)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * factor_a
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * factor_b
     return mixed ^ (mixed >> np.uint64(31))
 
 
 @compiled
 def _mix_hashes(
-    totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
+    initial_hashes: Words,
+    column_hashes: Words,
+    first_lane_factor_a: np.uint64,
+    first_lane_factor_b: np.uint64,
+    second_lane_factor_a: np.uint64,
+    second_lane_factor_b: np.uint64,
 ) -> Words:
-    """Mix the hashes of a column into ``totals``, the hashes of rows, and return the new hashes of rows.
+    """Mix the hashes of a column, ``column_hashes``, into the hashes of rows, and return the new hashes of rows.
 
-    All have the shape (2, rows). ``first`` and ``second`` are the multipliers of the first word of a hash, ``third``
-    and ``fourth`` those of the second word.
+    All have the shape (2, rows). The other parameters are the two multipliers of each lane.
     """
-    mixed = np.empty((2, totals.shape[1]), np.uint64)
-    for row in range(totals.shape[1]):
-        mixed[0, row] = _mix(totals[0, row], hashes[0, row], first, second)
-        mixed[1, row] = _mix(totals[1, row], hashes[1, row], third, fourth)
+    mixed = np.empty((2, initial_hashes.shape[1]), np.uint64)
+    for row in range(initial_hashes.shape[1]):
+        mixed[0, row] = _mix(initial_hashes[0, row], column_hashes[0, row], first_lane_factor_a, first_lane_factor_b)
+        mixed[1, row] = _mix(initial_hashes[1, row], column_hashes[1, row], second_lane_factor_a, second_lane_factor_b)
     return mixed
 
 
 @compiled
 def _mix_pieces(
-    totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
+    initial_hashes: Words,
+    pieces: Words,
+    first_lane_factor_a: np.uint64,
+    first_lane_factor_b: np.uint64,
+    second_lane_factor_a: np.uint64,
+    second_lane_factor_b: np.uint64,
 ) -> Words:
-    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``.
+    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into the hashes of rows.
 
-    ``totals`` are the hashes of rows, and the result contains their new hashes. Both have the shape (2, rows). The
-    other parameters are the multipliers of `_mix_hashes`.
+    ``initial_hashes`` are the hashes of rows, and the result contains their new hashes. Both have the shape (2, rows).
+    The other parameters are the two multipliers of each lane.
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash = np.uint64(0)
         second_hash = np.uint64(0)
         for i in range(pieces.shape[1]):
-            first_hash = _mix(first_hash, pieces[row, i], first, second)
-            second_hash = _mix(second_hash, pieces[row, i], third, fourth)
-        mixed[0, row] = _mix(totals[0, row], first_hash, first, second)
-        mixed[1, row] = _mix(totals[1, row], second_hash, third, fourth)
+            first_hash = _mix(first_hash, pieces[row, i], first_lane_factor_a, first_lane_factor_b)
+            second_hash = _mix(second_hash, pieces[row, i], second_lane_factor_a, second_lane_factor_b)
+        mixed[0, row] = _mix(initial_hashes[0, row], first_hash, first_lane_factor_a, first_lane_factor_b)
+        mixed[1, row] = _mix(initial_hashes[1, row], second_hash, second_lane_factor_a, second_lane_factor_b)
     return mixed
 
 
 @compiled
-def _hash_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
+def _hash_pieces(
+    pieces: Words,
+    first_lane_factor_a: np.uint64,
+    first_lane_factor_b: np.uint64,
+    second_lane_factor_a: np.uint64,
+    second_lane_factor_b: np.uint64,
+) -> Words:
     """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces).
 
-    The other parameters are the multipliers of `_mix_hashes`.
+    The other parameters are the two multipliers of each lane.
     """
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash = np.uint64(0)
         second_hash = np.uint64(0)
         for i in range(pieces.shape[1]):
-            first_hash = _mix(first_hash, pieces[row, i], first, second)
-            second_hash = _mix(second_hash, pieces[row, i], third, fourth)
+            first_hash = _mix(first_hash, pieces[row, i], first_lane_factor_a, first_lane_factor_b)
+            second_hash = _mix(second_hash, pieces[row, i], second_lane_factor_a, second_lane_factor_b)
         hashes[0, row], hashes[1, row] = first_hash, second_hash
     return hashes
 
