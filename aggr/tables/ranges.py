@@ -3,10 +3,10 @@
 Rows are reduced once, to one state per *run*. A run is a sequence of rows in which no range begins or ends. A range
 consists of consecutive runs, and overlapping ranges share the merges of their runs:
 
-    ranges         ├───────────┤        Each range spans a boundary. Its left part ends a segment, and its right
-                     ├───────────┤      part begins the next one. Segments are scanned once backwards and once
-                         ├─────────┤    forwards; then a range is one merge of two states, however long it is.
-    boundaries     ········┆···········┆
+    ranges         ├───────────┤        Each range contains or touches a boundary. Its left part ends a segment,
+                     ├───────────┤      and its right part begins the next one. Segments are scanned once backwards
+                         ├─────────┤    and once forwards. A range is then one merge of two states, however long.
+    boundary       ············┆····
 
 Disjoint ranges need no scan. Ranges with the same start and growing lengths need only one forward scan. Other ranges
 need about five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks,
@@ -30,59 +30,64 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import checked, mark_as_checked
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
     """The division of the rows ``[begin, end)`` into runs, for ranges of rows.
 
     ``groups`` contains the run of each of these rows; other rows are not in any range. Range ``i`` consists of the runs
-    ``[first[i], last[i])``.
+    ``[starts[i], stops[i])``.
     """
 
     begin: int
     end: int
     groups: Groups
-    first: Places
-    last: Places
+    starts: Indices
+    stops: Indices
 
 
-def runs_of(first: Places, last: Places, rows: int) -> Runs:
+def runs_of(starts: Indices, stops: Indices, rows: int) -> Runs:
     """Divide rows into runs, sequences of rows in which no range begins or ends.
 
     Parameters
     ----------
-    first, last : arrays of int64, shape (ranges,)
-        Range ``i`` consists of the rows ``[first[i], last[i])``, and may be empty. Both arrays ascend.
+    starts, stops : arrays of int64, shape (ranges,)
+        Range ``i`` consists of the rows ``[starts[i], stops[i])``, and may be empty. Both arrays ascend.
     rows : int
         The number of rows.
 
     Raises
     ------
     ValueError
-        If ``first`` or ``last`` does not ascend, a range ends before it begins, or a range lies outside the rows.
+        If ``starts`` or ``stops`` does not ascend, a range ends before it begins, or a range lies outside the rows.
 
     Examples
     --------
     >>> runs = runs_of(np.array([0, 2]), np.array([3, 5]), 6)
-    >>> runs.groups.ids, runs.first, runs.last
+    >>> runs.groups.ids, runs.starts, runs.stops
     (array([0, 0, 1, 2, 2]), array([0, 1]), array([2, 3]))
     """
-    if len(first) != len(last):
-        raise ValueError(f"every range needs a first and a last row; got {len(first)} first and {len(last)} last rows")
-    if not len(first):
-        return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
-    is_wrong = (last < first) | np.append(False, (np.diff(first) < 0) | (np.diff(last) < 0))
+    if len(starts) != len(stops):
+        raise ValueError(
+            f"every range needs a start and an end; got {len(starts)} starts and {len(stops)} ends; pass two arrays of "
+            "the same length"
+        )
+    if not len(starts):
+        return Runs(0, 0, groups=Groups.of([], 0), starts=starts, stops=stops)
+    is_wrong = (stops < starts) | np.append(False, (np.diff(starts) < 0) | (np.diff(stops) < 0))
     if is_wrong.any():
         range_index = int(np.argmax(is_wrong))
         raise ValueError(
             f"ranges must be in order, and none may end before it begins; got the range {range_index} from "
-            f"{first[range_index]} to {last[range_index]}; sort the ranges, and exchange the two ends of a range that "
-            "ends before it begins"
+            f"{starts[range_index]} to {stops[range_index]}; sort the ranges, and exchange the start and the end of a "
+            "range that ends before it begins"
         )
-    if first[0] < 0 or last[-1] > rows:
-        raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
-    cuts = np.union1d(first, last)
+    if starts[0] < 0 or stops[-1] > rows:
+        raise ValueError(
+            f"ranges must lie within the {rows} rows; got {starts[0]} to {stops[-1]}; leave out other rows"
+        )
+    cuts = np.union1d(starts, stops)
     begin = int(cuts[0])
     end = int(cuts[-1])
     lengths = np.diff(cuts)
@@ -91,12 +96,12 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
         begin=begin,
         end=end,
         groups=groups,
-        first=np.searchsorted(cuts, first),
-        last=np.searchsorted(cuts, last),
+        starts=np.searchsorted(cuts, starts),
+        stops=np.searchsorted(cuts, stops),
     )
 
 
-def merge_runs(function: Function, states: pa.StructArray, first: Places, last: Places) -> pa.StructArray:
+def merge_runs(function: Function, states: pa.StructArray, first: Indices, last: Indices) -> pa.StructArray:
     """Merge the runs of each range.
 
     Parameters
@@ -106,7 +111,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     states : column of states, shape (runs,)
         States, one per run, in order.
     first, last : arrays of int64, shape (ranges,)
-        Range ``i`` consists of the runs ``[first[i], last[i])``, as returned by `runs_of`.
+        Range ``i`` consists of the runs ``[first[i], last[i])``: ``last[i]`` is the index after its last run. These are
+        the ``starts`` and the ``stops`` that `runs_of` returns.
 
     Returns
     -------
@@ -153,44 +159,44 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     return function.merge(parts, Groups.of(np.concatenate([left_ranges, right_ranges]), len(first))).states
 
 
-def _have_common_starts(first: Places, last: Places) -> bool:
+def _have_common_starts(starts: Indices, stops: Indices) -> bool:
     """Return whether overlapping ranges always begin at the same run.
 
     A range then contains all earlier ranges with which it overlaps.
     """
-    return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
+    return bool(((starts[1:] == starts[:-1]) | (starts[1:] >= stops[:-1])).all())
 
 
-def _segments_by_start(first: Places, last: Places, n: int) -> Places:
+def _segments_by_start(starts: Indices, stops: Indices, n: int) -> Indices:
     """Return the segment of each of ``n`` runs. A segment begins at each run at which a range begins."""
-    starts = np.zeros(n, np.int64)
-    starts[first[last > first]] = 1
-    return np.cumsum(starts)
+    is_first_run = np.zeros(n, np.int64)
+    is_first_run[starts[stops > starts]] = 1
+    return np.cumsum(is_first_run)
 
 
-def _is_one_range_per_run(last: Places, n: int) -> bool:
+def _is_one_range_per_run(stops: Indices, n: int) -> bool:
     """Return whether there are ``n`` ranges, and range ``i`` ends with run ``i``."""
-    return len(last) == n and bool((last == np.arange(1, n + 1)).all())
+    return len(stops) == n and bool((stops == np.arange(1, n + 1)).all())
 
 
 @compiled
-def _choose_boundaries(first: Places, last: Places) -> Places:
+def _choose_boundaries(starts: Indices, stops: Indices) -> Indices:
     """Return boundaries between runs, ascending. A boundary is the number of the run that follows it.
 
     Each range that is not empty contains or touches at least one boundary. At most one boundary lies inside a range.
     """
-    boundaries = np.empty(len(first), np.int64)
+    boundaries = np.empty(len(starts), np.int64)
     count = 0
     boundary = np.int64(-1)
-    for i in range(len(first)):
-        if last[i] > first[i] and first[i] >= boundary:
-            boundary = last[i]
+    for i in range(len(starts)):
+        if stops[i] > starts[i] and starts[i] >= boundary:
+            boundary = stops[i]
             boundaries[count] = boundary
             count += 1
     return boundaries[:count].copy()
 
 
-def _scan_forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
+def _scan_forwards(function: Function, states: pa.StructArray, segments: Indices, begin: int) -> pa.StructArray:
     """Return the states from the index ``begin`` on. Each is merged with all states between ``begin`` and its own index
     that are in its segment.
     """
@@ -198,7 +204,7 @@ def _scan_forwards(function: Function, states: pa.StructArray, segments: Places,
 
 
 def _scan_backwards(
-    function: Function, states: pa.StructArray, segments: Places, begin: int, end: int
+    function: Function, states: pa.StructArray, segments: Indices, begin: int, end: int
 ) -> pa.StructArray:
     """Return the states in ``[begin, end)``. Each is merged with all states between its own index and ``end`` that are
     in its segment.
@@ -208,7 +214,7 @@ def _scan_backwards(
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))
 
 
-def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.StructArray:
+def scan(function: Function, states: pa.StructArray, segments: Indices) -> pa.StructArray:
     """Return each state merged with all states before it in its segment.
 
     Parameters
@@ -249,16 +255,18 @@ class _Level(NamedTuple):
     """
 
     pairs: Groups  # the pair of each state
-    later_firsts: Places  # the first state of each pair, except for the first pair of a segment
-    previous_pairs: Places  # for each state in `later_firsts`, the previous pair, whose result is merged with the state
-    sums: Groups  # the groups in which each state in `later_firsts` is merged with the result of the previous pair
-    segment_firsts: Places  # the first state of each segment
-    # for each state, the index of its result in the concatenated results of the pairs, of `later_firsts` and of
-    # `segment_firsts`
-    source: Places
+    first_states_of_later_pairs: Indices  # the first state of each pair, except for the first pair of a segment
+    # for each state in `first_states_of_later_pairs`, the previous pair, whose result is merged with the state
+    previous_pairs: Indices
+    # the groups in which each state in `first_states_of_later_pairs` is merged with the result of the previous pair
+    merge_groups: Groups
+    segment_first_states: Indices  # the first state of each segment
+    # for each state, the index of its result in the concatenated results of the pairs, of `first_states_of_later_pairs`
+    # and of `segment_first_states`
+    source: Indices
 
 
-def _levels(segments: Places) -> list[_Level]:
+def _levels(segments: Indices) -> list[_Level]:
     """Return the levels of a scan: pairs of adjacent states, pairs of pairs, and so on.
 
     After the last level, each segment is a single state.
@@ -274,20 +282,21 @@ def _levels(segments: Places) -> list[_Level]:
         # for each segment, the number of pairs in earlier segments
         earlier_pairs = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2
         pair = np.repeat(earlier_pairs, lengths) + position // 2
-        count = int(pair[-1]) + 1
-        later_firsts = np.flatnonzero((position % 2 == 0) & (position > 0))
-        segment_firsts = np.flatnonzero(position == 0)
+        pair_count = int(pair[-1]) + 1
+        first_states_of_later_pairs = np.flatnonzero((position % 2 == 0) & (position > 0))
+        segment_first_states = np.flatnonzero(position == 0)
         source = pair.copy()  # the result for the second state of a pair is that of the pair
-        source[later_firsts] = count + np.arange(len(later_firsts))
-        source[segment_firsts] = count + len(later_firsts) + np.arange(len(segment_firsts))
-        sums = Groups(np.tile(np.arange(len(later_firsts)), 2), len(later_firsts))
+        later_pair_count = len(first_states_of_later_pairs)
+        source[first_states_of_later_pairs] = pair_count + np.arange(later_pair_count)
+        source[segment_first_states] = pair_count + later_pair_count + np.arange(len(segment_first_states))
+        merge_groups = Groups(np.tile(np.arange(later_pair_count), 2), later_pair_count)
         levels.append(
             _Level(
-                pairs=Groups(pair, count),
-                later_firsts=later_firsts,
-                previous_pairs=pair[later_firsts] - 1,
-                sums=sums,
-                segment_firsts=segment_firsts,
+                pairs=Groups(pair, pair_count),
+                first_states_of_later_pairs=first_states_of_later_pairs,
+                previous_pairs=pair[first_states_of_later_pairs] - 1,
+                merge_groups=merge_groups,
+                segment_first_states=segment_first_states,
                 source=source,
             )
         )
@@ -298,12 +307,14 @@ def _scan_by_levels(column: pa.Array, levels: list[_Level], merge: Callable[[pa.
     """Return the scan of a column by the plan ``levels``.
 
     The merged pairs are scanned first. The result for a pair is also the result for the second state of the pair.
-    Merged with the first state of the next pair, it gives the result for that state.
+    The result for a pair, merged with the first state of the next pair, is the result for that first state.
     """
     if not levels:
         return column
     level = levels[0]
     scanned = _scan_by_levels(merge(column, level.pairs), levels[1:], merge)
-    sums = pa.concat_arrays([scanned.take(pa.array(level.previous_pairs)), column.take(pa.array(level.later_firsts))])
-    parts = [scanned, merge(sums, level.sums), column.take(pa.array(level.segment_firsts))]
+    merge_inputs = pa.concat_arrays(
+        [scanned.take(pa.array(level.previous_pairs)), column.take(pa.array(level.first_states_of_later_pairs))]
+    )
+    parts = [scanned, merge(merge_inputs, level.merge_groups), column.take(pa.array(level.segment_first_states))]
     return pa.concat_arrays(parts).take(pa.array(level.source))

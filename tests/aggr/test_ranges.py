@@ -40,7 +40,7 @@ def naive(function, values, first, last):
 def by_runs(function, values, first, last):
     runs = runs_of(first, last, len(values))
     states = function.reduce(values.slice(runs.begin, runs.end - runs.begin), runs.groups)
-    return merge_runs(function, states, runs.first, runs.last)
+    return merge_runs(function, states, runs.starts, runs.stops)
 
 
 def shapes(n):
@@ -126,7 +126,7 @@ def test_no_row_is_reduced_twice_and_merges_do_not_grow_with_the_window():
         ([2], [1], "in order"),
         ([0], [9], "within the 5 rows"),
         ([-1], [2], "within the 5 rows"),
-        ([0, 1], [2], "a first and a last row"),
+        ([0, 1], [2], "a start and an end; got 2 starts and 1 ends"),
     ],
 )
 def test_bad_ranges_are_refused(first, last, message):
