@@ -30,9 +30,9 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(f"states must be an Arrow column; got {type_name(states)}")
     states = normalize(states)
-    function = _named(states) or class_of(states.type)
+    function = _function_named_in(states) or class_of(states.type)
     if function is None:
-        raise not_states(states.type)
+        raise unknown_state_type_error(states.type)
     rows = states.drop_null()
     state = function().own_state
     optional = {name: t for name, t in state.optional_parameters.items() if states.type.get_field_index(name) >= 0}
@@ -47,14 +47,16 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     return function(**{name: frozen(values[0]) for name, values in parameters.items() if values})
 
 
-def not_states(dtype: pa.DataType) -> TypeError:
+def unknown_state_type_error(dtype: pa.DataType) -> TypeError:
     """Return the error for a column whose type is not the type of the states of a registered function."""
     if not pa.types.is_struct(dtype) or dtype.get_field_index(FUNCTION) < 0:
         return TypeError(f"no registered function has states of type {dtype}; pass states, not values or results")
-    return TypeError(f"no registered function has states of type {dtype}; there are {', '.join(names())}")
+    return TypeError(
+        f"no registered function has states of type {dtype}; the registered functions are {', '.join(names())}"
+    )
 
 
-def _named(states: pa.Array) -> type[Function] | None:
+def _function_named_in(states: pa.Array) -> type[Function] | None:
     """Return the function whose name the states contain.
 
     Return None if all states are null, or if no registered function has states of this type.
@@ -62,17 +64,18 @@ def _named(states: pa.Array) -> type[Function] | None:
     """
     if class_of(states.type) is None:
         return None
-    owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
-    if len(owners) > 1:
+    function_names = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
+    if len(function_names) > 1:
         raise ValueError(
-            f"states of {owners[0]} and states of {owners[1]} cannot be merged; merge only states of the same function"
+            f"states of {function_names[0]} and states of {function_names[1]} cannot be merged; merge only "
+            "states of the same function"
         )
-    if owners and owners[0] not in names():
+    if function_names and function_names[0] not in names():
         raise TypeError(
-            f"these are states of {owners[0]!r}, which is not registered here; import or install the package that "
-            f"registers it; the registered functions are {', '.join(names())}"
+            f"these are states of {function_names[0]!r}, which is not registered here; import or install the package "
+            f"that registers it; the registered functions are {', '.join(names())}"
         )
-    return get(owners[0]) if owners else None
+    return get(function_names[0]) if function_names else None
 
 
 def class_of(dtype: pa.DataType) -> type[Function] | None:
@@ -86,8 +89,11 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
 @lru_cache(maxsize=256)  # cached, because a query looks up the same types many times
 def _class_among(registered: tuple[type[Function], ...], dtype: pa.DataType) -> type[Function] | None:
     fields = frozenset(f.name for f in dtype)
-    able = [function for function in registered if _has_layout(function, fields)]
-    return next((function for function in able if _takes(function, dtype)), able[0] if able else None)
+    functions_with_fields = [function for function in registered if _has_layout(function, fields)]
+    if not functions_with_fields:
+        return None
+    owners = (function for function in functions_with_fields if _owns_state_type(function, dtype))
+    return next(owners, functions_with_fields[0])
 
 
 def states_in(schema: pa.Schema) -> list[str]:
@@ -96,7 +102,8 @@ def states_in(schema: pa.Schema) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _takes(function: type[Function], dtype: pa.DataType) -> bool:
+def _owns_state_type(function: type[Function], dtype: pa.DataType) -> bool:
+    """Return whether states of a type are valid for a function, and the function itself defines them."""
     try:
         checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):

@@ -20,7 +20,7 @@ import aggr
 from aggr.errors import with_text
 from aggr.function import Function
 from aggr.function_inputs import WEIGHT
-from aggr.tables.identify import class_of, not_states
+from aggr.tables.identify import class_of, unknown_state_type_error
 from spark_udaf.plan.columns import collation_message, compares_text, is_collated
 from spark_udaf.udaf.accessors import OPERATIONS
 from spark_udaf.udaf.aggregate_function import error_label
@@ -141,7 +141,7 @@ def _check_states(name: str, fields: Sequence[StructField]) -> None:
     for dtype in _arrow_types(fields) or []:
         if class_of(dtype) is None:
             with error_label(name):
-                raise not_states(dtype)
+                raise unknown_state_type_error(dtype)
 
 
 def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
