@@ -85,7 +85,7 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     weight_columns |= {
         text for measure in measures for role, text in measure.named_inputs().items() if role == "weight" and text
     }
-    time_columns = {
+    by_columns = {
         text for measure in measures for role, text in measure.named_inputs().items() if role == "by" and text
     }
     names = dict.fromkeys(name for measure in measures for name in measure.columns())
@@ -94,12 +94,12 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     for name in names:
         if name in weight_columns:
             columns[name] = pa.array(rng.integers(1, _MAX_WEIGHT + 1, rows))
-        elif name in time_columns and EVENT_TIME in _roles_of(name, measures):
+        elif name in by_columns and EVENT_TIME in _roles_of(name, measures):
             columns[name] = event_times(rows)
         else:
             columns[name] = candidates[0]
     for name in names:
-        if name not in weight_columns and name not in time_columns:
+        if name not in weight_columns and name not in by_columns:
             columns[name] = _first_accepted(name, candidates, columns, measures)
     return pa.table(columns) if columns else pa.table({"x": values})
 

@@ -16,7 +16,7 @@ from aggr.arrow.normalize import normalized_type
 from aggr.function import Function, input_rule
 from aggr.function_inputs import EVENT_TIME
 from aggr.groups.groups import Groups
-from aggr.testing.edge_cases import corner_values, edge_cases, ordinary_values
+from aggr.testing.edge_cases import all_edge_cases, edge_cases, ordinary_values
 from aggr.testing.harness import LawBroken
 
 Source = Callable[[int, int], pa.Array]
@@ -147,20 +147,20 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
     return draw_accepted(function, kind, size, seed)
 
 
-def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
+def accepted_edge_cases(function: Function, kind: pa.DataType) -> pa.Array | None:
     """Return those edge cases of a type that the function accepts if each is the only value of a group. Return None if
     the function rejects all of them.
     """
-    values = corner_values(kind)
+    values = all_edge_cases(kind)
     accepted_rows = [row for row in range(len(values)) if _accepts_values(function, values.slice(row, 1))]
-    return corner_values(kind).take(pa.array(accepted_rows, pa.int64())) if accepted_rows else None
+    return all_edge_cases(kind).take(pa.array(accepted_rows, pa.int64())) if accepted_rows else None
 
 
 def _value_sources(kind: pa.DataType) -> Iterator[Source]:
     yield partial(edge_cases, kind)
     yield partial(edge_cases, kind, most=2.0**40, special=False)
     yield partial(edge_cases, kind, least=0, most=2.0**40, special=False)
-    yield partial(ordinary_values, kind, most=100)
+    yield partial(ordinary_values, kind, max_integer=100)
 
 
 def _accepts_values(function: Function, values: pa.Array) -> bool:
@@ -180,7 +180,7 @@ def _accepts_values(function: Function, values: pa.Array) -> bool:
 def last_rejection(function: Function, kind: pa.DataType) -> str:
     """Return a sentence with the error that a function raises for small values, or "" if it accepts them."""
     try:
-        function.finish(function.reduce(ordinary_values(kind, 3, 0, most=100), Groups.single(3)))
+        function.finish(function.reduce(ordinary_values(kind, 3, 0, max_integer=100), Groups.single(3)))
     except (ValueError, OverflowError) as error:
         return f". Small values of type {kind} raise {type(error).__name__}: {error}"
     return ""
@@ -191,10 +191,10 @@ def is_write_error(error: Exception) -> bool:
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 
-def require_same_bits(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
+def require_same_bits(actual: pa.Array, expected: pa.Array, context: str = "") -> None:
     """Raise `LawBroken` unless two columns have the same bits.
 
-    The message consists of ``where`` and the first row that differs.
+    The message consists of ``context``, such as "after subtracting all rows", and the first row that differs.
     """
     if not same_bits(actual, expected):
         row = next(
@@ -206,7 +206,8 @@ def require_same_bits(actual: pa.Array, expected: pa.Array, where: str = "") -> 
             0,
         )
         pair = [column[row].as_py() if row < len(column) else None for column in (actual, expected)]
-        raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
+        prefix = f"{context}: " if context else ""
+        raise LawBroken(f"{prefix}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
 
 
 def require_refusal(call: Callable[[], Any], what: str) -> None:

@@ -66,14 +66,14 @@ def reading_parameters(case: Case) -> None:
             continue
         values_from_author = list(case.parameters.get(parameter.name, ()))
         for value, other in variants(case.function, parameter.name, case.parameters):
-            where = f"with {parameter.name}={value!r}, which is not a parameter of the state"
+            context = f"with {parameter.name}={value!r}, which is not a parameter of the state"
             try:
                 states = other.reduce(case.values, case.groups)
             except Exception:
                 if value in values_from_author:
                     raise
                 continue  # the function does not accept the guessed value
-            require_same_bits(states, case.states, where)
+            require_same_bits(states, case.states, context)
 
 
 def state_parameters(case: Case) -> None:

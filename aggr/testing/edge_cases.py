@@ -80,13 +80,13 @@ def edge_cases(
         low = -math.inf if least is None else least
         high = math.inf if most is None else most
         values = [None if v != v or v < low or abs(v) > high else v for v in values]
-    nulls = 0.15 if rng.random() < 0.9 else 1.0  # in some draws, all values are null
-    return pa.array([None if rng.random() < nulls else v for v in values], dtype)
+    null_probability = 0.15 if rng.random() < 0.9 else 1.0  # in some draws, all values are null
+    return pa.array([None if rng.random() < null_probability else v for v in values], dtype)
 
 
-def corner_values(dtype: pa.DataType) -> pa.Array:
-    """Return each edge case of a type once: limits, zeros of both signs, NaN, infinities, texts that look alike, long
-    texts.
+def all_edge_cases(dtype: pa.DataType) -> pa.Array:
+    """Return each edge case of a type once, without random draws: limits, zeros of both signs, NaN, infinities, texts
+    that look alike, long texts.
 
     Parameters
     ----------
@@ -99,10 +99,12 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
         Without nulls. For types without a list of edge cases, some random values are returned.
     """
     if pa.types.is_struct(dtype):
-        columns = [corner_values(dtype.field(i).type) for i in range(dtype.num_fields)]
+        columns = [all_edge_cases(dtype.field(i).type) for i in range(dtype.num_fields)]
         size = max(map(len, columns))
-        rows = [column.take(pa.array((np.arange(size) + i) % len(column))) for i, column in enumerate(columns)]
-        return pa.StructArray.from_arrays(rows, fields=list(dtype))
+        cycled_columns = [
+            column.take(pa.array((np.arange(size) + i) % len(column))) for i, column in enumerate(columns)
+        ]
+        return pa.StructArray.from_arrays(cycled_columns, fields=list(dtype))
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):
             return pa.array(np.array(_FLOATS + _SPECIAL_FLOATS).astype(dtype.to_pandas_dtype()), dtype)
@@ -118,7 +120,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
 
 
 def ordinary_values(
-    dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
+    dtype: pa.DataType, size: int, seed: int = 0, *, max_integer: int | None = None, signed: bool = False
 ) -> pa.Array:
     """Draw ordinary values: without nulls, without the limits of the type, and distinct if possible.
 
@@ -130,8 +132,8 @@ def ordinary_values(
         See `edge_cases`.
     size, seed : int
         The same seed gives the same values.
-    most : int, optional
-        If it is passed, the numbers are drawn from the integers from 1 to ``most``, and may repeat.
+    max_integer : int, optional
+        If it is passed, the numbers are drawn from the integers from 1 to ``max_integer``, and may repeat.
     signed : bool
         Whether half of the numbers are negative, if the type has negative numbers.
 
@@ -144,12 +146,15 @@ def ordinary_values(
     if pa.types.is_struct(dtype):
         fields = [dtype.field(i) for i in range(dtype.num_fields)]
         children = [
-            ordinary_values(f.type, size, seed * 31 + i, most=most, signed=signed) for i, f in enumerate(fields)
+            ordinary_values(f.type, size, seed * 31 + i, max_integer=max_integer, signed=signed)
+            for i, f in enumerate(fields)
         ]
         return pa.StructArray.from_arrays(children, fields=fields)
     if is_number(dtype):
-        integers = rng.permutation(size) + 1 if most is None else rng.integers(1, most + 1, size)
-        return _numbers(dtype, integers - (size // 2 if signed else 0), rng.random(size) / 2 if most is None else None)
+        integers = rng.permutation(size) + 1 if max_integer is None else rng.integers(1, max_integer + 1, size)
+        return _numbers(
+            dtype, integers - (size // 2 if signed else 0), rng.random(size) / 2 if max_integer is None else None
+        )
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
         return pa.array([f"text {value}" for value in rng.permutation(size)], dtype)
     if pa.types.is_timestamp(dtype):

@@ -18,13 +18,16 @@ def require(condition: bool, otherwise: str) -> None:
         raise LawBroken(otherwise)
 
 
-def check_laws(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
+def check_laws(
+    subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], case_description: str = ""
+) -> None:
     """Check laws. ``case`` returns a new case for each law.
 
-    Raise `LawBroken` for the first law that does not hold. The message names ``subject``, the law and ``where``.
+    Raise `LawBroken` for the first law that does not hold. The message names ``subject`` and the law.
+    ``case_description`` is appended to the name of the law, for example " (seed 3)".
     """
     for law in laws:
         try:
             law(case())
         except LawBroken as broken:
-            raise LawBroken(f"{subject} breaks the law {law.__name__!r}{where}: {broken}") from None
+            raise LawBroken(f"{subject} breaks the law {law.__name__!r}{case_description}: {broken}") from None

@@ -27,8 +27,8 @@ from aggr.testing.cases import (
     TYPES,
     Case,
     Source,
+    accepted_edge_cases,
     draw_accepted,
-    draw_corners,
     draw_ordinary,
     input_types,
     last_rejection,
@@ -214,18 +214,20 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
         # in most cases, the last group has no rows
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
-        where = f" (seed {trial.seed}, round {number}, type {kind})"
-        _check_case(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
+        case_description = f" (seed {trial.seed}, round {number}, type {kind})"
+        _check_case(trial, case, laws=tuple(LAWS.values()), case_description=case_description, number=number)
     _check_corners(trial, kind)
     return accepted
 
 
 def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
     """Check each edge case of a type as a group of one row."""
-    values = draw_corners(trial.function, kind) if trial.source is None else None
+    values = accepted_edge_cases(trial.function, kind) if trial.source is None else None
     if values is not None:
         case = Case(trial.function, values, Groups.each(len(values)), np.random.default_rng(trial.seed))
-        _check_case(trial, case, laws=(exact_type, travel), where=f" (single edge cases of type {kind})", number=0)
+        _check_case(
+            trial, case, laws=(exact_type, travel), case_description=f" (single edge cases of type {kind})", number=0
+        )
 
 
 def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
@@ -243,7 +245,9 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
                 continue
             rng = np.random.default_rng((trial.seed, n))
             case = Case(trial.function, values, Groups(rng.integers(0, n, size).astype(np.intp), n), rng)
-            _check_case(trial, case, laws=_LAWS_OF_MANY_ROWS, where=f" ({size:,} rows of type {kind})", number=number)
+            _check_case(
+                trial, case, laws=_LAWS_OF_MANY_ROWS, case_description=f" ({size:,} rows of type {kind})", number=number
+            )
 
 
 def _check_max_rows(trial: _Trial, kind: pa.DataType) -> None:
@@ -254,18 +258,20 @@ def _check_max_rows(trial: _Trial, kind: pa.DataType) -> None:
         values = trial.draw(kind, _FEW_ROWS, trial.seed)
     if values is not None:
         case = Case(trial.function, values, Groups.single(len(values)), np.random.default_rng(trial.seed))
-        where = f" ({len(values):,} rows of type {kind})"
-        _check_case(trial, case, laws=(any_order, threads), where=where, number=0)
+        case_description = f" ({len(values):,} rows of type {kind})"
+        _check_case(trial, case, laws=(any_order, threads), case_description=case_description, number=0)
 
 
-def _check_case(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
+def _check_case(
+    trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], case_description: str, number: int
+) -> None:
     """Check laws with a case, and compare its results with ``exact`` and with the oracle, if they exist.
 
     Each law begins with the same random numbers, which depend on the seed and ``number``.
     """
     new_case = partial(_with_new_draws, case, (trial.seed, number, 1))
-    check_laws(trial.function.name, laws, new_case, where)
-    trial.compared[0] += compare_with_exact(case, where)
+    check_laws(trial.function.name, laws, new_case, case_description)
+    trial.compared[0] += compare_with_exact(case, case_description)
     if trial.oracle is not None:
         compare_with_oracle(trial.oracle, case)
 

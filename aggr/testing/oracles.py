@@ -38,14 +38,14 @@ def compare_with_oracle(oracle: Oracle, case: Case) -> None:
             )
 
 
-def compare_with_exact(case: Case, where: str = "") -> int:
+def compare_with_exact(case: Case, case_description: str = "") -> int:
     """Compare the result of each group with ``function.exact(rows)``, if the function declares it.
 
     Parameters
     ----------
     case : Case
         If the function declares ``relative_error``, numbers may differ by that share of the exact number.
-    where : str
+    case_description : str
         A description of the case, for the error message.
 
     Returns
@@ -73,8 +73,8 @@ def compare_with_exact(case: Case, where: str = "") -> int:
         if not _agree(result, expected, error):
             within = f", with a relative error of at most {error:g}" if error else ""
             raise LawBroken(
-                f"{case.function.name} breaks the law 'exact'{where}: the result is {result!r}, and must be that of "
-                f"exact(rows), {expected!r}{within}"
+                f"{case.function.name} breaks the law 'exact'{case_description}: the result is {result!r}, and must be "
+                f"that of exact(rows), {expected!r}{within}"
             )
     return compared
 
