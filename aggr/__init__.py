@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the call, or the class, of a function that an entry point registers: ``aggr.rate("x")``, ``aggr.Rate``."""
+    """Return the measure constructor, such as ``aggr.rate``, or the class, such as ``aggr.Rate``, of a function that an
+    entry point registers.
+    """
     if not name.startswith("_"):
         function = class_named(name)
         if function is not None:

@@ -1,5 +1,6 @@
-"""Calls such as ``aggr.avg``, which return a measure. They are generated from the inputs, the parameters and the
-docstring of a function.
+"""Measure constructors: Python functions such as ``aggr.avg``, which return a measure.
+
+They are generated from the inputs, the parameters and the docstring of a function.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _RAISES = """TypeError, ValueError
 
 
 def caller(name: str) -> Callable[..., Measure]:
-    """Return the call of the function with this name, such as ``aggr.var``. Another package may have registered the
-    function.
+    """Return the measure constructor of the function with this name, such as ``aggr.var``. Another package may have
+    registered the function.
 
     Parameters
     ----------
@@ -59,20 +60,22 @@ def caller(name: str) -> Callable[..., Measure]:
     Raises
     ------
     UnknownFunction, ValueError
-        For the same reasons as `aggr.get`. The returned call raises ``TypeError`` for arguments that the function does
-        not take, and ``ValueError`` for values that the function does not allow.
+        For the same reasons as `aggr.get`. The returned constructor raises ``TypeError`` for arguments that the
+        function does not take, and ``ValueError`` for values that the function does not allow.
 
     Examples
     --------
     >>> caller("var")("bytes", 0)
     var('bytes', ddof=0)
     """
-    return call_of(get(name))
+    return measure_constructor_of(get(name))
 
 
 @cache
-def call_of(function: type[Function]) -> Callable[..., Measure]:
-    """Return the call of a function: a Python function that takes columns and parameters, and returns a measure."""
+def measure_constructor_of(function: type[Function]) -> Callable[..., Measure]:
+    """Return the measure constructor of a function: a Python function that takes columns and parameters, and returns a
+    measure.
+    """
     signature = _signature(function)
     parameter_names = [parameter.name for parameter in _parameters(function)]
 
@@ -83,11 +86,11 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             reason = str(error).replace("got an unexpected keyword argument", "there is no parameter")
             raise TypeError(f"{function.name}: {reason}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
-            return call_of(get(_DISTINCT_FUNCTIONS[function.name]))(**arguments)
+            return measure_constructor_of(get(_DISTINCT_FUNCTIONS[function.name]))(**arguments)
         if function.name in _ESTIMATES and _is_estimate(arguments.get(BEYOND, ERROR)):
             del arguments[BEYOND]
             estimate_parameters = {"k": arguments.pop("max")} if "max" in arguments else {}
-            return call_of(get(_ESTIMATES[function.name]))(**arguments, **estimate_parameters)
+            return measure_constructor_of(get(_ESTIMATES[function.name]))(**arguments, **estimate_parameters)
         if input_rule(function, function.inputs[0]).takes_records and not isinstance(arguments["column"], str):
             arguments["column"] = _struct_expression(function, arguments["column"])
         parameters = {name: arguments.pop(name) for name in parameter_names if name in arguments}
@@ -131,8 +134,8 @@ def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
 
 
 def _signature(function: type[Function]) -> Signature:
-    """Return the signature of a function's call: the column, further inputs, the function's own parameters, ``by``,
-    ``where`` and ``weight``.
+    """Return the signature of a function's measure constructor: the column, further inputs, the function's own
+    parameters, ``by``, ``where`` and ``weight``.
     """
     can_count_rows = function.name == "count"  # count is the only function that can be called without a column
     column = _parameter("column", *((_OPTIONAL_TEXT, None) if can_count_rows else (_column_type(function),)))
@@ -160,8 +163,8 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
 
 
 def _docstring(function: type[Function], signature: Signature) -> str:
-    """Return the docstring of a function's call: the docstring of the function, with the columns among the parameters,
-    and a section about the returned measure.
+    """Return the docstring of a function's measure constructor: the docstring of the function, with the columns among
+    the parameters, and a section about the returned measure.
     """
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
@@ -193,10 +196,10 @@ def each_column(
     Parameters
     ----------
     columns : columns or expressions
-    call : a call of `aggr`
-        A call such as ``aggr.avg``.
+    call : callable that returns a Measure
+        A measure constructor, such as ``aggr.avg``.
     arguments, named : anything
-        Additional arguments of the call.
+        Additional arguments of the measure constructor.
 
     Returns
     -------
@@ -206,7 +209,8 @@ def each_column(
     Raises
     ------
     TypeError, ValueError
-        If ``columns`` is not a list of columns, and for the same reasons as the call.
+        If ``columns`` is not a list of columns, and for the same reasons as the measure
+        constructor.
 
     Examples
     --------
@@ -216,8 +220,8 @@ def each_column(
     """
     if isinstance(columns, str) or not isinstance(columns, Iterable) or not callable(call):
         raise TypeError(
-            f"each_column takes a list of columns and a call, such as each_column(['a', 'b'], aggr.avg); "
-            f"got {shown(columns)} and {shown(call)}"
+            "each_column takes a list of columns and a measure constructor, such as aggr.avg; got "
+            f"{shown(columns)} and {shown(call)}; write each_column(['a', 'b'], aggr.avg)"
         )
     measures = {column: call(column, *arguments, **named) for column in columns}
     return {f"{column}_{measure.function.name}": measure for column, measure in measures.items()}

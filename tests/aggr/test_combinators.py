@@ -89,6 +89,7 @@ def test_each_column_in_a_frame():
 @pytest.mark.parametrize(
     ("columns", "call"), [("ab", aggr.avg), (5, aggr.avg), (["a"], "avg")], ids=["text", "number", "name"]
 )
-def test_what_are_no_columns_or_no_call_is_refused(columns, call):
-    with pytest.raises(TypeError, match=r"each_column takes a list of columns and a call, such as each_column\(\['a'"):
+def test_each_column_rejects_wrong_columns_and_constructors(columns, call):
+    message = r"each_column takes a list of columns and a measure constructor, .*; write each_column\(\['a'"
+    with pytest.raises(TypeError, match=message):
         aggr.each_column(columns, call)
