@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from aggr.extras import MissingExtra
-from aggr.skipped_pandas import expect_pandas
+from aggr.skipped_pandas import allow_pandas
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -30,23 +30,23 @@ def load_group(
     If an object cannot be loaded or registered, a warning names its entry point, and describes the object by the text
     ``what``, such as "function".
 
-    ``register_tested``, if it is passed, is called instead of ``register`` for the objects of this distribution. It may
-    omit checks that the tests of this distribution make.
+    ``register_tested``, if it is passed, is called instead of ``register`` for objects that this distribution itself
+    declares. It may omit checks that the distribution's own tests make.
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
 
     distribution_name = cache(attrgetter("name"))  # cached, because each access parses the metadata of the distribution
     for point in entry_points(group=group):
-        is_tested = False
+        is_own = False
         try:
-            is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
-            register_object = register_tested if register_tested is not None and is_tested else register
-            if not is_tested:
-                expect_pandas()
+            is_own = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
+            register_object = register_tested if register_tested is not None and is_own else register
+            if not is_own:
+                allow_pandas()
             register_object(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
             # an optional part of this distribution is left out without a warning if its dependencies are not installed
-            if is_tested and isinstance(error, MissingExtra):
+            if is_own and isinstance(error, MissingExtra):
                 continue
             distribution = point.dist.name if point.dist else "an unknown distribution"
             message = (
@@ -57,11 +57,11 @@ def load_group(
 
 
 def load(point: EntryPoint) -> Any:
-    """Return the object of an entry point. If another distribution declares it, let pyarrow accept objects of pandas
-    first (`expect_pandas`), because its code may pass them.
+    """Return the object of an entry point. If another distribution declares it, `allow_pandas` is called first, because
+    the code of that distribution may pass objects of pandas to pyarrow.
     """
     if point.dist is None or point.dist.name != DISTRIBUTION:
-        expect_pandas()
+        allow_pandas()
     return point.load()
 
 

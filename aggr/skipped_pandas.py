@@ -17,7 +17,7 @@ _PANDAS = "pandas"
 
 class _State:
     is_skipped = False
-    is_expected = False  # whether code of other packages, which may pass objects of pandas to pyarrow, is loaded
+    is_allowed = False  # whether code of other packages, which may pass objects of pandas to pyarrow, is loaded
 
 
 class _PandasBlocker(MetaPathFinder):
@@ -32,10 +32,10 @@ class _PandasBlocker(MetaPathFinder):
 def skip_pandas() -> None:
     """Let ``pa.array`` and ``pa.scalar`` treat objects of pandas like other Python objects.
 
-    Nothing happens if pandas is imported already, or after `expect_pandas`. Conversions to and from DataFrames work as
+    Nothing happens if pandas is imported already, or after `allow_pandas`. Conversions to and from DataFrames work as
     before. Old versions of pyarrow, such as 14, try to import pandas again at the next conversion.
     """
-    if _State.is_expected or _PANDAS in sys.modules:
+    if _State.is_allowed or _PANDAS in sys.modules:
         return
     blocker = _PandasBlocker()
     sys.meta_path.insert(0, blocker)
@@ -46,9 +46,9 @@ def skip_pandas() -> None:
     _State.is_skipped = True
 
 
-def expect_pandas() -> None:
+def allow_pandas() -> None:
     """Let pyarrow accept objects of pandas from now on, because code of another package is loaded."""
-    _State.is_expected = True
+    _State.is_allowed = True
     if _State.is_skipped:
         _State.is_skipped = False
         try:
