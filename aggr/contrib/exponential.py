@@ -20,7 +20,7 @@ import pyarrow as pa
 from aggr.contrib.exponential_mapping import (
     COARSEST,
     FINEST,
-    REACH,
+    FINEST_KEY_RANGE,
     accuracy_of,
     edges_of,
     finest_keys,
@@ -78,7 +78,7 @@ class ExponentialState(SketchState):
 
     @property
     def side(self) -> Buckets:
-        return Buckets(None, *REACH)
+        return Buckets(None, *FINEST_KEY_RANGE)
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
         x = values.floats.array
@@ -122,7 +122,7 @@ class ExponentialState(SketchState):
         shifts = FINEST - _scales_of(states)
         for sign in _SIGNS:
             low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
-            lowest, highest = (end >> shifts for end in REACH)
+            lowest, highest = (end >> shifts for end in FINEST_KEY_RANGE)
             if (high - low >= self.max_buckets).any() or (low < lowest).any() or (high > highest).any():
                 raise DamagedState("it has more buckets than its limit allows, or a bucket that its scale cannot have")
         if not _are_consistent(states, shifts):

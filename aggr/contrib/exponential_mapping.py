@@ -24,7 +24,7 @@ from aggr.extend.exact import exp2
 # within ±1.13e9, so they fit into int32. At COARSEST, a bucket spans 2^11 powers of two, so doubles have only two keys.
 FINEST = 20
 COARSEST = -11
-REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
+FINEST_KEY_RANGE = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # of the keys of doubles
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
 # If a rounded logarithm is at most this distance from the edge of a bucket, in widths of buckets, `finest_keys`
@@ -34,13 +34,13 @@ _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
 _NEAR = 1e-7
 
 
-def finest_keys(sizes: Floats) -> Whole:
+def finest_keys(magnitudes: Floats) -> Whole:
     """Return the key of each magnitude at the finest scale, shape (n,). Magnitudes must be positive and finite.
 
     >>> (finest_keys(np.array([1.0, 1.5, 2.0, 2.1])) >> FINEST).tolist()
     [-1, 0, 0, 1]
     """
-    mantissas, exponents = np.frexp(sizes)
+    mantissas, exponents = np.frexp(magnitudes)
     mantissas *= 2.0  # from 1 to below 2
     steps = np.log2(mantissas) * _STEPS
     keys: Whole = np.floor(steps).astype(np.int64)
@@ -67,8 +67,8 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return the smallest shift of each state with which its keys of each sign span at most ``max_keys`` buckets, shape
-    (n,).
+    """Return, for each state, the smallest shift at which neither its positive nor its negative keys span more than
+    ``max_keys`` buckets, shape (n,).
 
     A shift is a number of bits by which keys are shifted to the right. The shift that is returned for a state is at
     least the state's value in ``shifts``. ``lows`` and ``highs`` have the lowest and the highest key of each state at

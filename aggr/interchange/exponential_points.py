@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.contrib import Exponential
-from aggr.contrib.exponential_mapping import FINEST, REACH, values_of
+from aggr.contrib.exponential_mapping import FINEST, FINEST_KEY_RANGE, values_of
 from aggr.extend import Groups, Histograms
 from aggr.extend.columns import Whole, normalize, with_nulls
 from aggr.extend.histograms import COUNTS
@@ -66,7 +66,7 @@ def states_of_messages(
     )
     counts = {field: np.array([getattr(point, field) for point in points], np.int64) for field in COUNTS}
     derived_parts = derive_summaries(
-        positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()])
+        positive, negative, counts["zero"], lambda histograms: values_of(histograms.keys, scales[histograms.rows()])
     )
     supplied = {field: _optional_column(points, field, valid) for field in ("sum", "min", "max")}
     parts = fill_summaries(derived_parts, supplied, valid) | {
@@ -82,17 +82,17 @@ def states_of_messages(
     return with_nulls(states, messages.is_valid())
 
 
-def _histograms_of_points(sides: list[SignBuckets], points: list[Point], rows: Any) -> Histograms:
+def _histograms_of_points(sign_buckets: list[SignBuckets], points: list[Point], rows: Any) -> Histograms:
     """Return the buckets of one sign of all points. Buckets of a scale finer than `FINEST` are merged to `FINEST`.
 
     ``rows`` contains the row of each point's message, for errors.
     """
     keys = []
     counts = []
-    for (point_keys, all_counts), point, row in zip(sides, points, rows, strict=True):
+    for (point_keys, all_counts), point, row in zip(sign_buckets, points, rows, strict=True):
         excess_scale = max(point.scale - FINEST, 0)
         # the lowest and the highest key of finite doubles at the scale of the point
-        lowest, highest = (end >> max(FINEST - point.scale, 0) << excess_scale for end in REACH)
+        lowest, highest = (end >> max(FINEST - point.scale, 0) << excess_scale for end in FINEST_KEY_RANGE)
         if len(point_keys) and (point_keys[0] < lowest or point_keys[-1] > highest + (1 << excess_scale) - 1):
             end = (point_keys[0] if point_keys[0] < lowest else point_keys[-1]) + point.index
             raise ValueError(

@@ -76,14 +76,14 @@ def to_otlp(states: pa.Array, function: Exponential) -> pa.Array:
     valid_states = states.drop_null()
     sums = read_scaled(valid_states.field("sum")).over_integers().tolist()
     scales, zeros, mins, maxs = (valid_states.field(name).to_pylist() for name in ("kept_scale", "zero", "min", "max"))
-    sides = {sign: Histograms.from_arrow(valid_states.field(sign)).dense() for sign in SIGNS}
+    dense_buckets_by_sign = {sign: Histograms.from_arrow(valid_states.field(sign)).dense() for sign in SIGNS}
     messages = []
     for i in range(len(valid_states)):
         message = point(scale=scales[i], zero_count=zeros[i], sum=sums[i], count=zeros[i])
-        for sign, side in sides.items():
-            low, counts = next(side)
+        for sign, dense_buckets in dense_buckets_by_sign.items():
+            first_key, counts = next(dense_buckets)
             buckets = getattr(message, sign)
-            buckets.offset = low
+            buckets.offset = first_key
             buckets.bucket_counts.extend(counts.tolist())
             message.count += int(counts.sum())
         if message.count and np.isfinite([mins[i], maxs[i]]).all():
@@ -116,9 +116,10 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
 
     Guarantee
     ---------
-    Every count is read into its own bucket, or into the coarser bucket that contains it. Values that a message counts
-    as zero, up to its threshold, become 0. A missing sum, min or max is computed from the values of the buckets, which
-    are within the relative accuracy of the scale.
+    Every count is read into its own bucket, or into the coarser bucket that contains it. Values in a message's zero
+    bucket, whose magnitudes are at most its zero threshold, become 0. A missing sum, min or max is computed from the
+    values that represent the buckets. The value of a bucket differs from all values in the bucket by a relative error
+    of at most the relative accuracy at the state's scale.
 
     Examples
     --------
@@ -151,9 +152,9 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
     Guarantee
     ---------
-    Each value is within the relative accuracy α of the state's scale, and between the state's min and max. The
-    quantiles of a dds with accuracy β over these values are within ``α + β + α·β``. Counts of NaN and of infinities are
-    left out.
+    Each value differs from all values in its bucket by a relative error of at most α, the relative accuracy at the
+    state's scale. It lies between the state's min and max. The quantiles of a dds with accuracy β over these values
+    have a relative error of at most ``α + β + α·β``. Counts of NaN and of infinities are left out.
 
     Examples
     --------
@@ -169,8 +170,10 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     zero_rows = np.flatnonzero(zeros)
     parts = [(zero_rows, np.zeros(len(zero_rows)), zeros[zero_rows])]
     for sign, factor in zip(SIGNS, (1.0, -1.0), strict=True):
-        side = Histograms.from_arrow(valid_states.field(sign))
-        parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
+        histograms = Histograms.from_arrow(valid_states.field(sign))
+        bucket_rows = histograms.rows()
+        bucket_values = factor * values_of(histograms.keys, scales[bucket_rows])
+        parts.append((bucket_rows, bucket_values, histograms.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     # Min and max are null for states without values, which have no buckets, so the 0.0 in their place is not used.
     low, high = (valid_states.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))

@@ -132,7 +132,7 @@ def _write_histograms(
     sums = np.where(
         nan > 0, np.nan, with_special(read_scaled(valid_states.field("sum")).over_integers(), special)
     ).tolist()
-    sides = [_split_by_histogram(shifted(valid_states.field(sign), scales - schemas)) for sign in SIGNS]
+    buckets_by_sign = [_split_by_histogram(shifted(valid_states.field(sign), scales - schemas)) for sign in SIGNS]
     messages = []
     for i, schema in enumerate(schemas.tolist()):
         zero = int(counts["zero"][i])
@@ -141,10 +141,10 @@ def _write_histograms(
             schema=schema, zero_threshold=0.0, **{message_format.zero_count: zero, message_format.sum: sums[i]}
         )
         has_spans = False
-        for sign, side, infinity_counts in zip(SIGNS, sides, (high, low), strict=True):
+        for sign, sign_buckets, infinity_counts in zip(SIGNS, buckets_by_sign, (high, low), strict=True):
             spans = getattr(message, f"{sign}_{message_format.spans}")
             deltas = getattr(message, f"{sign}_{message_format.deltas}")
-            count += _add_buckets(spans, deltas, *side[i], schema, int(infinity_counts[i]))
+            count += _add_buckets(spans, deltas, *sign_buckets[i], schema, int(infinity_counts[i]))
             has_spans = has_spans or len(spans) > 0
         setattr(message, message_format.count, count)
         if not (has_spans or zero):
