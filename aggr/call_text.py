@@ -181,8 +181,11 @@ def evaluate_call(
     parse_inner_call: Callable[[str], Any] | None = None,
     allows_bare_name: bool = False,
 ) -> T:
-    """Parse the text of a call, look up its name in ``constructors``, and return the result of calling this callable
-    with the arguments in the text. Raises ``ValueError`` for other texts, unknown names and invalid arguments.
+    """Parse the text of a call, call the constructor of this name in ``constructors`` with the arguments in the text,
+    and return its result.
+
+    Raises ``ValueError`` if the text is not a call, if ``constructors`` does not contain its name, or if its arguments
+    are invalid.
 
     In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed_arguments`` is
     described in `bind_call`. ``parse_inner_call`` parses arguments that are calls themselves; without it, they are bare

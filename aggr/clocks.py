@@ -43,7 +43,8 @@ class Clock:
         A change by a multiple of ``size`` does not affect the windows: in UTC, they begin at the same instants as
         without the change. If the clock shows an hour twice, the two hours are in different windows.
 
-        One such change is kept: a jump ahead in the middle of a window. A coarser window may begin at the jump.
+        Exception: a change to a later local time is kept if it occurs inside a window, because a longer window may
+        begin at this change.
 
         Parameters
         ----------
@@ -58,9 +59,9 @@ class Clock:
         is_ignored = (offset_changes % size == 0) & (
             (offset_changes < 0) | ((self.since[1:] + self.offsets[:-1] - window_offset) % size == 0)
         )
-        total = self.offsets[0] + np.cumsum(np.append(0, np.where(is_ignored, 0, offset_changes)))
+        remaining_offsets = self.offsets[0] + np.cumsum(np.append(0, np.where(is_ignored, 0, offset_changes)))
         is_kept = np.append(True, ~is_ignored)
-        return Clock(self.since[is_kept], total[is_kept])
+        return Clock(self.since[is_kept], remaining_offsets[is_kept])
 
     def local_times(self, times: Whole) -> Whole:
         """Return the local time that the clock shows at each instant, both in microseconds. Before the beginning of the
@@ -75,19 +76,19 @@ class Clock:
         microseconds.
         """
         segment = np.searchsorted(self.since, times, side="right") - 1
-        local_times: Whole = np.maximum(times + self.offsets[segment], self._latest_local_before[segment] - 1)
+        local_times: Whole = np.maximum(times + self.offsets[segment], self._local_end_before[segment] - 1)
         return local_times
 
     def first_instant_showing(self, local: Whole) -> Whole:
         """For each local time in microseconds, return the first instant at which the clock shows it or a later time, in
         microseconds UTC.
         """
-        segment = np.searchsorted(self._latest_local_before[1:], local, side="right")
+        segment = np.searchsorted(self._local_end_before[1:], local, side="right")
         instants: Whole = np.maximum(local - self.offsets[segment], self.since[segment])
         return instants
 
     @property
-    def _latest_local_before(self) -> Whole:
+    def _local_end_before(self) -> Whole:
         """For each range between two changes: the greatest local time that the clock showed before the range, plus one
         microsecond. For the first range, a time before all others.
         """
@@ -163,9 +164,9 @@ def _transitions(name: str, year: int) -> list[tuple[int, int]]:
     """
     if year < _FIRST_YEAR_OF_CHANGES:
         return []
-    equal_year = year if year < _RULE_YEAR else _year_by_calendar()[_calendar_of(year)]
-    shift = _start_of_year(year) - _start_of_year(equal_year)
-    return [(at + shift, offset) for at, offset in _transitions_by_day(name, equal_year)]
+    year_with_same_calendar = year if year < _RULE_YEAR else _year_by_calendar()[_calendar_of(year)]
+    shift = _start_of_year(year) - _start_of_year(year_with_same_calendar)
+    return [(at + shift, offset) for at, offset in _transitions_by_day(name, year_with_same_calendar)]
 
 
 @lru_cache(maxsize=8192)

@@ -30,8 +30,9 @@ LONGEST = 1000 * 366 * DAY
 
 
 def number_and_unit(text: object) -> tuple[int, str] | None:
-    """Return the whole number (1 if it is missing) and the unit in a text such as ``10 minutes``; return None for other
-    texts.
+    """Return the whole number and the unit in a text such as ``10 minutes``. The number is 1 if it is missing.
+
+    Return None if the text does not consist of an optional number and a unit.
     """
     match = re.fullmatch(r"\s*([0-9]{0,18})\s*([a-z]+)\s*", text, re.ASCII) if isinstance(text, str) else None
     return None if match is None else (int(match[1] or 1), match[2])
@@ -62,7 +63,9 @@ def read_duration(text: str, what: str) -> int:
 
 
 def read_length(text: str, what: str) -> int:
-    """Return a fixed duration of at least one microsecond, like `read_duration`; raises ``ValueError`` for other texts.
+    """Return a fixed duration of at least one microsecond, in microseconds.
+
+    Raises ``ValueError`` for the same reasons as `read_duration`, and for a duration of 0.
 
     >>> read_length("1h", "unit")
     3600000000

@@ -39,7 +39,7 @@ _TO_EXTENDED = (
 _TIME = re.compile(
     r"\s*(?P<date>\d{4}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?)|\d{4}-\d{1,2}-\d{1,2})"
     r"(?:[Tt ]\s*(?P<hour>\d\d|\d(?=:))(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?)?"
-    r"\s*(?P<offset>[Zz]|[+-]\d\d(?P<minutes>:?[0-5]\d)?)?\s*",
+    r"\s*(?P<offset>[Zz]|[+-]\d\d(?P<offset_minutes>:?[0-5]\d)?)?\s*",
     re.ASCII,
 )
 
@@ -56,14 +56,14 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
     (datetime.datetime(2024, 5, 1, 9, 30, 0, 1, tzinfo=datetime.timezone.utc), 500)
     """
     match = _TIME.fullmatch(text)
-    is_ambiguous = match and match["offset"] not in (None, "Z", "z") and not (match["hour"] or match["minutes"])
+    is_ambiguous = match and match["offset"] not in (None, "Z", "z") and not (match["hour"] or match["offset_minutes"])
     if match is None or is_ambiguous:
         raise ValueError("")
     date = re.sub(r"-(?=\d(?!\d))", "-0", match["date"]) if "W" not in match["date"] else match["date"]
-    clock = ":".join((match[part] or "0").zfill(2) for part in ("hour", "minute", "second"))
+    time_of_day = ":".join((match[part] or "0").zfill(2) for part in ("hour", "minute", "second"))
     fraction = f"{match['fraction'] or '':0<9.9}"
     try:
-        moment = dt.datetime.fromisoformat(f"{date}T{clock}.{fraction[:6]}{(match['offset'] or '').upper()}")
+        moment = dt.datetime.fromisoformat(f"{date}T{time_of_day}.{fraction[:6]}{(match['offset'] or '').upper()}")
     except ValueError as error:
         raise ValueError("" if "isoformat" in str(error) else str(error)) from None
     return moment, int(fraction[6:])

@@ -173,11 +173,11 @@ def _bounds_of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound
         return {}
     left = node.this.unnest()
     right = node.expression.unnest()
-    kind = type(node)
+    comparison_class = type(node)
     if not isinstance(left, exp.Column):
         left, right = right, left
-        kind = _MIRRORED_COMPARISONS.get(kind, kind)
-    return _bound_of_column(compiler, left, [right], _BOUND_OF_COMPARISON[kind])
+        comparison_class = _MIRRORED_COMPARISONS.get(comparison_class, comparison_class)
+    return _bound_of_column(compiler, left, [right], _BOUND_OF_COMPARISON[comparison_class])
 
 
 def _bound_of_column(
@@ -207,19 +207,19 @@ def _bound_of_column(
     return {name: bound(constants)}
 
 
-def _bound_value(term: Term, kind: pa.DataType, common_type: pa.DataType) -> Any:
-    """Return a constant as a value of a `Bound` of a column of type ``kind``.
+def _bound_value(term: Term, column_type: pa.DataType, common_type: pa.DataType) -> Any:
+    """Return a constant as a value of a `Bound` of a column of type ``column_type``.
 
-    Return None if a comparison with the converted constant could have another result than the comparison in the type
-    ``common_type``, which conditions use.
+    Return None if a comparison with the converted constant could have another result than the comparison that
+    conditions make, in ``common_type``.
     """
     assert term.literal is not None
-    if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
+    if pa.types.is_temporal(column_type) and pa.types.is_date32(column_type) != pa.types.is_date32(term.type):
         return None
-    scalar = literal_as(term, kind, common_type)
-    if scalar is None or scalar.type != kind:
+    scalar = literal_as(term, column_type, common_type)
+    if scalar is None or scalar.type != column_type:
         return None
-    return scalar.value if pa.types.is_temporal(kind) else scalar.as_py()
+    return scalar.value if pa.types.is_temporal(column_type) else scalar.as_py()
 
 
 def _bound_of_range(low_and_high: list[Any]) -> Bound:

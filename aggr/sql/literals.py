@@ -36,7 +36,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 def number(text: str) -> pa.Scalar:
     """Return a number that is written as text: float64 if it has an exponent, decimal if it has a point, else int64.
 
-    Whole numbers beyond int64, or with a sign, are decimals. Raise ``ValueError`` for other texts.
+    Whole numbers beyond int64, or with a sign, are decimals. Raise ``ValueError`` if the text is not a number.
 
     >>> number("2.50").type, number("9223372036854775808").type
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
@@ -94,7 +94,7 @@ def _signed_number(text: str) -> pa.Scalar:
 
 def time_of_day(text: str) -> pa.Scalar:
     """Return the time of day that a text contains, in microseconds, or in nanoseconds if the time is not a whole number
-    of microseconds. Raise ``ValueError`` for other texts.
+    of microseconds. Raise ``ValueError`` if the text is not a time of day.
 
     >>> str(time_of_day("12:30"))
     '12:30:00'
@@ -122,12 +122,12 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     moment, nanoseconds = _read_time(text, "time", _TIME_FORMS)
     epoch = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
     micros = (moment - epoch) // dt.timedelta(microseconds=1)
-    unit, steps = ("ns", micros * 1000 + nanoseconds) if nanoseconds else ("us", micros)
-    if not -(2**63) <= steps < 2**63:
+    unit, units_since_epoch = ("ns", micros * 1000 + nanoseconds) if nanoseconds else ("us", micros)
+    if not -(2**63) <= units_since_epoch < 2**63:
         raise ValueError(
             f"the time {text!r} is too far from 1970 for nanoseconds; write a time of the years 1678 to 2261"
         )
-    scalar = pa.scalar(steps, pa.int64())
+    scalar = pa.scalar(units_since_epoch, pa.int64())
     if zone in (None, UTC) or moment.tzinfo is not None:
         return scalar.cast(pa.timestamp(unit, zone))
     return from_local(scalar.cast(pa.timestamp(unit)), zone)

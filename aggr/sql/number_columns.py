@@ -16,8 +16,8 @@ class Use(Enum):
     """How an expression uses the values of a column.
 
     ``TEXT``: as text. ``NUMBER``: as numbers. ``ORDER``: for comparisons with other values. ``KEEP``: the values are
-    copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: the values
-    are results of the complete expression, so that their use depends on the caller that evaluates the expression.
+    copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: the
+    expression returns the values themselves, so their use depends on the caller that evaluates it.
     """
 
     TEXT = "text"
