@@ -41,8 +41,8 @@ def private_folder() -> str | None:
 
 @cache
 def copy_code(target: str, sources: tuple[str, ...]) -> None:
-    """Copy files of compiled code from the folders ``sources`` that are read-only to the folder ``target``. Files that
-    exist in the target are not replaced.
+    """Copy files of compiled code to the folder ``target`` from those folders in ``sources`` that this process cannot
+    write. Files that exist in the target are not replaced.
 
     The folders are copied once per process. Numba ignores copied code that was compiled from another version of the
     source. Files that cannot be read or written are left out.

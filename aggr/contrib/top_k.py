@@ -16,7 +16,7 @@ from aggr.extend.lists import OrderedRows, values_of
 
 
 @dataclass(frozen=True)
-class RankedRows(State):
+class SmallestRows(State):
     """The ``k`` rows in which the column ``by`` is smallest."""
 
     k: int
@@ -31,7 +31,7 @@ class RankedRows(State):
 
 
 @dataclass(frozen=True)
-class GreatestRows(RankedRows):
+class GreatestRows(SmallestRows):
     """The ``k`` rows in which the column ``by`` is greatest."""
 
     name = "top_k"
@@ -67,7 +67,10 @@ class BottomK(Function):
     name = "bottom_k"
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
         "value": ORDERED,
-        "by": ORDERED.described("The compared column. It may have the same types as the first."),
+        "by": ORDERED.described(
+            "The column by which rows are ranked. It accepts the same types as the value column, and may have "
+            "a different type."
+        ),
     }
     keeps = "k values, each with the value of the other column in the same row"
     returns = "list of the type of the input; empty if there are no values"
@@ -78,8 +81,8 @@ class BottomK(Function):
         checked_whole(self.k, "k, the number of rows whose values are listed,", 1, 2**31 - 1)
 
     @property
-    def own_state(self) -> RankedRows:
-        return RankedRows(self.k)
+    def own_state(self) -> SmallestRows:
+        return SmallestRows(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return values_of(states.field("rows"), "value")
@@ -112,7 +115,7 @@ class TopK(BottomK):
     name = "top_k"
 
     @property
-    def own_state(self) -> RankedRows:
+    def own_state(self) -> SmallestRows:
         return GreatestRows(self.k)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

@@ -2,8 +2,10 @@
 
 Functions that share a state are computed from the same column of states of a frame.
 
-`Squared` is a base class of functions over exact Σx and Σx²; it does not compute a result. `EXTREME_POINTS` are the
-fields of `FOUR_POINTS`, the state of `M4`.
+`MIN`, `MAX` and `LEAST_AND_GREATEST` are states that contain the smallest value, the greatest value, or both. `MOMENTS`
+is the state that contains the exact sums of x, x², x³ and x⁴. `EXTREME_POINTS` are the fields of `FOUR_POINTS`, the
+state of `M4`. `Squared` is the base class of functions whose states contain exact Σx and Σx², such as `Var`. It does
+not compute a result.
 
 >>> from aggr.extend.states import LEAST_AND_GREATEST, Min
 >>> LEAST_AND_GREATEST in Min.reads

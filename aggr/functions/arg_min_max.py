@@ -33,7 +33,10 @@ class ArgMin(Function):
     name = "arg_min"
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
         "value": ORDERED,
-        "by": ORDERED.described("The compared column. It may have the same types as the first."),
+        "by": ORDERED.described(
+            "The column whose minimum or maximum selects the row. It accepts the same types as the value column, and "
+            "may have a different type."
+        ),
     }
     keeps = "the minimum of the other column, and the value in the same row"
     returns = "the value's type; null if there are no values"

@@ -131,7 +131,7 @@ class Series:
     def gaps(self) -> Whole:
         """The time in microseconds from each point to the next point of its group, shape (points,).
 
-        Only the time inside the window counts. The last point of a group has 0.
+        Only the time inside the window counts. The entry of the last point of a group is 0.
         """
         gaps = np.diff(self.clipped_times, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
@@ -173,8 +173,8 @@ class Series:
 
         The line from such a point to the next point crosses the start or the end. The result is two arrays of indices
         of points, each of shape (n,). The first index is -1 if the group does not have a point before the start. The
-        second index is -1 if the group does not have a point at or after the end, or if its first index is the same
-        point.
+        second index is -1 if the group does not have a point at or after the end. It is also -1 if the group has only
+        these two points, so that one line crosses both edges.
         """
         before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))

@@ -222,14 +222,15 @@ def max(states: pa.Array) -> pa.Array:
 
 @_replaceable
 def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
-    """Return the estimate of each state of approx_count_distinct, with bounds of the true number.
+    """Return the estimate of each state of approx_count_distinct, with bounds of the true number of distinct
+    values.
 
     Parameters
     ----------
     states : column of states, shape (n,)
     sigmas : float above 0
-        The number of standard errors between the estimate and each bound. With 2, the bounds contain the true number
-        for 95 % of all sets of values.
+        The number of standard errors between the estimate and each bound. With 2, the bounds contain the true number of
+        distinct values for 95 % of all sets of values.
 
     Returns
     -------
@@ -241,7 +242,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     Raises
     ------
     TypeError
-        If the column does not contain states, or the function does not estimate a number.
+        If the column does not contain states, or if the function of the states does not provide `bounds`.
     ValueError
         If ``sigmas`` is not a number above 0.
 
