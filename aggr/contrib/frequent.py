@@ -130,7 +130,7 @@ class FrequentState(State):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"count": COUNT, "cells": self.cells, "candidates": self.candidates}
+        return {"count": COUNT, "cells": self.cells_field, "candidates": self.candidates_field}
 
     @property
     def width(self) -> int:
@@ -138,12 +138,12 @@ class FrequentState(State):
         return math.ceil(math.e * _CANDIDATES_PER_VALUE / self.share)
 
     @property
-    def cells(self) -> Buckets:
+    def cells_field(self) -> Buckets:
         """The field of the CountMin cells."""
         return Buckets(lowest_key=0, highest_key=_LINES * self.width - 1)
 
     @property
-    def candidates(self) -> Candidates:
+    def candidates_field(self) -> Candidates:
         """The field of the candidates."""
         return Candidates(math.ceil(_CANDIDATES_PER_VALUE / self.share))
 
@@ -154,12 +154,12 @@ class FrequentState(State):
             times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
         rows = values.groups.rows_by_group
         groups = Groups(np.repeat(values.groups.ids[rows], _LINES), values.groups.n)
-        cells = self.cell_indices(hash64(column))[rows].ravel()
+        cell_indices = self.cell_indices(hash64(column))[rows].ravel()
         if values.weights is None:
-            cell_counts = self.cells.count(cells, groups)
+            cell_counts = self.cells_field.count(cell_indices, groups)
         else:
-            cell_counts = self.cells.count_weighted(cells, np.repeat(values.weights[rows], _LINES), groups)
-        candidates = self.candidates.keep_candidates(column, hash64(column, times), values.groups)
+            cell_counts = self.cells_field.count_weighted(cell_indices, np.repeat(values.weights[rows], _LINES), groups)
+        candidates = self.candidates_field.keep_candidates(column, hash64(column, times), values.groups)
         return {"count": pa.array(values.counts), "cells": cell_counts, "candidates": candidates}
 
     def cell_indices(self, hashes: Whole) -> Whole:
@@ -253,7 +253,7 @@ class Frequent(Function):
         entries_of_result = pa.StructArray.from_arrays(
             [values.take(pa.array(order)), pa.array(counts[order])], names=["value", "count"]
         )
-        thresholds = self.own_state.candidates.thresholds(states.field("candidates"))
+        thresholds = self.own_state.candidates_field.thresholds(states.field("candidates"))
         columns = {
             "count": pa.array(totals),
             "overcount": pa.array((totals * (math.e / self.own_state.width)).astype(np.int64)),
@@ -267,7 +267,7 @@ class Frequent(Function):
 
         ``cells`` has the cells of all states, and ``owners`` the state of each value.
         """
-        self.own_state.cells.check(cells)
+        self.own_state.cells_field.check(cells)
         histograms = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
         cell_places = histograms.rows() * size + histograms.keys  # ascending, as searchsorted requires
