@@ -22,8 +22,8 @@ from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.answer_cache import Answer, AnswerCache
 from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import Limits
-from tiltframe.serve.forms import JSON
 from tiltframe.serve.observed import Metrics
+from tiltframe.serve.response_formats import JSON
 from tiltframe.serve.workers import WorkerPool
 
 pytestmark = pytest.mark.store

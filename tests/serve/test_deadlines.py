@@ -20,11 +20,11 @@ from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import OutOfTime
-from tiltframe.serve.forms import ARROW, CSV, JSON, headers_and_body
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import _Api
 from tiltframe.serve.promql.metrics import metrics_by_name
 from tiltframe.serve.promql.remote_read import ReadRequest
+from tiltframe.serve.response_formats import ARROW, CSV, JSON, headers_and_body
 from tiltframe.store import Query
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
@@ -85,7 +85,7 @@ def query(form: str) -> Callable:
     def work(api: _Api, store: FrameStore, end: int, deadline: Deadline) -> None:
         view = store.at()
         answer = view.ask(Query("1m", within=(BEGIN * 1_000, end * 1_000)))
-        _, pieces = headers_and_body("web", view, answer, form=form, compression=None, deadline=deadline)
+        _, pieces = headers_and_body("web", view, answer, media_type=form, compression=None, deadline=deadline)
         for _ in pieces:
             pass
 

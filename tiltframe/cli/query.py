@@ -107,7 +107,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     "state_files",
     multiple=True,
     metavar="STATE",
-    help="Include the open windows of a stream that saves its --state to this file; may repeat.",
+    help="Include the open windows of a stream. STATE is the file in the stream's option --state; may repeat.",
 )
 @click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option(

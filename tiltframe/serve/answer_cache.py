@@ -20,7 +20,7 @@ class Answer:
     """
 
     headers: Mapping[str, str]
-    form: str
+    media_type: str
     body: bytes
     versions: Mapping[str, int] = field(default_factory=dict)  # the version of each store that was read, by name
     remaining: Iterator[bytes] | None = None

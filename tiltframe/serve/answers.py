@@ -19,8 +19,8 @@ from starlette.responses import Response, StreamingResponse
 from tiltframe.serve.answer_cache import Answer, AnswerCache
 from tiltframe.serve.cost import Limits
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.forms import JSON, compression_of
 from tiltframe.serve.observed import Metrics
+from tiltframe.serve.response_formats import JSON, compression_of
 from tiltframe.serve.workers import WorkerPool, stream
 
 _MAX_CACHED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
@@ -30,13 +30,13 @@ _CACHE_CONTROL = "private, no-cache"
 
 @dataclass(frozen=True)
 class Question:
-    """A request for data, and the function that computes the answer. Questions with equal ``words``, ``versions`` and
-    ``form`` have equal answers.
+    """A request for data, and the function that computes the answer. Questions with equal ``request_key``, ``versions``
+    and ``media_type`` have equal answers.
     """
 
-    words: str  # the request in a form that is equal for equal requests
+    request_key: str  # a text that is equal for equal requests
     versions: Mapping[str, int]  # the version of each store that is read, by name
-    form: str  # the media type of the answer
+    media_type: str
     # A function of the compression and the deadline of the first piece. It returns the headers and an iterator over the
     # pieces of the body.
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
@@ -67,9 +67,12 @@ class Answers:
         if answer is None or answer.remaining is None:
             status, body = (200, answer.body) if answer else (304, b"")
             headers = answer.headers if answer else {"etag": etags, "cache-control": _CACHE_CONTROL}
-            return Response(body, status, dict(headers), answer.form if answer else None)
+            return Response(body, status, dict(headers), answer.media_type if answer else None)
         return StreamingResponse(
-            stream(self._pool, answer.deadline, answer.body, answer.remaining), 200, dict(answer.headers), answer.form
+            stream(self._pool, answer.deadline, answer.body, answer.remaining),
+            200,
+            dict(answer.headers),
+            answer.media_type,
         )
 
     async def _compute_once(self, question: Question, tag: str, compression: str | None) -> Answer:
@@ -108,8 +111,8 @@ class Answers:
         """
         question = make_question()
         versions = json.dumps(question.versions, sort_keys=True)
-        question_text = f"{question.words} {versions} {question.form} {compression}"
-        tag = f'"{hashlib.sha256(question_text.encode(errors="surrogatepass")).hexdigest()[:32]}"'
+        answer_key = f"{question.request_key} {versions} {question.media_type} {compression}"
+        tag = f'"{hashlib.sha256(answer_key.encode(errors="surrogatepass")).hexdigest()[:32]}"'
         if tag in etags.replace("W/", "").split(", "):
             self._metrics.cache_hits.inc()
             return None
@@ -122,30 +125,32 @@ class Answers:
         The deadline includes the time for which the request waited for a thread.
         """
         deadline.check()
-        form_headers, pieces = question.compute(compression, deadline)
-        headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _CACHE_CONTROL, **form_headers}
+        format_headers, pieces = question.compute(compression, deadline)
+        headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _CACHE_CONTROL, **format_headers}
         if compression:
             headers["content-encoding"] = compression
         body = bytearray()
         for piece in deadline.check_each(pieces):
             body += piece
             if len(body) > _MAX_CACHED_BYTES:
-                return Answer(headers, question.form, bytes(body), remaining=pieces, deadline=deadline)
-        answer = Answer(headers, question.form, bytes(body), question.versions)
+                return Answer(headers, question.media_type, bytes(body), remaining=pieces, deadline=deadline)
+        answer = Answer(headers, question.media_type, bytes(body), question.versions)
         self._cache.put(tag, answer)
         return answer
 
 
-def object_question(words: str, versions: Mapping[str, int], describe: Callable[[], object]) -> Question:
+def object_question(request_key: str, versions: Mapping[str, int], describe: Callable[[], object]) -> Question:
     """Return a `Question` whose answer is the object that ``describe`` returns, as JSON."""
-    return text_question(words, versions, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
+    return text_question(
+        request_key, versions, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False)
+    )
 
 
-def text_question(words: str, versions: Mapping[str, int], write: Callable[[Deadline], str]) -> Question:
+def text_question(request_key: str, versions: Mapping[str, int], write: Callable[[Deadline], str]) -> Question:
     """Return a `Question` whose answer is the JSON text that ``write`` returns."""
 
     def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()
         return {}, iter([pa.compress(text, compression, asbytes=True) if compression else text])
 
-    return Question(words, versions, JSON, compute)
+    return Question(request_key, versions, JSON, compute)

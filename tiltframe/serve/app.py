@@ -93,7 +93,7 @@ def app_of(
 
     async def readyz(request: Request) -> Response:
         try:
-            await pool.look_up(stores.check_readable)
+            await pool.look_up(stores.check_can_open)
         except StoreError as error:
             LOG.info({"message": "a store cannot be read", "error": message_with_place(error)})
             raise Refused(503, "a store cannot be read; the server's log has the reason") from None
@@ -117,7 +117,7 @@ def app_of(
         *Asking(stores, answers, budget).routes(),
         *Joining(stores, answers, budget).routes(),
         *PushedChanges(stores, pool).routes(),
-        *prometheus.routes(stores.all_now, pool, answers=answers, budget=budget, buckets=buckets),
+        *prometheus.routes(stores.current_views, pool, answers=answers, budget=budget, buckets=buckets),
         *(Writing(stores, pool, limits, metrics).routes() if is_writable else _rejecting_routes()),
     ]
     app = Starlette(

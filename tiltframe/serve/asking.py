@@ -19,10 +19,10 @@ from tiltframe.serve.answers import Answers, Question, object_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.forms import form_of, headers_and_body
 from tiltframe.serve.http import check_word_count, pop_store_name, read_body, read_members
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
+from tiltframe.serve.response_formats import headers_and_body, media_type_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import REPEATABLE_PARAMETERS, Query, StoreView, query_from_words
 from tiltframe.store.backends import END, LEVEL, PARTIAL, START
@@ -41,11 +41,11 @@ def query_from_url(params: QueryParams) -> tuple[str, Query]:
     limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None,
     running=False)
     """
-    words: dict[str, Any] = {}
+    texts_by_parameter: dict[str, Any] = {}
     for name in params:
         texts = params.getlist(name)
-        words[name] = texts[0] if len(texts) == 1 and name not in REPEATABLE_PARAMETERS else texts
-    return _store_and_query(words, query_from_words)
+        texts_by_parameter[name] = texts[0] if len(texts) == 1 and name not in REPEATABLE_PARAMETERS else texts
+    return _store_and_query(texts_by_parameter, query_from_words)
 
 
 def query_from_body(body: bytes) -> tuple[str, Query]:
@@ -86,20 +86,22 @@ class Asking:
 
     async def query(self, request: Request) -> Response:
         """Return the results of a query."""
-        form = form_of(request.headers.get("accept", ""))
+        media_type = media_type_of(request.headers.get("accept", ""))
         body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
-        words = request.query_params
+        url_parameters = request.query_params
 
         def make_question() -> Question:
-            name, query = query_from_url(words) if body is None else query_from_body(body)
-            view = self.served_stores.now(name)
+            name, query = query_from_url(url_parameters) if body is None else query_from_body(body)
+            view = self.served_stores.current_view(name)
 
             def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 answer = view.ask(query)
                 self.budget.spend(name, answer.cost)
-                return headers_and_body(name, view, answer, form=form, compression=compression, deadline=deadline)
+                return headers_and_body(
+                    name, view, answer, media_type=media_type, compression=compression, deadline=deadline
+                )
 
-            return Question(_query_words(name, view, query), {name: view.version}, form, compute)
+            return Question(_query_key(name, view, query), {name: view.version}, media_type, compute)
 
         return await self.answers.respond(request, make_question)
 
@@ -107,7 +109,7 @@ class Asking:
         """Return the list of all stores."""
 
         def make_question() -> Question:
-            views = {name: self.served_stores.now(name) for name in self.served_stores}
+            views = {name: self.served_stores.current_view(name) for name in self.served_stores}
             versions = {name: view.version for name, view in views.items()}
             return object_question(
                 "stores", versions, lambda: {"stores": [_outline(name, view) for name, view in views.items()]}
@@ -128,7 +130,7 @@ class Asking:
 
         def make_question() -> Question:
             name = request.path_params["name"]
-            view = self.served_stores.now(name)
+            view = self.served_stores.current_view(name)
             if key not in view.manifest.key_types:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, view.manifest.key_types)}")
             query = Query(within=within, keys=[key])
@@ -144,25 +146,27 @@ class Asking:
                     "more": len(values) > len(first_values),
                 }
 
-            words = f"key {_query_words(name, view, query)}"
-            return object_question(words, {name: view.version}, describe)
+            request_key = f"key {_query_key(name, view, query)}"
+            return object_question(request_key, {name: view.version}, describe)
 
         return await self.answers.respond(request, make_question)
 
     async def _description_response(
-        self, request: Request, words: str, describe: Callable[[str, StoreView], object]
+        self, request: Request, kind: str, describe: Callable[[str, StoreView], object]
     ) -> Response:
         name = request.path_params["name"]
 
         def make_question() -> Question:
-            view = self.served_stores.now(name)
-            return object_question(f"{words} {name}", {name: view.version}, lambda: describe(name, view))
+            view = self.served_stores.current_view(name)
+            return object_question(f"{kind} {name}", {name: view.version}, lambda: describe(name, view))
 
         return await self.answers.respond(request, make_question)
 
 
-def _query_words(name: str, view: StoreView, query: Query) -> str:
-    """Return the name of a store and a query in words, and the time of the view if the query does not set ``now``."""
+def _query_key(name: str, view: StoreView, query: Query) -> str:
+    """Return a text that is equal for equal queries of a store. It includes the time of the view if the query does not
+    set ``now``.
+    """
     now = view.now if query.now is None else ""
     return f"{name} {now} {query.to_json()}"
 

@@ -44,14 +44,14 @@ def _refuse(_context: click.Context, _option: click.Parameter, value: str | None
 )
 @click.option(
     "--writable/--read-only",
-    help="Accept events, and acknowledge them when they are on the disk; or change nothing.  [default: read-only]",
+    help="Whether clients can send events. Events are acknowledged after they are on the disk.  [default: read-only]",
 )
 @click.option("--maintain", is_flag=True, help="Compact, expire and clean the stores while serving.")
 @click.option(
     "--with-open",
     multiple=True,
     metavar="[NAME=]STATE",
-    help="Include the open windows of a stream that saves its --state to this file; may repeat.",
+    help="Include the open windows of a stream. STATE is the file in the stream's option --state; may repeat.",
 )
 @click.option(
     "--buckets",
@@ -118,7 +118,7 @@ def serve(
     require_token(address[0], secret)
     for origin in origins:
         check_origin(origin)
-    served = Stores(stores, durable=writable, with_open=with_open)
+    served = Stores(stores, durable=writable, state_files=with_open)
     run(
         served,
         address,

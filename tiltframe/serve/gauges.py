@@ -30,7 +30,7 @@ class WindowAges(Collector):
         )
         for name in self._stores:
             try:
-                view = self._stores.now(name)
+                view = self._stores.current_view(name)
                 end = view.level(view.frame.levels[0].name).end
             except StoreError:
                 continue

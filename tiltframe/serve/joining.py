@@ -16,8 +16,8 @@ from aggr.extend.arguments import shown
 from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import BODY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.forms import form_of, headers_and_body
 from tiltframe.serve.http import check_word_count, pop_store_name, read_body, read_members
+from tiltframe.serve.response_formats import headers_and_body, media_type_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import Join
 
@@ -27,7 +27,8 @@ JOIN_MEMBERS: dict[str, Any] = {  # the members of the JSON object of a request,
     "rows": {"type": "array", "items": {"type": "object"}, "description": "Rows, each an object of its columns."},
     "on": {
         "type": ["string", "array", "object"],
-        "description": "Keys that rows and the store have, `ticker = symbol`, or an object of key: expression of rows.",
+        "description": "Names of keys that are also columns of the rows; or an equality such as `ticker = symbol`; or "
+        "an object from each key to an expression of the columns of the rows.",
     },
     "within": {
         "type": ["string", "array"],
@@ -53,20 +54,22 @@ class Joining:
 
     async def join(self, request: Request) -> Response:
         """Return the response to a join: the rows in the body, with the results of a store."""
-        form = form_of(request.headers.get("accept", ""))
+        media_type = media_type_of(request.headers.get("accept", ""))
         body = await read_body(request, BODY_BYTES, self.budget.limits.seconds)
 
         def make_question() -> Question:
             name, rows, join = _from_body(body)
-            view = self.served_stores.now(name)
+            view = self.served_stores.current_view(name)
 
             def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 joined = view.join(rows, join)
                 self.budget.spend(name, joined.cost)
-                return headers_and_body(name, view, joined, form=form, compression=compression, deadline=deadline)
+                return headers_and_body(
+                    name, view, joined, media_type=media_type, compression=compression, deadline=deadline
+                )
 
-            words = f"join {name} {view.now} {hashlib.sha256(body).hexdigest()}"
-            return Question(words, {name: view.version}, form, compute)
+            request_key = f"join {name} {view.now} {hashlib.sha256(body).hexdigest()}"
+            return Question(request_key, {name: view.version}, media_type, compute)
 
         return await self.answers.respond(request, make_question)
 

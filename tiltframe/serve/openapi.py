@@ -9,9 +9,9 @@ from typing import Any
 
 from tiltframe.extend import html_table
 from tiltframe.serve.asking import PARAMETERS
-from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.joining import JOIN_MEMBERS
 from tiltframe.serve.pushed import EVENTS
+from tiltframe.serve.response_formats import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.store import BOOLEAN_PARAMETERS, FILLS, JOIN_OPTIONS, LEAST_NUMBERS, REPEATABLE_PARAMETERS, Query
 
 _ERROR_MEANINGS = {
@@ -178,10 +178,10 @@ def _request_body(content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _operation(summary: str, parameters: list[dict[str, Any]], meaning: str, *forms: str) -> dict[str, Any]:
+def _operation(summary: str, parameters: list[dict[str, Any]], meaning: str, *media_types: str) -> dict[str, Any]:
     problem = {JSON: {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}}}
     errors = {status: {"description": text, "content": problem} for status, text in _ERROR_MEANINGS.items()}
-    answer = {"description": meaning, "content": {form: {} for form in forms or (JSON,)}}
+    answer = {"description": meaning, "content": {media_type: {} for media_type in media_types or (JSON,)}}
     return {"summary": summary, "parameters": parameters, "responses": {"200": answer, **errors}}
 
 

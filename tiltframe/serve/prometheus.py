@@ -52,20 +52,20 @@ _SNAPPY_HEADERS = {"content-type": "application/x-protobuf", "content-encoding":
 
 
 def routes(
-    now: Callable[[], Mapping[str, StoreView]],
+    current_views: Callable[[], Mapping[str, StoreView]],
     pool: WorkerPool,
     answers: Answers,
     budget: Budget,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> list[Route]:
-    """Return the routes of the API. ``now`` is called for each request, and returns the current views of the stores by
-    name.
+    """Return the routes of the API. ``current_views`` is called for each request, and returns the current views of the
+    stores by name.
 
     Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, where characters
     other than letters and digits are replaced by ``_``. Also raise it if ``buckets`` names a measure that no store has.
     """
-    metrics_by_name(now())
-    buckets.check([measure for view in now().values() for measure in view.frame.measures])
+    metrics_by_name(current_views())
+    buckets.check([measure for view in current_views().values() for measure in view.frame.measures])
     api = _Api(budget)
     texts: dict[str, TextOf] = {
         "query": api.query,
@@ -91,14 +91,14 @@ def routes(
                 form = {"time": [f"{time.time():.3f}"], **form}
 
             def make_question() -> Question:
-                metrics = metrics_by_name(now(), buckets)
+                metrics = metrics_by_name(current_views(), buckets)
                 versions = {
                     metric.store_name: metric.view.version
                     for metrics_of_name in metrics.values()
                     for metric in metrics_of_name
                 }
-                words = json.dumps([name, form], sort_keys=True)
-                return text_question(words, versions, lambda deadline: text_of(form, metrics, deadline))
+                request_key = json.dumps([name, form], sort_keys=True)
+                return text_question(request_key, versions, lambda deadline: text_of(form, metrics, deadline))
 
             return await answers.respond(request, make_question)
 
@@ -108,7 +108,7 @@ def routes(
         body = await read_body(request, _MAX_BYTES, seconds, ("identity", "snappy"))
         read_request = await pool.look_up(ReadRequest.parse, body)
         deadline = Deadline(seconds)
-        metrics = await pool.look_up(lambda: metrics_by_name(now(), buckets))
+        metrics = await pool.look_up(lambda: metrics_by_name(current_views(), buckets))
         all_metrics = [metric for named in metrics.values() for metric in named]
         if not await pool.look_up(read_request.is_streamed, all_metrics):
             answer = await pool.run(lambda: api.read(read_request, metrics, deadline))

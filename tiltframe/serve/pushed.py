@@ -85,7 +85,7 @@ class PushedChanges:
         current version if ``since`` equals None. Return None if the list of the version ``since`` is no longer in
         memory.
         """
-        view = self._stores.now(name)
+        view = self._stores.current_view(name)
         if per is not None:
             view.frame.level(per)  # raises an error if the store does not have the level
         self._remember(name, view.seen)
@@ -129,7 +129,7 @@ class PushedChanges:
         ``per`` is passed, the event has only windows of this level. The event is empty if the store still has the
         version of ``seen``. If the store has a new version but no window changed, the event has an id and no windows.
         """
-        changes = self._stores.now(name).changes(seen)
+        changes = self._stores.current_view(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:
             return seen, b""
         self._remember(name, changes.seen)

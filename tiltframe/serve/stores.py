@@ -55,13 +55,13 @@ class ServedStore:
         the file in which the stream saves its state.
         """
         self.store = self.store.with_open(state_file)
-        self.now()
+        self.current_view()
 
-    def check_readable(self) -> None:
-        """Open the store again, without cached data. Raise `StoreError` if it cannot be read."""
+    def check_can_open(self) -> None:
+        """Open the store again, without cached data. Raise `StoreError` if it cannot be opened."""
         FrameStore(self._uri, name=self._name_in_database).at()
 
-    def now(self) -> StoreView:
+    def current_view(self) -> StoreView:
         """Return the current view of the store. If the manifest of the store has changed, the store is opened again.
 
         The view's time is set to the last microsecond of the current window of the finest level. All requests within
@@ -82,9 +82,9 @@ class Stores(Mapping[str, FrameStore]):
     with status 404.
     """
 
-    def __init__(self, addresses: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open the stores at ``addresses``, as `ServedStore` reads them. ``with_open`` has state files of streams, as
-        FILE or NAME=FILE.
+    def __init__(self, addresses: Iterable[str], durable: bool = False, state_files: Iterable[str] = ()) -> None:
+        """Open the stores at ``addresses``, as `ServedStore` reads them. ``state_files`` are the files of streams
+        whose open windows are included, as FILE or NAME=FILE.
 
         Raise ``ValueError`` if two stores have the same name, or if a state file does not belong to one of the stores.
         """
@@ -97,7 +97,7 @@ class Stores(Mapping[str, FrameStore]):
                     f"NAME={text.removeprefix(f'{store.name}=')}"
                 )
             self._stores[store.name] = store
-        for text in with_open:
+        for text in state_files:
             match = re.fullmatch(f"({_NAME})=(.+)", text)
             if not match and len(self._stores) > 1:
                 raise ValueError(
@@ -108,27 +108,27 @@ class Stores(Mapping[str, FrameStore]):
                 raise ValueError(f"no store {shown(name)} is served; {nearest(name, self._stores)}")
             self._stores[name].include_open_windows(file)
 
-    def now(self, name: str) -> StoreView:
+    def current_view(self, name: str) -> StoreView:
         """Return the current view of a store. Raise `Refused` if no store has this name."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
-        return self._stores[name].now()
+        return self._stores[name].current_view()
 
     def is_remote(self, name: str) -> bool:
         """Return whether a store is at an address such as ``s3://bucket/store``, and not in a local folder."""
         return self._stores[name].is_remote
 
-    def check_readable(self) -> None:
+    def check_can_open(self) -> None:
         """Raise `StoreError` if one of the stores cannot be opened."""
         for store in self._stores.values():
-            store.check_readable()
+            store.check_can_open()
 
-    def all_now(self) -> dict[str, StoreView]:
+    def current_views(self) -> dict[str, StoreView]:
         """Return the current views of all stores, by name."""
-        return {name: store.now() for name, store in self._stores.items()}
+        return {name: store.current_view() for name, store in self._stores.items()}
 
     def __getitem__(self, name: str) -> FrameStore:
-        self.now(name)
+        self.current_view(name)
         return self._stores[name].store
 
     def __iter__(self) -> Iterator[str]:

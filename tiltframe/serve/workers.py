@@ -19,7 +19,9 @@ _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
 # the number of bytes that are sent at once; for a slow client, no more than this waits in memory
 _CHUNK_BYTES = 1 << 16
 _WRITE_THREADS = 32  # the number of threads for writes; usually they only wait for a group commit
-_SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
+_SEND_AGAIN = (
+    "the write continues; send the same request again, with the same writer and number; its rows are added only once"
+)
 
 
 class WorkerPool:
@@ -65,12 +67,13 @@ class WorkerPool:
             if not future.done():
                 call.stop()
 
-    async def _await_result(self, future: Future[T], calls: str, advice: str) -> T:
+    async def _await_result(self, future: Future[T], running_calls_text: str, advice: str) -> T:
         """Return the result of the call that ``future`` stands for. After the time limit of a query, raise an error
         with status 503.
 
-        If the call was still waiting for a thread, the error is `Refused`, and its message says that ``calls`` are
-        running, such as ``4 queries``. Otherwise it is `OutOfTime`, and its message ends with ``advice``.
+        If the call was still waiting for a thread, the error is `Refused`, and its message says that
+        ``running_calls_text``, such as ``4 queries``, are running. Otherwise it is `OutOfTime`, and its message ends
+        with ``advice``.
         """
         self._unfinished_calls.add(future)
         future.add_done_callback(self._unfinished_calls.discard)
@@ -79,7 +82,7 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                message = f"{calls} are running, and none has ended for {seconds} s"
+                message = f"{running_calls_text} are running, and none has ended for {seconds} s"
                 raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
             raise OutOfTime(f"the request took longer than {seconds} s; {advice}") from None
 

@@ -20,11 +20,11 @@ from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused, client_message, status_of
-from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.group_commits import GroupCommits
 from tiltframe.serve.http import read_body
 from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.otlp_rows import table_from_rows
+from tiltframe.serve.response_formats import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer

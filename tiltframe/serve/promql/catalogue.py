@@ -91,7 +91,7 @@ def label_values(metrics: MetricsByName, label: str, matches: list[str], listing
     if label in (NAME, STORE):
         return sorted({labels[label] for labels in series_of(metrics, matches, listing)})
     if label == QUANTILE:
-        histograms = [vars(metric.reader)["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
+        histograms = [vars(metric.result_function)["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
         return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
     if label == LE:
         bounds = {text: bound for metric, _ in selected for text, bound in metric.bounds.items()}

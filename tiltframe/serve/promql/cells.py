@@ -49,9 +49,9 @@ class Vector:
     present: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, moments: int) -> Vector:
-        """Return a vector of ``moments`` moments without series."""
-        return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
+    def empty(cls, moment_count: int) -> Vector:
+        """Return a vector of ``moment_count`` moments without series."""
+        return cls([], np.zeros((0, moment_count)), np.zeros((0, moment_count), np.bool_))
 
     def without_metric_name(self) -> Vector:
         """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series then have
@@ -83,23 +83,25 @@ class Vector:
         """Return a vector of the series at the indices ``rows``."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
-    def find_clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
+    def find_clash(self, ids: NDArray[np.intp], group_count: int) -> int | None:
         """Return the first group in which two series have a value at the same moment, or None if there is no such
-        group. ``ids`` has the group of each series, from 0 to ``groups`` - 1.
+        group. ``ids`` has the group of each series, from 0 to ``group_count`` - 1.
         """
         if len(np.unique(ids)) == len(ids):
             return None
-        moments = self.present.shape[1]
+        moment_count = self.present.shape[1]
         series, moment = np.nonzero(self.present)
-        twice = np.flatnonzero(np.bincount(ids[series] * moments + moment, minlength=groups * moments) > 1)
-        return int(twice[0]) // moments if len(twice) else None
+        twice = np.flatnonzero(
+            np.bincount(ids[series] * moment_count + moment, minlength=group_count * moment_count) > 1
+        )
+        return int(twice[0]) // moment_count if len(twice) else None
 
-    def combine_groups(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Combine the series of each group. Return the values of the groups, and a mask of the values that
-        exist, both of shape (groups, moments). ``ids`` has the group of each series. Of the series in a group, at most
-        one may have a value at a moment.
+    def combine_groups(self, ids: NDArray[np.intp], group_count: int) -> tuple[Floats, NDArray[np.bool_]]:
+        """Combine the series of each group. Return the values of the groups, and a mask of the values that exist, both
+        of shape (group_count, moments). ``ids`` has the group of each series. Of the series in a group, at most one may
+        have a value at a moment.
         """
-        shape = groups, self.present.shape[1]
+        shape = group_count, self.present.shape[1]
         values: Floats = np.full(shape, np.nan)
         present = np.zeros(shape, np.bool_)
         if len(np.unique(ids)) == len(ids):
@@ -119,20 +121,23 @@ class States:
     """
 
     series: Sequence[Mapping[str, str]]
-    moments: int  # the number of moments
-    # for each state, ``i · moments + j``, where i is the index of its series and j the index of its moment; ascending
+    moment_count: int
+    # for each state, ``i · moment_count + j``, where i is the index of its series and j the index of its moment;
+    # ascending
     cells: NDArray[np.int64]
     states: pa.StructArray
     function: Function  # merges the states
-    reader: Function  # computes results from the states; it may have other quantiles than the measure
-    path: tuple[str, ...]  # the names of the nested fields that contain the values in the results of ``reader``
+    result_function: Function  # computes results from the states; it may have other quantiles than the measure
+    # the names of the nested fields that contain the values in the results of ``result_function``
+    path: tuple[str, ...]
     kind: str  # a kind in `tiltframe.serve.promql.kinds`, which determines the aggregations that merge states
     divisor: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
     # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
     bounds: Bounds = field(default_factory=dict)
-    known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
+    # the result of ``result_function`` for each state, or None if the results were not computed yet
+    known_results: pa.Array | None = None
 
-    def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:
+    def can_be_merged_for(self, aggregation: str, grouping: Grouping) -> bool:
         """Return whether merging the states of series gives the result of an aggregation of their values."""
         merge = merge_of(self.kind)
         return merge is not None and aggregation == merge[1] and (self.kind != BUCKETS or grouping.keeps(LE))
@@ -142,31 +147,34 @@ class States:
         """Whether the values are the buckets of a sketch and include the bound infinity, so that a quantile can be
         computed.
         """
-        return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.reader)
+        return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.result_function)
 
     def present(self) -> NDArray[np.bool_]:
         """Return a mask of the cells that have a state, of shape (series, moments)."""
-        mask = np.zeros(len(self.series) * self.moments, np.bool_)
+        mask = np.zeros(len(self.series) * self.moment_count, np.bool_)
         mask[self.cells] = True
-        return mask.reshape(len(self.series), self.moments)
+        return mask.reshape(len(self.series), self.moment_count)
 
     def merged(self, grouping: Grouping) -> States:
         """Return the merged states of each group of series at each moment: the state of all rows of the group."""
         ids, labels = grouping.groups(self.series)
-        row, moment = np.divmod(self.cells, self.moments)
-        cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
+        row, moment = np.divmod(self.cells, self.moment_count)
+        cells, groups = np.unique(ids[row] * self.moment_count + moment, return_inverse=True)
         states = self.function.merge(mark_as_checked(self.states), Groups.of(groups, len(cells))).states
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
-    def with_reader(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Return the same states with another ``reader``, such as a function that computes other quantiles. Cells whose
-        result is null are removed. ``path`` and ``kind`` are the new values of the attributes with these names.
+    def with_result_function(self, result_function: Function, path: tuple[str, ...], kind: str) -> States:
+        """Return the same states with another ``result_function``, such as a function that computes other quantiles.
+        Cells whose result is null are removed. ``path`` and ``kind`` are the new values of the attributes with these
+        names.
         """
-        return replace(self, reader=reader, path=path, kind=kind, divisor=1.0, known_results=None).with_values()
+        return replace(
+            self, result_function=result_function, path=path, kind=kind, divisor=1.0, known_results=None
+        ).with_values()
 
     def with_values(self) -> States:
         """Return the states without the cells whose result is null."""
-        valid, results = results_and_presence(self.states, self.reader, self.path, self.kind)
+        valid, results = results_and_presence(self.states, self.result_function, self.path, self.kind)
         kept_cells = np.flatnonzero(valid)
         if len(kept_cells) == len(valid):
             return replace(self, known_results=results)
@@ -184,9 +192,9 @@ class States:
             return self._bucket_values()
         results = self.known_results
         if results is None:
-            results = self.reader.finish(mark_as_checked(self.states))
+            results = self.result_function.finish(mark_as_checked(self.states))
         numbers = pc.cast(part_of_results(results, self.path), pa.float64(), safe=False)
-        values = np.full(len(self.series) * self.moments, np.nan)
+        values = np.full(len(self.series) * self.moment_count, np.nan)
         values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.divisor
         present = self.present()
         return Vector(self.series, values.reshape(present.shape), present)
@@ -195,9 +203,9 @@ class States:
         """Return the number of values up to each bound as a vector, with one series for each series of the states and
         each bound.
         """
-        values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
-        row, moment = np.divmod(self.cells, self.moments)
-        values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.divisor
+        values = np.full((len(self.series), len(self.bounds), self.moment_count), np.nan)
+        row, moment = np.divmod(self.cells, self.moment_count)
+        values[row, :, moment] = bucket_counts(self.states, self.result_function, self.bounds) / self.divisor
         series = [{**labels, LE: text} for labels in self.series for text in self.bounds]
         present = np.repeat(self.present(), len(self.bounds), axis=0)
         return Vector(series, values.reshape(present.shape), present)

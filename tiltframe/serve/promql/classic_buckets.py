@@ -123,18 +123,18 @@ def is_sketch(function: Function) -> bool:
     return isinstance(function.own_state, BucketState)
 
 
-def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> Floats:
+def bucket_counts(states: pa.StructArray, result_function: Function, bounds: Bounds) -> Floats:
     """Return, for each state, the number of its values up to each bound, as an array of shape (states, bounds).
-    ``reader`` is the function that computes results from the states.
+    ``result_function`` is the function that computes results from the states.
     """
     numbers = np.array(list(bounds.values()))
-    if isinstance(reader, Histogram):
-        results = reader.finish(mark_as_checked(states))
-        counts = _interval_counts(results, len(reader.edges) - 1)
+    if isinstance(result_function, Histogram):
+        results = result_function.finish(mark_as_checked(states))
+        counts = _interval_counts(results, len(result_function.edges) - 1)
         below, above = (pc.struct_field(results, name).to_numpy()[:, None] for name in ("below", "above"))
         cumulative: Floats = np.cumsum(np.hstack([below, counts, above]), axis=1, dtype=np.float64)
-        return cumulative[:, np.searchsorted([*reader.edges, math.inf], numbers)]
-    _, _, buckets = histogram_buckets(states, reader)
+        return cumulative[:, np.searchsorted([*result_function.edges, math.inf], numbers)]
+    _, _, buckets = histogram_buckets(states, result_function)
     ascending = np.argsort(numbers, kind="stable")
     counted = np.empty((len(states), len(numbers)))
     counted[:, ascending] = counts_up_to(buckets, len(states), numbers[ascending])

@@ -21,7 +21,7 @@ from tiltframe.serve.promql.function_table import (
     OPERATORS,
     REMOTE_READ_ADVICE,
     USE_PROMETHEUS,
-    check_answered,
+    check_supported,
 )
 from tiltframe.serve.promql.functions import (
     HISTOGRAM_FRACTION,
@@ -58,7 +58,7 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
 
     Raise `Unanswerable` if the value cannot be computed by merging states, and `OutOfTime` after the deadline.
     """
-    evaluation.check()
+    evaluation.check_limits()
     try:
         return _NODES[type(node)](node, evaluation)
     except RecursionError:
@@ -75,8 +75,8 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
     if not isinstance(value, States):
         return value
     if value.kind == HISTOGRAM:
-        readers = ", ".join(HISTOGRAM_FUNCTIONS)
-        raise Unanswerable(f"expected numbers; got the histogram {_node_text(node)}; apply one of {readers} to it")
+        functions = ", ".join(HISTOGRAM_FUNCTIONS)
+        raise Unanswerable(f"expected numbers; got the histogram {_node_text(node)}; apply one of {functions} to it")
     return value.values()
 
 
@@ -98,15 +98,15 @@ def range_values(node: Expression, evaluation: Evaluation) -> tuple[States | Vec
         return vector, steps
     if not isinstance(node, MatrixSelector):
         return None
-    span = _micros(node.range)
+    range_length = _micros(node.range)
     selector = selector_of(node.vector_selector, None, evaluation)
     if selector is None:
         return Vector.empty(1), evaluation.moments
     last = int(evaluation.moments[0]) - selector.offset
     finest = selector.metric.view.frame.levels[0]
-    evaluation.check(int(span / finest.length))
-    window_ends = finest.ends(finest.starts_between(last - span - int(finest.length), last + 1))
-    window_ends = window_ends[(window_ends > last - span) & (window_ends <= last)]
+    evaluation.check_limits(cells=int(range_length / finest.length))
+    window_ends = finest.ends(finest.starts_between(last - range_length - int(finest.length), last + 1))
+    window_ends = window_ends[(window_ends > last - range_length) & (window_ends <= last)]
     if not len(window_ends):
         return Vector.empty(1), evaluation.moments
     at_ends = replace(evaluation, moments=window_ends + selector.offset, lookback=0)
@@ -157,17 +157,17 @@ def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
     """
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
-    of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
+    quantile_matchers = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
     other_matchers = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
-    return _summary(select(replace(selector, matchers=other_matchers), evaluation), of_quantile)
+    return _summary(select(replace(selector, matchers=other_matchers), evaluation), quantile_matchers)
 
 
 def _summary(states: States, matchers: list[Matcher]) -> Vector:
     """Return the quantiles of histograms as a vector, one series per quantile, as in a summary of Prometheus.
     ``matchers`` select quantiles by the label ``quantile``.
     """
-    parts = [Vector.empty(states.moments)]
-    for q in vars(states.reader)["quantiles"]:
+    parts = [Vector.empty(states.moment_count)]
+    for q in vars(states.result_function)["quantiles"]:
         if all(matcher.matches_text(quantile_label(q)) for matcher in matchers):
             values = quantile_of(states, q).values()  # type: ignore[operator]
             parts.append(replace(values, series=[{**labels, QUANTILE: quantile_label(q)} for labels in values.series]))
@@ -182,7 +182,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
         return _absent(node, evaluation)
     if name in VALUE_FUNCTIONS:
         return VALUE_FUNCTIONS[name](*(_numbers(argument, evaluation) for argument in node.args))
-    check_answered(FUNCTIONS, name)
+    check_supported(FUNCTIONS, name)
     if FUNCTIONS[name] == MERGE:
         return _over_time(node, evaluation, ALL)
     value = evaluate(node.args[-1], evaluation)
@@ -190,7 +190,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     if isinstance(value, Vector) and not value.series:
         return value
     if name == HISTOGRAM_QUANTILE and isinstance(value, States) and value.has_all_buckets:
-        value = value.with_reader(value.reader, (), HISTOGRAM)
+        value = value.with_result_function(value.result_function, (), HISTOGRAM)
     if not isinstance(value, States) or value.kind != HISTOGRAM:
         raise Unanswerable(
             f"{name} needs a sketch, and {text} is not a sketch; for buckets with the label le, {REMOTE_READ_ADVICE}"
@@ -207,9 +207,9 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
     """Return the value of ``absent`` or ``absent_over_time``: 1 at the moments at which no series has a value."""
     argument: Any = _without_parentheses(node.args[0])
-    selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
-    of_selector = isinstance(selected, promql_parser.VectorSelector)
-    matchers = tuple(map(Matcher.of, selected.matchers.matchers)) if of_selector else ()
+    selector_node = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
+    is_selector = isinstance(selector_node, promql_parser.VectorSelector)
+    matchers = tuple(map(Matcher.of, selector_node.matchers.matchers)) if is_selector else ()
     value: Value
     if isinstance(argument, SubqueryExpr):
         vector, steps, moments = _subquery(argument, evaluation)
@@ -218,11 +218,11 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
             vector,
             steps,
             moments=moments,
-            span=_micros(argument.range),
+            range_length=_micros(argument.range),
             deadline=evaluation.deadline,
         )
     elif isinstance(argument, MatrixSelector):
-        selector = selector_of(selected, _micros(argument.range), evaluation)
+        selector = selector_of(selector_node, _micros(argument.range), evaluation)
         value = Vector.empty(len(evaluation.moments)) if selector is None else select(selector, evaluation)
     else:
         value = evaluate(argument, evaluation)
@@ -252,15 +252,17 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     argument = _without_parentheses(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
-            answered = ", ".join(SUBQUERY_FUNCTIONS)
-            raise Unanswerable(f"{name} of a subquery is not supported, only {answered} are; {REMOTE_READ_ADVICE}")
+            supported = ", ".join(SUBQUERY_FUNCTIONS)
+            raise Unanswerable(f"{name} of a subquery is not supported, only {supported} are; {REMOTE_READ_ADVICE}")
         vector, steps, moments = _subquery(argument, evaluation)
-        span = _micros(argument.range)
-        values = reduce_steps(name, vector, steps, moments=moments, span=span, deadline=evaluation.deadline)
+        range_length = _micros(argument.range)
+        values = reduce_steps(
+            name, vector, steps, moments=moments, range_length=range_length, deadline=evaluation.deadline
+        )
         return values.without_metric_name()
     assert isinstance(argument, MatrixSelector)  # the parser has checked the types
-    span = _micros(argument.range)
-    selector = selector_of(argument.vector_selector, span, evaluation)
+    range_length = _micros(argument.range)
+    selector = selector_of(argument.vector_selector, range_length, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
     check_range_function(name, selector.metric.kind, selector.text)
@@ -273,7 +275,9 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     # series keep the name of the metric, which other functions remove.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
-    return merged_range_value(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
+    return merged_range_value(
+        name, select(selector, evaluation, grouping), range_length, quantile=q, text=selector.text
+    )
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
@@ -289,9 +293,9 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
         )
     moments = evaluation.moments - _micros(node.offset)
     step = _micros(node.step)
-    span = _micros(node.range)
-    evaluation.check((int(moments[-1] - moments[0]) + span) // step)
-    steps = steps_before(moments, span, step)
+    range_length = _micros(node.range)
+    evaluation.check_limits(cells=(int(moments[-1] - moments[0]) + range_length) // step)
+    steps = steps_before(moments, range_length, step)
     if not len(steps):
         return Vector.empty(1), moments[:1], moments
     return _vector_value(node.expr, replace(evaluation, moments=steps, step=step)), steps, moments
@@ -303,13 +307,13 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     """
     name = str(node.op)
     modifier = node.modifier
-    check_answered(AGGREGATIONS, name)
+    check_supported(AGGREGATIONS, name)
     grouping = Grouping()
     if modifier is not None:
         grouping = Grouping(tuple(modifier.labels), modifier.type == promql_parser.AggModifierType.Without)
-    value = _aggregated_over(name, node.expr, grouping, evaluation)
+    value = _aggregation_operand(name, node.expr, grouping, evaluation)
     if isinstance(value, States):
-        if value.is_merged_by(name, grouping):
+        if value.can_be_merged_for(name, grouping):
             return value.merged(grouping)
         if name == "count":  # ``count`` needs no numbers, so it is also computed for histograms
             value = _presence(value)
@@ -325,7 +329,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     )
 
 
-def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
+def _aggregation_operand(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
     """Return the value of ``node``, the operand of the aggregation ``name``. If ``node`` is a range function, and the
     aggregation can be computed by merging its states, return the states merged by ``grouping``.
     """
@@ -349,7 +353,7 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     """
     operator = str(node.op)
     modifier = node.modifier
-    check_answered(OPERATORS, operator)
+    check_supported(OPERATORS, operator)
     grouping = ALL
     if modifier is not None:
         fills = modifier.fill_values.lhs, modifier.fill_values.rhs

@@ -64,7 +64,7 @@ def refusal(part: str) -> Unanswerable:
     return Unanswerable(f"{part} cannot be computed by merging windows; {REMOTE_READ_ADVICE}")
 
 
-def check_answered(table: Mapping[str, str], name: str) -> None:
+def check_supported(table: Mapping[str, str], name: str) -> None:
     """Raise `Unanswerable` if this server does not evaluate ``name``, which is a function, an aggregation or an
     operator in ``table``.
     """

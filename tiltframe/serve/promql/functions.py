@@ -54,15 +54,17 @@ def can_merge_states(aggregation: str, function: str, kind: str, grouping: Group
     return MERGES[kind].get(function) == aggregation and (kind != BUCKETS or grouping.keeps(LE))
 
 
-def merged_range_value(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
+def merged_range_value(
+    name: str, states: States, range_length: int, quantile: float | None, text: str
+) -> States | Vector:
     """Return the value of the range function ``name``, such as ``rate``. ``states`` have been merged over each range.
-    `check_range_function` must have accepted the function. ``span`` is the length of the ranges in microseconds.
-    ``quantile`` is the argument of ``quantile_over_time``, and None for other functions.
+    `check_range_function` must have accepted the function. ``range_length`` is the length of the ranges in
+    microseconds. ``quantile`` is the argument of ``quantile_over_time``, and None for other functions.
     """
     if quantile is not None:
         return quantile_of(states, quantile)
     if name == RATE:
-        return replace(states, divisor=span / 1e6)
+        return replace(states, divisor=range_length / 1e6)
     if states.kind == HISTOGRAM and name in PARTS_OVER_TIME:
         return part_of(states, PARTS_OVER_TIME[name], text)
     return states
@@ -74,10 +76,10 @@ def part_of(states: States, part: str, text: str) -> States:
     message.
     """
     kind = KINDS_OF_RESULTS[part]
-    if part not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
+    if part not in [field_of_result.name for field_of_result in states.result_function.result_type(states.states.type)]:
         raise Unanswerable(
-            f"{text} does not store its {part}, because its states are those of {states.reader.name}; store a further "
-            f"measure for the {part}"
+            f"{text} does not store its {part}, because its states are those of {states.result_function.name}; store a "
+            f"further measure for the {part}"
         )
     divisor = states.divisor if kind == SUM else 1.0
     return replace(states, path=(part,), kind=kind, divisor=divisor).with_values()
@@ -88,8 +90,8 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
     below 0, and inf for those above 1.
     """
     if 0.0 <= quantile <= 1.0:
-        reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
-        return states.with_reader(reader, ("quantiles", quantile_label(quantile)), GAUGE)
+        result_function = replace(states.result_function, quantiles=(quantile,))  # type: ignore[call-arg]
+        return states.with_result_function(result_function, ("quantiles", quantile_label(quantile)), GAUGE)
     infinite = math.nan if math.isnan(quantile) else math.copysign(math.inf, quantile)
     return Vector(states.series, np.full(states.present().shape, infinite), states.present())
 
@@ -102,7 +104,7 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """
     present = states.present()
     values = np.full(present.size, np.nan)
-    count, _, buckets = histogram_buckets(states.states, states.reader)
+    count, _, buckets = histogram_buckets(states.states, states.result_function)
     if lower >= upper:
         values[states.cells] = 0.0
     elif not math.isnan(lower) and not math.isnan(upper):
@@ -216,25 +218,26 @@ def select_ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Ve
     return ranked_vector.select_series(rows[ranked_vector.present[rows].any(axis=1)])
 
 
-def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of ``step`` from the start of the first range ``(t - span, t]`` to the end of the last such
-    range, in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are included.
+def steps_before(moments: Instants, range_length: int, step: int) -> Instants:
+    """Return the multiples of ``step`` from the start of the first range ``(t - range_length, t]`` to the end of the
+    last such range, in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are
+    included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
     """
-    return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
+    return np.arange((int(moments[0]) - range_length) // step + 1, int(moments[-1]) // step + 1) * step
 
 
 def reduce_steps(
-    name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline
+    name: str, vector: Vector, steps: Instants, *, moments: Instants, range_length: int, deadline: Deadline
 ) -> Vector:
     """Return, for each series and moment t, the aggregate of the values at those ``steps`` that lie in the range ``(t -
-    span, t]``. ``name`` is a function such as ``sum_over_time``. Only some moments are computed at a time, which limits
-    the memory.
+    range_length, t]``. ``name`` is a function such as ``sum_over_time``. Only some moments are computed at a time,
+    which limits the memory.
     """
     reduction = REDUCTIONS[SUBQUERY_FUNCTIONS[name]]
-    first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
+    first, last = (np.searchsorted(steps, at, "right") for at in (moments - range_length, moments))
     shape = len(vector.series), len(moments)
     values: Floats = np.full(shape, np.nan)
     present = np.zeros(shape, np.bool_)

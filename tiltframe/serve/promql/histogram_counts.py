@@ -20,16 +20,17 @@ from aggr.extend.tables import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 
 
-def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats, Floats, BucketRanges]:
+def histogram_buckets(states: pa.StructArray, result_function: Function) -> tuple[Floats, Floats, BucketRanges]:
     """Return three values: an array with the count of each state, an array with the sum of each state, and the buckets
-    of all states, sorted by state and then by bound. If the results of ``reader`` have no sum, the sums are NaN.
+    of all states, sorted by state and then by bound. If the results of ``result_function`` have no sum, the sums are
+    NaN.
 
     Raise `Unanswerable` if a sketch cannot list its buckets.
     """
-    state = reader.own_state
+    state = result_function.own_state
     if not isinstance(state, BucketState):
-        raise Unanswerable(f"the buckets of {reader.name} cannot be returned; use histogram_quantile")
-    results = reader.finish(mark_as_checked(states))
+        raise Unanswerable(f"the buckets of {result_function.name} cannot be returned; use histogram_quantile")
+    results = result_function.finish(mark_as_checked(states))
     names = [field.name for field in results.type]
     count, total = (
         pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())

@@ -200,18 +200,18 @@ def matching_rows(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], ro
 
 
 def results_and_presence(
-    states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
+    states: pa.StructArray, result_function: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return a mask of the states whose result is not null. If ``path`` is not empty, the field of the result at
-    ``path`` must not be null. Also return the results of ``reader``, or None if they were not computed, because the
-    mask follows from the states.
+    ``path`` must not be null. Also return the results of ``result_function``, or None if they were not computed,
+    because the mask follows from the states.
     """
-    if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
+    if kind in (HISTOGRAM, BUCKETS) and isinstance(result_function, Hdr | SignedSketch):
         # The result of such a state is null exactly if its minimum is null, so results need not be computed.
         results = None
         valid = states.field("min").is_valid()
     else:
-        results = reader.finish(mark_as_checked(states))
+        results = result_function.finish(mark_as_checked(states))
         valid = part_of_results(results, (_COUNT,) if kind == BUCKETS else path).is_valid()
     mask: NDArray[np.bool_] = valid.to_numpy(zero_copy_only=False)
     return mask, results
@@ -244,7 +244,7 @@ class Metric:
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
 
     @property
-    def reader(self) -> Function:
+    def result_function(self) -> Function:
         """The function that computes results from the states."""
         return self.view.frame.measures[self.measure].function
 
@@ -258,12 +258,12 @@ class Metric:
     @property
     def is_counter(self) -> bool:
         """Whether the metric counts rows."""
-        return _COUNT in (self.reader.name, *self.path)
+        return _COUNT in (self.result_function.name, *self.path)
 
     @property
     def may_be_null(self) -> bool:
         """Whether the result of a window may be null although the window has rows."""
-        return self.reader.name != _COUNT
+        return self.result_function.name != _COUNT
 
     @property
     def has_event_times(self) -> bool:
@@ -282,14 +282,14 @@ class Metric:
         of_numbers = [replace(matcher, text=_POINT.sub(r"\\.", matcher.text)) for matcher in of_le if matcher.regex]
         equal = [matcher for matcher in of_le if not matcher.regex]
         requested = [text for m in (*equal, *of_numbers) if not m.negated for text in m.choices or ()]
-        bounds = {**self.bounds, **requested_bounds(requested, self.bounds, self.reader)}
+        bounds = {**self.bounds, **requested_bounds(requested, self.bounds, self.result_function)}
         is_selected = matching_rows({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
         bounds = dict(compress(bounds.items(), is_selected))
         return replace(self, bounds=bounds), tuple(matcher for matcher in key_matchers if matcher.label != LE)
 
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:
         """Return a mask of the states whose result is not null."""
-        valid, _ = results_and_presence(states, self.reader, self.path, self.kind)
+        valid, _ = results_and_presence(states, self.result_function, self.path, self.kind)
         return valid
 
     @property
@@ -322,7 +322,7 @@ def metrics_by_name(
         for make in _metric_makers(store_name, view.manifest):
             metric = make(view=view)
             if metric.kind == BUCKETS:
-                metric = replace(metric, bounds=bucket_bounds.for_measure(metric.measure, metric.reader))
+                metric = replace(metric, bounds=bucket_bounds.for_measure(metric.measure, metric.result_function))
             by_name.setdefault(metric.name, []).append(metric)
     return by_name
 

@@ -1,7 +1,8 @@
 """Native histograms of remote read: the states of `exponential`, with the buckets of Prometheus.
 
-    states of windows     1m: 3 rows      2m: no rows     3m: 4 rows
-    samples               0 at 0m         3 rows          3 rows          7 rows
+    end of the one-minute window                        10:01      10:02      10:03
+    rows in the state of the window                     3          0          4
+    rows in the sample at this time     0 at 10:00      3          3          7
 
 Like a counter, a native histogram of Prometheus is a running total. A sample is the merge of the states of all windows
 up to its time, so Prometheus computes the histogram of a range as the difference of two samples.
@@ -64,23 +65,26 @@ def encode_native_series(
     """
     function = states.function
     assert isinstance(function, Exponential)
-    series, moments = np.divmod(states.cells, states.moments)
-    merged = scan(function, states.states, series) if is_running else states.states
+    series_indices, moment_indices = np.divmod(states.cells, states.moment_count)
+    merged = scan(function, states.states, series_indices) if is_running else states.states
     histograms = [_empty_histogram(function)]
     try:
         for begin in deadline.check_each(range(0, len(merged), _STATES_AT_ONCE)):
             slice_of_states = merged.slice(begin, _STATES_AT_ONCE)
             histograms += to_remote_histograms(slice_of_states, function, first_row=begin).to_pylist()
     except ValueError as error:
-        raise Unanswerable(f"native histograms cannot be sent: {error}; ask for a part, such as _count") from None
+        raise Unanswerable(
+            f"native histograms cannot be sent: {error}; query one of its numbers instead, such as the "
+            "metric with the suffix _count"
+        ) from None
     # for each cell, the index in ``histograms``, where 0 is the histogram of no rows
-    places = np.zeros((len(states.series), states.moments), np.intp)
-    places[series, moments] = 1 + np.arange(len(states.cells))
+    places = np.zeros((len(states.series), states.moment_count), np.intp)
+    places[series_indices, moment_indices] = 1 + np.arange(len(states.cells))
     if is_running:
         places = np.maximum.accumulate(places, axis=1)
-    histogram = remote_message("Histogram")
+    histogram_message = remote_message("Histogram")
     # fields of a message may be encoded separately, so the time is appended to the encoded buckets
-    encoded_times = [histogram(timestamp=time).SerializeToString() for time in times.tolist()]
+    encoded_times = [histogram_message(timestamp=time).SerializeToString() for time in times.tolist()]
     series_message = remote_message("TimeSeries")
     for labels, places_of_series in zip(states.series, places.tolist(), strict=True):
         samples = [
@@ -88,8 +92,8 @@ def encode_native_series(
             for place, time in zip(places_of_series, encoded_times, strict=True)
             if is_running or place
         ]
-        named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
-        yield series_message(labels=named, histograms=samples).SerializeToString()
+        label_pairs = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+        yield series_message(labels=label_pairs, histograms=samples).SerializeToString()
 
 
 def _empty_histogram(function: Exponential) -> bytes:

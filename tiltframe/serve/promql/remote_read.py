@@ -60,7 +60,7 @@ _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.u
 @dataclass(frozen=True)
 class _ReadQuery:
     """One query of a request: its matchers, its time range from ``start`` to ``end`` (inclusive), and hints about the
-    PromQL expression. The hints are the function, the step and the length of the range (``span``). Times are in
+    PromQL expression. The hints are the function, the step and the length of the range (``range_length``). Times are in
     microseconds.
     """
 
@@ -68,7 +68,7 @@ class _ReadQuery:
     start: int
     end: int
     step: int
-    span: int
+    range_length: int
     function: str
 
     def selects_native_histograms(self, metric: Metric) -> bool:
@@ -250,8 +250,8 @@ def _read_query(query: Any) -> _ReadQuery:
         start = max(start, hints.start_ms * _MICROS_PER_MILLI)
         end = min(end, hints.end_ms * _MICROS_PER_MILLI)
     step = hints.step_ms * _MICROS_PER_MILLI
-    span = hints.range_ms * _MICROS_PER_MILLI
-    return _ReadQuery(matchers, start, end, step=step, span=span, function=hints.func)
+    range_length = hints.range_ms * _MICROS_PER_MILLI
+    return _ReadQuery(matchers, start, end, step=step, range_length=range_length, function=hints.func)
 
 
 def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tuple[Vector, NDArray[np.int64]]:
@@ -299,7 +299,7 @@ def _select_windows(
     if not len(window_ends):
         return None
     selected_metric, key_matchers = metric.with_matchers(matchers)
-    selector = Selector(selected_metric, key_matchers, span=None, offset=0, text=selected_metric.name)
+    selector = Selector(selected_metric, key_matchers, range_length=None, offset=0, text=selected_metric.name)
     return selector, replace(evaluation, moments=window_ends, step=int(level.length), lookback=0)
 
 
@@ -314,7 +314,7 @@ def _windows_to_read(
     # when the first window begins. The value of a counter in this sample is 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
-    evaluation.check(max(high - low, 0) // int(level.length))
+    evaluation.check_limits(cells=max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
     window_ends = window_ends[window_ends >= query.start]
     if not metric.has_event_times:
@@ -399,21 +399,21 @@ def _candidate_levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> l
     finest = frame.levels[0]
     # Without a range, Prometheus uses the last sample in the lookback period. Each such period must contain a sample,
     # so windows must not be longer than the period.
-    longest = query.span // 10 or LOOKBACK
-    moments = [query.start + (query.span or LOOKBACK)]
+    longest = query.range_length // 10 or LOOKBACK
+    moments = [query.start + (query.range_length or LOOKBACK)]
     moments += [] if query.step else [query.end]
 
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
-        is_aligned = query.step % length == 0 and query.span % length == 0
+        is_aligned = query.step % length == 0 and query.range_length % length == 0
         # In Prometheus 3 and later, a range excludes its start, so the requested range begins 1 ms after the start.
         return is_aligned and all(at % length in (0, _MICROS_PER_MILLI) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]
     if is_total:
-        coarser = short if not query.span or query.function in _END_VALUE_FUNCTIONS else []
+        coarser = short if not query.range_length or query.function in _END_VALUE_FUNCTIONS else []
         return [*filter(fits, reversed(coarser)), finest, *coarser]
-    if not query.span:
+    if not query.range_length:
         return [finest, *filter(fits, frame.levels[1:])]
     is_merge = metric.kind in (MIN, MAX, LAST) and query.function == f"{metric.kind}_over_time"
     return [finest, *(filter(fits, short) if is_merge else [])]

@@ -90,7 +90,7 @@ def _histogram_texts(states: States) -> pa.Array:
     """Return the JSON of each histogram: its count, sum and all buckets. A bucket excludes its bound that is nearer to
     0; the bucket around 0 includes both bounds.
     """
-    count, total, buckets = histogram_buckets(states.states, states.reader)
+    count, total, buckets = histogram_buckets(states.states, states.result_function)
     low = buckets.low
     high = buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))

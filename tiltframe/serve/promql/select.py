@@ -63,7 +63,7 @@ class Evaluation:
     infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the name of the level that is read
     is_remote_read: bool = False  # whether Prometheus evaluates the expression, and only reads its series here
 
-    def check(self, cells: int = 0) -> None:
+    def check_limits(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds `MOST_CELLS`. ``cells`` is
         the number of series of a value times its number of moments, or the number of rows to read.
         """
@@ -78,25 +78,27 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Selector:
-    """The series that a selector in an expression selects: those of one metric that match all matchers. ``span`` is the
-    length of the range, or None if the newest window is read. ``span`` and ``offset`` are in microseconds. ``text`` is
-    the selector as text, for messages.
+    """The series that a selector in an expression selects: those of one metric that match all matchers.
+    ``range_length`` is the length of the range, or None if the newest window is read. ``range_length`` and ``offset``
+    are in microseconds. ``text`` is the selector as text, for messages.
     """
 
     metric: Metric
     matchers: tuple[Matcher, ...]
-    span: int | None
+    range_length: int | None
     offset: int
     text: str
 
 
-def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
-    """Return the selector that a node of a syntax tree describes. ``span`` is the length of its range in microseconds,
-    or None for a selector without a range. Return None if the metric or the store does not exist.
+def selector_of(
+    node: promql_parser.VectorSelector, range_length: int | None, evaluation: Evaluation
+) -> Selector | None:
+    """Return the selector that a node of a syntax tree describes. ``range_length`` is the length of its range in
+    microseconds, or None for a selector without a range. Return None if the metric or the store does not exist.
 
     Raise `Unanswerable` unless the selector names one metric of one store.
     """
-    text = str(node).replace("{}", "") + (f"[{duration_text(span)}]" if span else "")
+    text = str(node).replace("{}", "") + (f"[{duration_text(range_length)}]" if range_length else "")
     if node.at is not None:
         raise Unanswerable(
             f"{shown(text)} has the modifier @, which this server does not support; {REMOTE_READ_ADVICE}"
@@ -122,7 +124,7 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
         return None
     metric, key_matchers = metrics[0].with_matchers(matchers)
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return Selector(metric, key_matchers, span=span, offset=offset, text=text)
+    return Selector(metric, key_matchers, range_length=range_length, offset=offset, text=text)
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
@@ -132,15 +134,15 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     metric = selector.metric
     moments = evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
-    span = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
+    range_length = selector.range_length or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
     labels = [label for label in metric.labels if grouping is None or grouping.keeps(label)]
-    limits = int(moments[0]) - span, int(moments[-1])
+    limits = int(moments[0]) - range_length, int(moments[-1])
     rows = _rows(selector, level, limits=limits, evaluation=evaluation, labels=labels)
     groups, first_rows = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
     series = _series(rows.select(labels), first_rows, metric, grouping)
-    evaluation.check(len(series) * len(moments) * max(len(metric.bounds), 1))
+    evaluation.check_limits(cells=len(series) * len(moments) * max(len(metric.bounds), 1))
     first, last = _ranges(
-        groups.ids, len(series), window_ends=instants_of(rows, _WINDOW_END), moments=moments, span=span
+        groups.ids, len(series), window_ends=instants_of(rows, _WINDOW_END), moments=moments, range_length=range_length
     )
     function = metric.state[1]
     states = rows.column(_STATE).combine_chunks()
@@ -153,17 +155,17 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
         runs = pa.concat_arrays(pieces) if pieces else states.slice(0, 0)
         return States(
             series=series,
-            moments=len(moments),
+            moment_count=len(moments),
             cells=cells,
             states=runs,
             function=function,
-            reader=metric.reader,
+            result_function=metric.result_function,
             path=metric.path,
             kind=metric.kind,
             bounds=metric.bounds,
         )
 
-    if selector.span is None:
+    if selector.range_length is None:
         return _newest_states(states, first, last, states_of_runs)
     unknown_before = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
     cells = np.flatnonzero((first < last) & (unknown_before[first] == unknown_before[last]))
@@ -222,7 +224,7 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
     """Return the level whose windows a selector reads. Add messages about this level to the infos of the evaluation."""
     frame = selector.metric.view.frame
     step = evaluation.step
-    level = newest_level(frame, step) if selector.span is None else range_level(frame, moments, step, selector)
+    level = newest_level(frame, step) if selector.range_length is None else range_level(frame, moments, step, selector)
     sentences = [f"{selector.text} is read from windows of {level.name}"]
     if step is not None and step < int(frame.levels[0].length):
         finest = frame.levels[0].name
@@ -259,7 +261,7 @@ def _matching_slices(slices: Iterator[pa.Table], selector: Selector, evaluation:
     rows_read = 0
     for states in slices:
         rows_read += states.num_rows
-        evaluation.check(rows_read)
+        evaluation.check_limits(cells=rows_read)
         texts = label_columns(states, metric)
         mask = matching_rows(texts, selector.matchers, states.num_rows)
         columns = {_WINDOW_END: states.column(END), _STATE: states.column(metric.state[0])}
@@ -295,19 +297,19 @@ def _series(
 
 
 def _ranges(
-    ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
+    ids: NDArray[np.intp], series_count: int, window_ends: Instants, moments: Instants, range_length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return two flat arrays, ``first`` and ``last``, with one entry for each series and moment. The entry of series i
     and moment j is at the index ``i · len(moments) + j``. The rows ``[first, last)`` are those of the series whose
-    windows ended in ``(t - span, t]``, where t is the moment.
+    windows ended in ``(t - range_length, t]``, where t is the moment.
 
     Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series, and
-    ``series`` is the number of series.
+    ``series_count`` is the number of series.
     """
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
-    begin = (np.arange(series) * (len(edges) + 1))[:, None]
-    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - span, moments))
+    begin = (np.arange(series_count) * (len(edges) + 1))[:, None]
+    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - range_length, moments))
     first, last = (np.searchsorted(places, (begin + at).ravel()) for at in (low, high))
     return first, last
 
@@ -332,9 +334,9 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
     Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """
     finest = frame.levels[0]
-    span = selector.span
+    range_length = selector.range_length
     text = selector.text
-    assert span is not None
+    assert range_length is not None
 
     def fits(level: TimeWindow) -> bool:
         if step is None:
@@ -342,14 +344,14 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
         return _is_whole(step, level) and _is_whole(selector.offset, level)
 
     for level in (*filter(fits, reversed(frame.levels)), finest):
-        if _is_whole(span, level):
-            first = level.starts(moments[:1] - span)[0]
+        if _is_whole(range_length, level):
+            first = level.starts(moments[:1] - range_length)[0]
             starts = level.starts_between(int(first), int(moments[-1]) + 1)
             if (np.diff(starts) == level.length).all():
                 return level
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
-        f"{text} does not consist of equally long windows: {duration_text(span)} is not a multiple of a level "
+        f"{text} does not consist of equally long windows: {duration_text(range_length)} is not a multiple of a level "
         f"({names}), or the clock of {frame.timezone} changes in the range; use a multiple of a level, "
         f"or {REMOTE_READ_ADVICE}"
     )

@@ -1,4 +1,4 @@
-"""Formats of answers: JSON, CSV or an Arrow stream, with or without compression. Answers are written piece by piece."""
+"""Formats of responses: JSON, CSV or an Arrow stream, with or without compression. They are written in pieces."""
 
 from __future__ import annotations
 
@@ -44,16 +44,22 @@ class _PieceBuffer(io.BytesIO):
 
 
 def headers_and_body(
-    store: str, view: StoreView, results: Answer | Joined, *, form: str, compression: str | None, deadline: Deadline
+    store: str,
+    view: StoreView,
+    results: Answer | Joined,
+    *,
+    media_type: str,
+    compression: str | None,
+    deadline: Deadline,
 ) -> tuple[Mapping[str, str], Iterator[bytes]]:
-    """Return the headers of an answer, and an iterator over the pieces of its body. ``form`` is the media type, and
-    ``compression`` the compression or None. The iterator raises `OutOfTime` after the deadline.
+    """Return the headers of an answer, and an iterator over the pieces of its body. ``compression`` is gzip, zstd or
+    None. The iterator raises `OutOfTime` after the deadline.
     """
     warnings = [*results.expired, *results.unknown]
-    head = {"store": store, "version": view.version, "warnings": warnings}
-    slices = results.slices if form == ARROW else _split_rows(results.slices)
+    leading_members = {"store": store, "version": view.version, "warnings": warnings}
+    slices = results.slices if media_type == ARROW else _split_rows(results.slices)
     answer = Answer(results.schema, deadline.check_each(slices), results.expired, results.unknown)
-    return warning_header(warnings), body_pieces(answer, form, compression, head)
+    return warning_header(warnings), body_pieces(answer, media_type, compression, leading_members)
 
 
 def _split_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -65,23 +71,25 @@ def _split_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             yield table.slice(begin, _ROWS_AT_ONCE)
 
 
-def body_pieces(answer: Answer, form: str, compression: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the body of an answer in pieces of bytes, one for each slice of results. ``form`` is the media type, and
-    ``compression`` is gzip, zstd or None. In JSON, the members of ``head`` come before the rows.
+def body_pieces(
+    answer: Answer, media_type: str, compression: str | None, leading_members: Mapping[str, Any]
+) -> Iterator[bytes]:
+    """Yield the body of an answer in pieces of bytes, one for each slice of results. ``compression`` is gzip, zstd or
+    None. In JSON, the members of ``leading_members`` come before the rows.
     """
     pieces = _PieceBuffer()
     file = pa.PythonFile(pieces, "w")
     out = pa.CompressedOutputStream(file, compression) if compression else file
-    for _ in _WRITERS[form](answer, out, head):
+    for _ in _WRITERS[media_type](answer, out, leading_members):
         if piece := pieces.take():
             yield piece
     out.close()
     yield pieces.take()
 
 
-def _write_json(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_json(answer: Answer, out: pa.NativeFile, leading_members: Mapping[str, Any]) -> Iterator[None]:
     columns = [{"name": field.name, "type": str(field.type)} for field in answer.schema]
-    out.write(json_text({**head, "columns": columns})[:-1].encode() + b', "rows": [')
+    out.write(json_text({**leading_members, "columns": columns})[:-1].encode() + b', "rows": [')
     separator = b"\n"
     for results in answer.slices:
         if results.num_rows:
@@ -91,7 +99,7 @@ def _write_json(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> 
     out.write(b"\n]}\n")
 
 
-def _write_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_csv(answer: Answer, out: pa.NativeFile, leading_members: Mapping[str, Any]) -> Iterator[None]:
     writer = None
     for results in answer.slices:
         cells = csv_cells(flattened(results))
@@ -102,7 +110,7 @@ def _write_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> I
     writer.close()
 
 
-def _write_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+def _write_arrow(answer: Answer, out: pa.NativeFile, leading_members: Mapping[str, Any]) -> Iterator[None]:
     with pa.ipc.new_stream(out, answer.schema) as writer:
         for results in answer.slices:
             writer.write_table(results)
@@ -125,27 +133,27 @@ def warning_header(sentences: Sequence[str]) -> dict[str, str]:
     return {"warning": ", ".join(f'299 - "{text}"' for text in ascii_only)} if sentences else {}
 
 
-def form_of(accept: str) -> str:
+def media_type_of(accept: str) -> str:
     """Return the media type that a request prefers. ``accept`` is its header ``Accept``. Raise `Refused` if the server
     supports none of the accepted types.
 
-    >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
+    >>> media_type_of("text/html, */*;q=0.1"), media_type_of("application/*;q=0.5, text/csv")
     ('application/json', 'text/csv')
     """
-    form = _preferred(accept or "*/*", list(_WRITERS))
-    if form is None:
+    media_type = _preferred(accept or "*/*", list(_WRITERS))
+    if media_type is None:
         raise Refused(406, f"the header Accept must name one of {', '.join(_WRITERS)}, or */*; got {accept[:80]}")
-    return form
+    return media_type
 
 
-def compression_of(accept: str) -> str | None:
-    """Return the compression that a request prefers, zstd or gzip, or None if it accepts neither. ``accept`` is its
-    header ``Accept-Encoding``.
+def compression_of(accept_encoding: str) -> str | None:
+    """Return the compression that a request prefers, zstd or gzip, or None if it accepts neither. ``accept_encoding``
+    is its header ``Accept-Encoding``.
 
     >>> compression_of("gzip, deflate, br, zstd"), compression_of("zstd;q=0, gzip"), compression_of("*;q=0")
     ('zstd', 'gzip', None)
     """
-    return _preferred(accept, ["zstd", "gzip"])
+    return _preferred(accept_encoding, ["zstd", "gzip"])
 
 
 def _preferred(header: str, offered: Sequence[str]) -> str | None:
