@@ -24,7 +24,7 @@ from tiltframe.store.query.join import JOIN_OPTIONS, Join
 from tiltframe.store.query.join_execution import Joined
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.query import FILLS, Measures, Query
-from tiltframe.store.query.words import (
+from tiltframe.store.query.text_parameters import (
     BOOLEAN_PARAMETERS,
     LEAST_NUMBERS,
     REPEATABLE_PARAMETERS,

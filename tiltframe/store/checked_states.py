@@ -53,7 +53,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     return pa.concat_tables(merged)
 
 
-def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
+def check_results_computable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
     """Raise an error if a result cannot be computed from the states. The message names the measure, the level (if the
     states have a column of levels), the window and the keys.
     """
@@ -66,7 +66,7 @@ def check_fallible(states: pa.Table, fallible: TiltFrame) -> None:
     """Raise an error if a result of ``fallible``, a frame that `frame_of_fallible_measures` has returned, cannot be
     computed from states. A rollup in the same program must have returned the states, which are not checked for damage.
     """
-    check_readable(mark_as_checked(states), fallible)
+    check_results_computable(mark_as_checked(states), fallible)
 
 
 def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:

@@ -15,7 +15,7 @@ from tiltframe.instants import instants_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import expired_before, known_from
+from tiltframe.store.log.records import column_starts, expired_before
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.log.stream_watermarks import watermarks_of
@@ -105,7 +105,7 @@ def inspect(backend: Backend, manifest: Manifest) -> Report:
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
     snapshot = snapshot_of(backend)
     frame = manifest.frame
-    since = known_from(snapshot)
+    since = column_starts(snapshot)
     first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
     return Report(
         uri=backend.display_uri,

@@ -21,7 +21,7 @@ from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, align_outward, as_text, first_start_from
 from tiltframe.store.backends.protocol import Backend, Part, PartChecker, Snapshot, threads_of
-from tiltframe.store.checked_states import check_readable
+from tiltframe.store.checked_states import check_results_computable
 from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from
@@ -173,7 +173,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
                 f"this function; {_ADVICE}"
             )
     try:
-        check_readable(states, manifest.frame)
+        check_results_computable(states, manifest.frame)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         yield f"results cannot be read: {error}; {_ADVICE}"
 

@@ -19,17 +19,17 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import available_from, expired_before, known_from
+from tiltframe.store.log.records import available_from, column_starts, expired_before
 from tiltframe.store.log.run import snapshot_of
 from tiltframe.store.planned_join import PlannedJoin
-from tiltframe.store.query.answer import Answer, Cost, Reading
+from tiltframe.store.query.answer import Answer, Cost, PlannedRead
 from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
     PlannedQuery,
     messages_of_missing_data,
+    plan_read,
     query_schema,
     read_states_with_level,
-    reading_of,
     results_of,
     states_schema,
 )
@@ -153,7 +153,7 @@ class StoreView:
     @property
     def known_from(self) -> Mapping[str, int]:
         """For each measure that was added later, the time in microseconds UTC before which its results are null."""
-        starts = known_from(self.snapshot)
+        starts = column_starts(self.snapshot)
         columns = {name: self.frame.state_of(name) for name in self.frame.measures}
         return {name: starts[column] for name, column in columns.items() if column in starts}
 
@@ -187,16 +187,16 @@ class StoreView:
         """
         plans = self._plans(query)
         schema = query_schema(self.manifest, plans[0], query)
-        readings = [reading_of(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
-        results = self._results(readings, query)
-        answer = self._answer(schema, format_results(results, query, plans[0].timezone), readings)
+        planned_reads = [plan_read(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
+        results = self._results(planned_reads, query)
+        answer = self._answer(schema, format_results(results, query, plans[0].timezone), planned_reads)
         return replace(answer, derived_keys=query.derived_keys)
 
-    def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
+    def _results(self, planned_reads: list[PlannedRead], query: Query) -> Iterator[pa.Table]:
         """Yield the results of all kinds of windows in a query, one kind after another."""
         now = self._now(query)
-        for reading in readings:
-            yield from results_of(self.backend, self.manifest, reading, query, now=now, jobs=self.jobs)
+        for planned_read in planned_reads:
+            yield from results_of(self.backend, self.manifest, planned_read, query, now=now, jobs=self.jobs)
 
     def states(self, query: Query) -> Answer:
         """Read the merged states of windows, in tables with the columns of a rollup.
@@ -217,9 +217,9 @@ class StoreView:
         ValueError, StoreError
             If the query is invalid; the error is raised before anything is read.
         """
-        reading = reading_of(self._plan(query), self.snapshot)
-        slices = read_states_with_level(self.backend, self.manifest, reading, self.jobs)
-        return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
+        planned_read = plan_read(self._plan(query), self.snapshot)
+        slices = read_states_with_level(self.backend, self.manifest, planned_read, self.jobs)
+        return self._answer(states_schema(self.manifest, planned_read.plan), slices, [planned_read])
 
     def windows(self, query: Query) -> Answer:
         """Return the windows and keys that have rows, without their states.
@@ -239,9 +239,9 @@ class StoreView:
         ValueError, StoreError
             If the query is invalid; the error is raised before anything is read.
         """
-        reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
-        slices = read_states_with_level(self.backend, self.manifest, reading, self.jobs)
-        return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
+        planned_read = plan_read(replace(self._plan(query), measures={}), self.snapshot)
+        slices = read_states_with_level(self.backend, self.manifest, planned_read, self.jobs)
+        return self._answer(states_schema(self.manifest, planned_read.plan), slices, [planned_read])
 
     def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:
         """Plan a query for one kind of window, so that other processes can read its partitions.
@@ -283,7 +283,7 @@ class StoreView:
                 f"cannot plan more than one kind of window in per; got {1 + len(other_plans)}; plan each of them "
                 "separately"
             )
-        expired_messages, unknown_messages = messages_of_missing_data(reading_of(plan, self.snapshot), self.snapshot)
+        expired_messages, unknown_messages = messages_of_missing_data(plan_read(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
             self.backend,
             self.manifest,
@@ -541,13 +541,13 @@ class StoreView:
             )
         return plan
 
-    def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
+    def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], planned_reads: list[PlannedRead]) -> Answer:
         """Return an answer with the messages about expired windows and about measures that were added later."""
-        missing = [messages_of_missing_data(reading, self.snapshot) for reading in readings]
+        missing = [messages_of_missing_data(planned_read, self.snapshot) for planned_read in planned_reads]
         expired_messages = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown_messages = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)
         return Answer(
-            schema, slices, expired=tuple(expired_messages), unknown=tuple(unknown_messages), readings=readings
+            schema, slices, expired=tuple(expired_messages), unknown=tuple(unknown_messages), readings=planned_reads
         )
 
 

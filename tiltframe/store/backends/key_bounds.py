@@ -54,7 +54,7 @@ def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | 
     the key. Return None if the stored type cannot represent the bound.
     """
     try:
-        low, high = (None if end is None else _stored_array([end], dtype)[0] for end in (bound.low, bound.high))
+        low, high = (None if limit is None else _stored_array([limit], dtype)[0] for limit in (bound.low, bound.high))
         has_few_values = bound.values is not None and len(bound.values) <= _MAX_VALUES
         values = _stored_array(sorted(bound.values), dtype) if has_few_values and bound.values is not None else None
     except (pa.ArrowException, OverflowError):

@@ -17,7 +17,7 @@ from tiltframe.spilled_states import MAX_STATE_BYTES, Slices, spill_states
 from tiltframe.store.changes.commit import begin_checked, by_level, read_receipts
 from tiltframe.store.checked_states import (
     check_fallible,
-    check_readable,
+    check_results_computable,
     checked_levels,
     frame_of_fallible_measures,
 )
@@ -102,7 +102,7 @@ def append_from_stream(
     check_writer(writer, commit)
     checked_records(recorded)
     states = checked_levels(table_of(states, "states"), store.frame)
-    check_readable(states, store.frame)
+    check_results_computable(states, store.frame)
     store.backend.check_values(states)
     pending = begin_checked(
         store, states.schema, writer, commit, recorded=recorded, replacing=replacing, watermark=watermark

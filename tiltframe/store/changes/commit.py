@@ -26,7 +26,7 @@ from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import Backend, Part, Transaction, threads_of
 from tiltframe.store.checked_states import (
     check_fallible,
-    check_readable,
+    check_results_computable,
     checked_levels,
     frame_of_fallible_measures,
 )
@@ -105,8 +105,8 @@ class Commit:
         `tiltframe.FrameStore.append`; states that were already written are then removed.
         """
         states = checked_levels(states, self.frame)
-        check_readable(states, self.frame)
-        return self._write_readable(states)
+        check_results_computable(states, self.frame)
+        return self._check_values_and_write(states)
 
     def write_rolled_up(self, states: pa.Table) -> str:
         """Write the states of all levels that a rollup in the same program has returned; return a receipt.
@@ -116,9 +116,9 @@ class Commit:
         """
         if (fallible := frame_of_fallible_measures(states.schema, self.frame)) is not None:
             check_fallible(states, fallible)
-        return self._write_readable(states)
+        return self._check_values_and_write(states)
 
-    def _write_readable(self, states: pa.Table) -> str:
+    def _check_values_and_write(self, states: pa.Table) -> str:
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 

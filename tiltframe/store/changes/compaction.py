@@ -1,7 +1,7 @@
 """Compaction: merge the parts of closed windows, one bucket of time after another.
 
-A part consists of states of one level that were written together. A bucket is the hour, day, month or year whose states
-of a level are stored together.
+A part consists of states of one level that were written together. The states of a level are stored in buckets of time:
+one for each hour, day, month or year, depending on the level.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, ResultTables, threads_of
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, run_if_frame_unchanged, snapshot_of
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import groups_to_compact, select_small_parts, write_merged
@@ -32,9 +32,9 @@ def compact_parts(
     """Merge the parts of windows that end at or before ``before``, in microseconds UTC, one bucket of time after
     another.
 
-    For each level, return the number of merged parts, and the number of parts that replace them. ``progress`` receives
-    the number of merged parts and the number of all parts to merge, of one level at a time. ``jobs`` is the number of
-    buckets that are merged at the same time; the merged parts do not depend on it.
+    For each level, return the number of merged parts, and the number of parts that replace them. For each level,
+    ``progress`` receives the number of parts merged so far and the total number of parts to merge. ``jobs`` is the
+    number of buckets that are merged at the same time; the merged parts do not depend on it.
     """
     threads = threads_of(backend, jobs)
     return {
@@ -57,7 +57,7 @@ def _compact_level(
 
         def merge(group: list[Part]) -> tuple[int, list[Part] | None]:
             attempt = partial(_merge_group, backend=backend, manifest=manifest, level=level, group=group)
-            return len(group), run_on_same_frame(backend, manifest, attempt)
+            return len(group), run_if_frame_unchanged(backend, manifest, attempt)
 
         for part_count, parts in map_in_threads(merge, groups, jobs):
             if parts is None:
@@ -75,8 +75,8 @@ def _merge_group(
     """Replace ``group``, parts of one bucket of time, by merged parts, and return the merged parts. Return None, and
     change nothing, if another commit has removed one of the parts in ``group``.
     """
-    readable = {part.name for part in transaction.snapshot.parts}
-    if any(part.name not in readable for part in group):
+    committed_names = {part.name for part in transaction.snapshot.parts}
+    if any(part.name not in committed_names for part in group):
         return None
     transaction.removes(group)
     return write_merged(backend, transaction, manifest, level=level, part_ranges=pieces_of(group, [EVER]))
@@ -84,7 +84,7 @@ def _merge_group(
 
 def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> dict[str, tuple[int, int]]:
     """Merge small parts of windows that end at or before ``before``, in microseconds UTC, in one commit for all levels.
-    Large parts are left until their bucket has received enough small ones; see
+    A large part is left unchanged until its bucket of time contains enough small parts; see
     `tiltframe.store.query.merging.select_small_parts`.
 
     For each level, return the number of merged parts, and the number of parts that replace them.
@@ -104,7 +104,7 @@ def compact_small_parts(backend: Backend, manifest: Manifest, before: int) -> di
             counts[level.name] = merged, written
         return counts
 
-    return run_on_same_frame(backend, manifest, attempt)
+    return run_if_frame_unchanged(backend, manifest, attempt)
 
 
 def compact(
@@ -124,9 +124,9 @@ def compact(
         Only parts of windows that end at or before this time are merged. The default is the current time.
     progress : callable of (parts merged, parts to merge), optional
     only_small : bool, optional
-        Whether to merge only small parts of similar size, in one commit. A large part is left until it has received
-        enough small ones ("size-tiered compaction"). This takes little time, so that a program that commits several
-        times per second can call it every few seconds. A few parts remain in each bucket of time.
+        Whether to merge only small parts of similar size, in one commit. A large part is left unchanged until its
+        bucket of time contains enough small parts ("size-tiered compaction"). This takes little time, so that a program
+        that commits several times per second can call it every few seconds. A few parts remain in each bucket of time.
 
     Returns
     -------

@@ -27,8 +27,8 @@ from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, first_start_from
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
-from tiltframe.store.log.records import EXPIRED, KNOWN, expired_before, known_from
-from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, run_transaction
+from tiltframe.store.log.records import COLUMN_STARTS, EXPIRED, column_starts, expired_before
+from tiltframe.store.log.run import WritingTransaction, run_if_frame_unchanged, run_transaction
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.query.merging import write_merged
 from windows import TimeWindow
@@ -66,12 +66,12 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         added = [name for name in new_manifest.schema.names if name not in current.columns.names]
         rows = [part for level in current.frame.levels if added for part in transaction.reads(level.name, EVER)]
         if rows:
-            starts_of_added = known_from(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, current))
-            transaction.records(KNOWN, json.dumps(starts_of_added))
+            starts_of_added = column_starts(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, current))
+            transaction.records(COLUMN_STARTS, json.dumps(starts_of_added))
         transaction.describes(new_manifest.to_dict(), new_manifest.columns)
         return new_manifest
 
-    return run_on_same_frame(backend, manifest, attempt)
+    return run_if_frame_unchanged(backend, manifest, attempt)
 
 
 def _derive_levels(

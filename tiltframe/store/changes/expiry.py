@@ -13,7 +13,7 @@ from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest, horizon_of
 from tiltframe.store.log.records import EXPIRED, available_from, expired_before
-from tiltframe.store.log.run import WritingTransaction, run_on_same_frame
+from tiltframe.store.log.run import WritingTransaction, run_if_frame_unchanged
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import write_without_range
@@ -51,7 +51,7 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
             transaction.records(EXPIRED, json.dumps({**expired_before(snapshot), **horizons}))
         return removed
 
-    return run_on_same_frame(backend, manifest, attempt)
+    return run_if_frame_unchanged(backend, manifest, attempt)
 
 
 def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:

@@ -2,8 +2,8 @@
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
 a replacement and an expiry, take effect one after the other. Each of them writes the store's record of expired windows
-(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier one,
-and is derived again.
+(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier one.
+Its states are then derived again from the new snapshot, and committed.
 
 A part consists of states of one level that were written together.
 """
@@ -26,19 +26,19 @@ from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_start_from, inside, range_text
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
-from tiltframe.store.checked_states import check_readable, checked_levels
+from tiltframe.store.checked_states import check_results_computable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import (
+    COLUMN_STARTS,
     EXPIRED,
-    KNOWN,
     available_from,
     checked_records,
+    column_starts,
     expected_texts,
     expired_before,
-    known_from,
 )
-from tiltframe.store.log.run import WritingTransaction, run_on_same_frame, snapshot_of
+from tiltframe.store.log.run import WritingTransaction, run_if_frame_unchanged, snapshot_of
 from tiltframe.store.log.snapshot import pieces_of
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import write_merged, write_without_range
@@ -108,7 +108,12 @@ class Replacement:
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)["parts"]]
         try:
             replace_range(
-                self.backend, self.manifest, new=parts, span=self.span, recorded=self.recorded, replacing=self.replacing
+                self.backend,
+                self.manifest,
+                new_parts=parts,
+                span=self.span,
+                new_records=self.recorded,
+                expected_records=self.replacing,
             )
         except ValueError as error:
             # After other errors of the store, the commit may have been applied nevertheless.
@@ -134,74 +139,75 @@ def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
             f"there are states outside the range to replace, {range_text(span)}, such as those of the window that "
             f"starts at {start}; leave out their rows"
         )
-    check_readable(states, frame)
+    check_results_computable(states, frame)
     return finest
 
 
 def replace_range(
     backend: Backend,
     manifest: Manifest,
-    new: Sequence[Part] | None,
+    new_parts: Sequence[Part] | None,
     span: Range,
-    recorded: Mapping[str, str] | None = None,
-    replacing: Mapping[str, str | None] | None = None,
+    new_records: Mapping[str, str] | None = None,
+    expected_records: Mapping[str, str | None] | None = None,
 ) -> None:
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
-    ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. If
-    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded``
-    contains the records to write, and ``replacing`` the texts that records must have in the store when the replacement
-    is committed. Raise ``ValueError`` if the range does not consist of complete windows, or if coarser windows would
-    have to be derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
+    ``new_parts`` contains parts of the finest level that were written but not committed yet. They have no windows
+    outside the range. If ``new_parts`` is None, the finest level is unchanged, and only the coarser levels are derived
+    again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must have in
+    the store when the replacement is committed. Raise ``ValueError`` if the range does not consist of complete windows,
+    or if coarser windows would have to be derived from expired windows. Raise `CommitConflict` if a record does not
+    have the text in ``expected_records``.
     """
     check_aligned(span, manifest.frame)
-    texts = recorded or {}
-    expected = replacing or {}
+    texts = new_records or {}
+    expected = expected_records or {}
 
     def attempt(transaction: WritingTransaction) -> None:
         snapshot = transaction.snapshot
         check_unchanged(transaction, expected)
-        _check_derivable(manifest, snapshot, span, replaces_finest=new is not None)
+        _check_derivable(manifest, snapshot, span, replaces_finest=new_parts is not None)
         finer_parts: Sequence[Part] = ()
         for level in manifest.frame.levels:
             parts = snapshot.of(level.name)
             aligned = align_outward(span, level)
             is_finest = level == manifest.frame.levels[0]
-            if is_finest and new is None:
+            if is_finest and new_parts is None:
                 finer_parts = parts
                 continue
             if is_finest:
-                written = list(new or ())
+                written = list(new_parts or ())
                 transaction.adds(written)
             else:
                 written = write_merged(
                     backend, transaction, manifest, level=level, part_ranges=pieces_of(finer_parts, [aligned])
                 )
-            old = [part for part in parts if part.within(aligned)]
+            replaced_parts = [part for part in parts if part.within(aligned)]
             remaining_parts = write_without_range(
-                backend, transaction, manifest, level=level, parts=old, removed_range=aligned
+                backend, transaction, manifest, level=level, parts=replaced_parts, removed_range=aligned
             )
-            transaction.removes(old)
-            finer_parts = [*(part for part in parts if part not in old), *remaining_parts, *written]
+            transaction.removes(replaced_parts)
+            finer_parts = [*(part for part in parts if part not in replaced_parts), *remaining_parts, *written]
         transaction.records(EXPIRED, json.dumps(expired_before(snapshot)))
-        if new is not None and known_from(snapshot):
-            transaction.records(KNOWN, json.dumps(_known_after(snapshot, span)))
+        if new_parts is not None and column_starts(snapshot):
+            transaction.records(COLUMN_STARTS, json.dumps(_column_starts_after(snapshot, span)))
         for name, text in texts.items():
             transaction.records(name, text)
 
-    run_on_same_frame(backend, manifest, attempt, [*texts, *expected])
+    run_if_frame_unchanged(backend, manifest, attempt, [*texts, *expected])
 
 
-def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the record `KNOWN` as it must be after a replacement. For each column of states that was added later,
-    this record has the time, in microseconds UTC, from which on all rows have the column.
+def _column_starts_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
+    """Return the record `COLUMN_STARTS` as it must be after a replacement. For each column of states that was added
+    later, this record has the time, in microseconds UTC, from which on all rows have the column.
 
     The new rows in the range ``replaced`` have all columns, so a time inside the range moves to the start of the range.
     Columns that all rows of the store then have are left out.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
-    starts = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
+    starts = {name: low if low < at <= high else at for name, at in column_starts(snapshot).items()}
     return {name: at for name, at in starts.items() if at > first}
 
 
@@ -312,8 +318,8 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
     Parameters
     ----------
     within : range, optional
-        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all windows
-        whose finest windows have not expired are derived again.
+        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all
+        windows are derived again for which the store still has all windows of the finest level.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.opened import OpenedStore
-from tiltframe.store.query.execution import read_states, reading_of
+from tiltframe.store.query.execution import plan_read, read_states
 from tiltframe.store.query.plan import plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
@@ -66,11 +66,11 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
         return 0
     query = Query(manifest.frame.level(level))
     (plan,) = plan_queries(manifest.frame, query, within=EVER, requested_windows=query.sizes, now=now)
-    readings = [reading_of(replace(plan, within=span), snapshot) for span in ranges or [(0, 0)]]
+    planned_reads = [plan_read(replace(plan, within=span), snapshot) for span in ranges or [(0, 0)]]
     tables = (
-        finish(states, plan, reading.retained_from, now)
-        for reading in readings
-        for states in read_states(backend, manifest, reading)
+        finish(states, plan, planned_read.retained_from, now)
+        for planned_read in planned_reads
+        for states in read_states(backend, manifest, planned_read)
     )
     results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
     starts = instants_of(results)

@@ -21,17 +21,19 @@ def carried_functions(frame: TiltFrame) -> FunctionClasses:
     as those in the parameter ``of`` of ``per``, are included.
     """
     classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
-    outside_classes = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
+    outside_classes = [
+        function_class for function_class in classes if function_class.__module__.partition(".")[0] != "aggr"
+    ]
     return tuple(sorted(outside_classes, key=attrgetter("name")))
 
 
-def register_missing(functions: Sequence[type[Function]]) -> None:
-    """Register functions, unless functions of the same names are already registered."""
-    for function in functions:
+def register_missing(function_classes: Sequence[type[Function]]) -> None:
+    """Register each function whose name is not registered yet."""
+    for function_class in function_classes:
         try:
-            registry.get(function.name)
+            registry.get(function_class.name)
         except registry.UnknownFunction:
-            registry.register(function)
+            registry.register(function_class)
 
 
 def _functions_in(measure: Measure) -> Iterator[Function]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tiltframe.store.log.snapshot import Snapshot
 
 RECORD_PREFIX = "tiltframe:"  # the prefix of the names of the store's own records
-KNOWN = f"{RECORD_PREFIX}known"  # written by changes of the frame that add columns of states, and by replacements
+# written by changes of the frame that add columns of states, and by replacements
+COLUMN_STARTS = f"{RECORD_PREFIX}known"
 # written by every expiry and replacement, so that two of them at the same time conflict
 EXPIRED = f"{RECORD_PREFIX}expired"
 # every stream that has a watermark writes this record; see `stream_watermarks`
@@ -42,11 +43,11 @@ def available_from(snapshot: Snapshot, level: str) -> int:
     return expired_before(snapshot).get(level, EVER[0])
 
 
-def known_from(snapshot: Snapshot) -> dict[str, int]:
+def column_starts(snapshot: Snapshot) -> dict[str, int]:
     """For each column of states that was added later, return the time from which on all rows have the column, as
     column → microseconds UTC. Columns that all rows of the store have are left out.
     """
-    starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
+    starts: dict[str, int] = json.loads(snapshot.text(COLUMN_STARTS) or "{}")
     return starts
 
 

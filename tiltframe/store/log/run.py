@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pyarrow as pa
 
 from tiltframe.store.log.errors import CommitConflict, Conflict, MissingStore
-from tiltframe.store.log.records import EXPIRED, KNOWN, WATERMARKS
+from tiltframe.store.log.records import COLUMN_STARTS, EXPIRED, WATERMARKS
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
@@ -89,27 +89,28 @@ def run_transaction(
     return retry_on_conflict(lambda: commit_on(backend, _required_snapshot(backend, names), attempt))
 
 
-def run_on_same_frame(
+def run_if_frame_unchanged(
     backend: Log, manifest: Manifest, attempt: Callable[[WritingTransaction], Result], records: Iterable[str] = ()
 ) -> Result:
     """Run a transaction like `run_transaction`; raise `OtherFrame` if the frame of the store has changed since
     ``manifest`` was read.
 
-    The snapshot of each attempt contains the records `EXPIRED` and `KNOWN`, and the records named in ``records``.
+    The snapshot of each attempt contains the records `EXPIRED` and `COLUMN_STARTS`, and the records named in
+    ``records``.
     """
 
     def checked_attempt(transaction: WritingTransaction) -> Result:
         manifest.check_frame_unchanged(transaction.snapshot.manifest, backend.display_uri)
         return attempt(transaction)
 
-    return run_transaction(backend, checked_attempt, [EXPIRED, KNOWN, *records])
+    return run_transaction(backend, checked_attempt, [EXPIRED, COLUMN_STARTS, *records])
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the records `EXPIRED`, `KNOWN` and `WATERMARKS`, and the records named in
-    ``recorded``. Raise `MissingStore` if the store does not exist.
+    """Return a snapshot of a store with the records `EXPIRED`, `COLUMN_STARTS` and `WATERMARKS`, and the records named
+    in ``recorded``. Raise `MissingStore` if the store does not exist.
     """
-    return _required_snapshot(backend, (EXPIRED, KNOWN, WATERMARKS, *recorded))
+    return _required_snapshot(backend, (EXPIRED, COLUMN_STARTS, WATERMARKS, *recorded))
 
 
 def _required_snapshot(backend: Log, names: Iterable[str]) -> Snapshot:

@@ -72,7 +72,7 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
 
 
 def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
-    """Return the pieces of ranges of parts that lie in the range ``span`` of window starts."""
+    """Return each part with the intersection of its range and ``span``. Empty intersections are left out."""
     return [(part, piece) for part, part_range in part_ranges for piece in intersection([part_range], [span])]
 
 

@@ -21,23 +21,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PlannedRead:
     """A query plan with the parts of a snapshot that it reads. Times are in microseconds UTC."""
 
     plan: QueryPlan
     part_ranges: PartRanges
     retained_from: int  # the time before which windows of the level may have been removed
-    closed_before: int = EVER[1]  # with ``closed``, the time before which all streams have closed their windows
+    # if the query has ``closed=True``, the time before which all streams have closed their windows
+    closed_before: int = EVER[1]
     is_filled: bool = False  # whether the results include windows without rows
 
     @property
-    def rows(self) -> float:
+    def estimated_row_count(self) -> float:
         """The number of rows of states that are read, estimated from the sizes of the parts."""
         shares = ((part.rows, high - low, part.range) for part, (low, high) in self.part_ranges)
         return sum(rows * length / (end - start) for rows, length, (start, end) in shares)
 
     @property
-    def windows(self) -> float:
+    def estimated_window_count(self) -> float:
         """The number of windows in the results, estimated from the ranges and the rows of the parts."""
         if self.plan.has_single_window:
             return 1
@@ -49,17 +50,17 @@ class Reading:
         stored_span = next(iter(intersection(aligned, [span])), (0, 0))
         low, high = fill_open_ends(span, stored_span) if self.is_filled else stored_span
         in_range = max(high - low, 0) / window.length * window.max_overlap
-        return in_range if self.is_filled else min(in_range, self.rows * window.max_overlap)
+        return in_range if self.is_filled else min(in_range, self.estimated_row_count * window.max_overlap)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The size of a query, estimated from the parts of the store; states are not read.
+    """The estimated size of a query. The estimate reads only the list of parts.
 
     Parameters
     ----------
     rows : int
-        The number of rows of states that are read.
+        The number of rows of states that the query would read.
     windows : int
         The number of windows in the results, for all kinds of windows together.
     """
@@ -82,7 +83,7 @@ class Answer:
         A message for each level that is read, if windows in the range have expired on this level.
     unknown : tuple of str
         Messages about measures that were added later and have no values in part of the range.
-    readings : sequence of Reading
+    readings : sequence of PlannedRead
         The parts that are read, with the query plan, for each kind of window in the results.
     derived_keys : name -> DerivedKey
         The keys of results that are computed from keys of the frame.
@@ -92,7 +93,7 @@ class Answer:
     slices: Iterator[pa.Table]
     expired: tuple[str, ...]
     unknown: tuple[str, ...] = ()
-    readings: Sequence[Reading] = ()
+    readings: Sequence[PlannedRead] = ()
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
@@ -115,11 +116,11 @@ class Answer:
 
     @property
     def cost(self) -> Cost:
-        """The estimated number of rows that are read, and the estimated number of windows in the results. States are
-        not read for this estimate.
+        """The estimated number of rows of states that the query reads, and the estimated number of windows in its
+        results. The estimate reads only the list of parts.
         """
-        rows = sum(reading.rows for reading in self.readings)
-        windows = sum(reading.windows for reading in self.readings)
+        rows = sum(planned_read.estimated_row_count for planned_read in self.readings)
+        windows = sum(planned_read.estimated_window_count for planned_read in self.readings)
         return Cost(round(rows), round(windows))
 
     def table(self) -> pa.Table:

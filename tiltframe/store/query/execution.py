@@ -24,12 +24,12 @@ from tiltframe.ranges import EVER, Range, align_outward, as_text
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.records import available_from, known_from
+from tiltframe.store.log.records import available_from, column_starts
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
-from tiltframe.store.query.answer import Reading
-from tiltframe.store.query.filling import empty_windows, fill_values
+from tiltframe.store.query.answer import PlannedRead
+from tiltframe.store.query.filling import empty_rows_of_all_windows, fill_values
 from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.partitions import has_open_end, split_range, without_open_ends
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE
 
 
-def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
+def plan_read(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> PlannedRead:
     """Return a query plan with the parts of ``snapshot`` that it reads. If the plan has ``edges``, the parts of windows
     near the range are included. ``is_filled`` says whether windows without rows are added.
     """
@@ -67,7 +67,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     retained_from = available_from(snapshot, level)
     low, high = planned.span()
     part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
-    return Reading(
+    return PlannedRead(
         plan=plan,
         part_ranges=part_ranges,
         retained_from=retained_from,
@@ -76,14 +76,14 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     )
 
 
-def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
+def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead, jobs: int = 1) -> Iterator[pa.Table]:
     """Yield the merged states of the windows of a query plan, as at least one table, which may have no rows.
 
     All rows of a window are in the same table. A table has only some of the windows, so that memory is bounded.
     ``jobs`` is the number of threads that read and merge; the rows and their order do not depend on it.
     """
-    plan = reading.plan.with_edges()
-    part_ranges = reading.part_ranges
+    plan = planned_read.plan.with_edges()
+    part_ranges = planned_read.part_ranges
     level = plan.find_level()
     span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
@@ -110,16 +110,16 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: in
 
 
 def results_of(
-    backend: Backend, manifest: Manifest, reading: Reading, query: Query, *, now: int, jobs: int = 1
+    backend: Backend, manifest: Manifest, planned_read: PlannedRead, query: Query, *, now: int, jobs: int = 1
 ) -> Iterator[pa.Table]:
     """Return an iterator of tables of results, as `results_from_states` does. Results of windows that need no merge are
     taken from the backend, if it has them. ``now`` is in microseconds UTC.
     """
-    functions = row_functions(reading.plan, query)
-    if functions is None or not isinstance(backend, ResultReader) or not reading.part_ranges:
-        return results_from_states(read_states(backend, manifest, reading, jobs), reading, query, now)
+    functions = row_functions(planned_read.plan, query)
+    if functions is None or not isinstance(backend, ResultReader) or not planned_read.part_ranges:
+        return results_from_states(read_states(backend, manifest, planned_read, jobs), planned_read, query, now)
     reader: ResultReader = backend
-    plan = reading.plan
+    plan = planned_read.plan
     narrowing = plan.narrowing(manifest.schema)
 
     def read_and_finish(pieces: PartRanges) -> pa.Table:
@@ -145,16 +145,18 @@ def results_of(
                 return results
         return read_and_finish(pieces)
 
-    pieces_to_read = split_by_windows(reading.part_ranges, plan.window, _RESULTS_AT_ONCE)
+    pieces_to_read = split_by_windows(planned_read.part_ranges, plan.window, _RESULTS_AT_ONCE)
     tables = map_in_threads(read, pieces_to_read, threads_of(backend, jobs))
-    selected = _selected_windows(tables, reading, query, now)
-    return (add_expressions(table, plan, reading.retained_from, now) for table in selected)
+    selected = _selected_windows(tables, planned_read, query, now)
+    return (add_expressions(table, plan, planned_read.retained_from, now) for table in selected)
 
 
-def read_states_with_level(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
+def read_states_with_level(
+    backend: Backend, manifest: Manifest, planned_read: PlannedRead, jobs: int = 1
+) -> Iterator[pa.Table]:
     """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
-    plan = reading.plan
-    states_read = read_states(backend, manifest, reading, jobs)
+    plan = planned_read.plan
+    states_read = read_states(backend, manifest, planned_read, jobs)
     return (with_level_column(states, plan.frame, plan.window) for states in states_read)
 
 
@@ -167,7 +169,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
     def attempt() -> pa.Table:
         if not planned:
-            now = reading_of(plan, snapshot_of(backend)).part_ranges
+            now = plan_read(plan, snapshot_of(backend)).part_ranges
             planned.append(pieces_within(now, span))
         return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
 
@@ -197,15 +199,19 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
     return next(format_results(iter([results]), query, plan.timezone)).schema
 
 
-def results_from_states(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
+def results_from_states(
+    slices: Iterator[pa.Table], planned_read: PlannedRead, query: Query, now: int
+) -> Iterator[pa.Table]:
     """Return an iterator of tables of results. ``slices`` are the tables of states that `read_states` yields. If
     results depend on other windows (``fill``, ``edges`` or ``running``), there is one table with all results. Otherwise
     there is one table of results for each table of states. ``now`` is in microseconds UTC.
     """
-    plan = reading.plan
-    retained_from = reading.retained_from
+    plan = planned_read.plan
+    retained_from = planned_read.retained_from
     if plan.edges is None and not query.fill and not query.running:
-        return (finish(states, plan, retained_from, now) for states in _selected_windows(slices, reading, query, now))
+        return (
+            finish(states, plan, retained_from, now) for states in _selected_windows(slices, planned_read, query, now)
+        )
     states = pa.concat_tables(slices)
     if plan.edges is not None:
         results = _finish_to_edges(states, plan, fill=query.fill, known_from=retained_from, now=now)
@@ -213,7 +219,7 @@ def results_from_states(slices: Iterator[pa.Table], reading: Reading, query: Que
         windows = _fill_gaps(states, plan, now) if query.fill else states
         results = finish(running_states(windows, plan) if query.running else windows, plan, retained_from, now)
         results = fill_values(results, states, plan, query.fill) if query.fill else results
-    return _selected_windows(iter([results]), reading, query, now)
+    return _selected_windows(iter([results]), planned_read, query, now)
 
 
 def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
@@ -231,10 +237,14 @@ def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, kno
 
 def _fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``."""
-    return states if plan.has_single_window else merge_tables([states, empty_windows(states, plan, now)], plan)
+    return (
+        states if plan.has_single_window else merge_tables([states, empty_rows_of_all_windows(states, plan, now)], plan)
+    )
 
 
-def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
+def _selected_windows(
+    windows: Iterator[pa.Table], planned_read: PlannedRead, query: Query, now: int
+) -> Iterator[pa.Table]:
     """Return an iterator of tables with the rows that ``closed`` and ``latest`` of the query select: only closed
     windows, or only the last window of each key.
 
@@ -242,21 +252,21 @@ def _selected_windows(windows: Iterator[pa.Table], reading: Reading, query: Quer
     only; results are then computed for the selected rows only.
     """
     if query.closed:
-        bound = min(now, reading.closed_before)
-        windows = (select_closed(table, reading.retained_from, bound) for table in windows)
+        bound = min(now, planned_read.closed_before)
+        windows = (select_closed(table, planned_read.retained_from, bound) for table in windows)
     if not query.latest:
         return windows
-    plan = reading.plan
+    plan = planned_read.plan
     first = select_latest(next(windows), plan)
     return iter([reduce(lambda newest, more: select_latest(pa.concat_tables([newest, more]), plan), windows, first)])
 
 
-def messages_of_missing_data(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def messages_of_missing_data(planned_read: PlannedRead, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return two tuples of messages. The first is about windows in the range that have expired, the second about
     measures that were added to the store later and are null in a part of the range.
     """
-    return _messages_of_expired(reading.plan, reading.retained_from), _messages_of_unknown(
-        reading.plan, snapshot, reading.retained_from
+    return _messages_of_expired(planned_read.plan, planned_read.retained_from), _messages_of_unknown(
+        planned_read.plan, snapshot, planned_read.retained_from
     )
 
 
@@ -268,7 +278,7 @@ def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]
 
 
 def _messages_of_unknown(plan: QueryPlan, snapshot: Snapshot, retained_from: int) -> tuple[str, ...]:
-    starts = known_from(snapshot)
+    starts = column_starts(snapshot)
     if not starts:
         return ()
     since = {name: starts[column] for name, (column, _) in plan.measures.items() if column in starts}
@@ -362,13 +372,13 @@ class PlannedQuery:
         if within is None:
             return self.schema.empty_table()
         plan = replace(self.plan, within=within)
-        reading = reading_of(plan, snapshot_of(self.backend))
+        planned_read = plan_read(plan, snapshot_of(self.backend))
         if self.as_states:
-            return pa.concat_tables(read_states_with_level(self.backend, self.manifest, reading))
-        states = read_states(self.backend, self.manifest, reading)
+            return pa.concat_tables(read_states_with_level(self.backend, self.manifest, planned_read))
+        states = read_states(self.backend, self.manifest, planned_read)
         now = moment_or_now(self.query.now, plan.timezone)
         results = pa.concat_tables(
-            format_results(results_from_states(states, reading, self.query, now), self.query, plan.timezone)
+            format_results(results_from_states(states, planned_read, self.query, now), self.query, plan.timezone)
         )
         if not self.stored_types:
             return results
@@ -385,4 +395,4 @@ class PlannedQuery:
         return partition if low < high else None
 
     def _part_ranges(self) -> PartRanges:
-        return reading_of(self.plan, snapshot_of(self.backend)).part_ranges
+        return plan_read(self.plan, snapshot_of(self.backend)).part_ranges

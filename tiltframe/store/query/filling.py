@@ -5,7 +5,7 @@ states ──▶ add an empty state for each missing window and key ──▶ re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -30,15 +30,15 @@ from windows.timezone import Instants
 if TYPE_CHECKING:
     from tiltframe.store.query.plan import QueryPlan
 
-Rows = NDArray[np.intp]
+Indices = NDArray[np.intp]
 Marks = NDArray[np.bool_]
-# Numbers below this bound, in units of their last decimal place, are interpolated as doubles. Larger numbers are
+# A number is interpolated as a double if its unscaled integer value is below this bound. Larger numbers are
 # interpolated exactly, because a double would not round them correctly.
 _EXACT_DOUBLES = 2.0**50
 _DECIMAL_PRECISION = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 
 
-def empty_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
+def empty_rows_of_all_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return a row for every window in the range up to ``now`` and every key that occurs in ``states``. The rows have
     the state of a group without rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there would be more than
     `MAX_ROWS` rows.
@@ -87,8 +87,8 @@ def fill_values(results: pa.Table, rows_with_events: pa.Table, plan: QueryPlan, 
         "linear": partial(_fill_numbers, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     fill_function = fill_functions.get(str(fill).removesuffix("_gaps"))
-    # With ``edges``, the measures in ``complete_measures`` also have results for windows without rows, so there is no
-    # value to replace.
+    # If the query has the option ``edges``, the measures in ``complete_measures`` also have results for windows without
+    # rows, so there is no value to replace.
     complete_measures = plan.read_to_edges if plan.edges is not None else ()
     if fill_function is not None:
         for name in plan.results:
@@ -103,7 +103,7 @@ class _Gaps:
     """The windows and keys of the rows of results, with a mask of the windows that were added by filling."""
 
     starts: Instants  # the start of each row's window, in microseconds UTC
-    keys: Rows  # the integer id of each row's key
+    keys: Indices  # the integer id of each row's key
     is_added: Marks  # a mask of the rows that filling has added
     keeps_null: bool  # whether null results of windows with rows are values, and not replaced
 
@@ -114,7 +114,7 @@ class _Gaps:
         nulls: Marks = values.is_null().to_numpy(zero_copy_only=False)
         return self.is_added | nulls
 
-    def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
+    def neighbours(self, values: pa.Array) -> tuple[Indices, Indices]:
         """Return two arrays with one index per row. The first array contains the index of the nearest row at or before
         the row's window that has the same key and a value, and the second the index of the nearest such row at or
         after the window. An index is -1 if there is no such row.
@@ -181,32 +181,38 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
         interpolated = np.rint(interpolated)
     filled = pa.array(np.where(is_large, 0.0, interpolated)).cast(values.type)
     if is_large.any():
-        spans = starts[low], starts[between], starts[high]
-        exact = _exact_line(values, low[is_large], high[is_large], [span[is_large] for span in spans])
+        exact = _interpolate_exactly(
+            values, low[is_large], high[is_large], starts=starts, filled_times=starts[between][is_large]
+        )
         filled = pc.replace_with_mask(filled, pa.array(is_large), exact)
     positions = np.full(len(values), -1)
     positions[between] = np.arange(len(between))
     return filled.take(pa.array(positions, mask=positions < 0))
 
 
-def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instants]) -> pa.Array:
+def _interpolate_exactly(
+    values: pa.Array, low: Indices, high: Indices, *, starts: Instants, filled_times: Instants
+) -> pa.Array:
     """Return the interpolated values of a column of whole numbers or decimals, computed exactly and rounded half to
     even.
 
-    ``low`` and ``high`` are the indices of the rows before and after each missing value. ``spans`` contains three
-    arrays of times in microseconds UTC: of the rows before, the missing values, and the rows after.
+    ``low`` and ``high`` are the indices of the rows before and after each missing value. ``starts`` has
+    the time of each row of ``values``, and ``filled_times`` the times of the missing values, in microseconds UTC.
     """
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-    low_times, filled_times, high_times = (span.tolist() for span in spans)
     with localcontext(prec=_DECIMAL_PRECISION):
-        lows, highs = (
+        low_units, high_units = (
             [int(Decimal(number).scaleb(scale)) for number in values.take(pa.array(rows)).to_pylist()]
             for rows in (low, high)
         )
         units = [
-            round(low + Fraction((high - low) * (time - begin), end - begin))
-            for (low, high), begin, time, end in zip(
-                zip(lows, highs, strict=True), low_times, filled_times, high_times, strict=True
+            round(low_unit + Fraction((high_unit - low_unit) * (time - begin), end - begin))
+            for (low_unit, high_unit), begin, time, end in zip(
+                zip(low_units, high_units, strict=True),
+                starts[low].tolist(),
+                filled_times.tolist(),
+                starts[high].tolist(),
+                strict=True,
             )
         ]
         interpolated = [Decimal(unit).scaleb(-scale) for unit in units] if scale else units

@@ -49,7 +49,7 @@ class Join:
     Raises
     ------
     ValueError
-        If an argument is invalid, whatever the rows and the store contain.
+        If an argument is invalid. The rows and the store are not read for this check.
 
     Examples
     --------

@@ -169,7 +169,9 @@ def plan_queries(
     for key_names in (frame.keys, tuple(derived_keys)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
     measures, expressions = _measures(frame, requested)
-    results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
+    results = {
+        name: str(definition) if _is_expression(definition, frame) else None for name, definition in requested.items()
+    }
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
     plans = [
         QueryPlan(
@@ -285,24 +287,24 @@ def _measures(
     """
     measures = {
         **frame.measures,
-        **{name: reading for name, reading in requested.items() if isinstance(reading, Measure)},
+        **{name: definition for name, definition in requested.items() if isinstance(definition, Measure)},
     }
-    texts = {name: reading for name, reading in requested.items() if isinstance(reading, str)}
+    texts = {name: definition for name, definition in requested.items() if isinstance(definition, str)}
     measures |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
     stored = {name: text for name, text in frame.expressions.items() if name not in measures}
     readable = [*measures, *stored]
     needed = dict[str, Measure]()
     to_read = list[str]()
     stored_read = set[str]()
-    for name, reading in requested.items():
-        if not _is_expression(reading, frame):
+    for name, definition in requested.items():
+        if not _is_expression(definition, frame):
             needed[name] = measures[name]
             continue
-        if name == reading and reading not in stored:
+        if name == definition and definition not in stored:
             raise ValueError(
                 f"the frame has no measure {shown(name)}; {nearest(name, readable, _existing_names(frame.results))}"
             )
-        for read, bases in results_read(str(reading), readable).items():
+        for read, bases in results_read(str(definition), readable).items():
             if not bases and sql.column_in(read, (LEVEL, START, END, *frame.keys)) is None:
                 raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, readable)}")
             to_read += bases

@@ -305,7 +305,12 @@ class DeltaBackend:
             if transaction.manifest is None:
                 # These are the contents of the new version. They are not read from the log, because this takes longer
                 # the more files the table has.
-                open_table.contents = before.after(transaction.added, transaction.removed, record_files, outdated_files)
+                open_table.contents = before.after_commit(
+                    added_parts=transaction.added,
+                    removed_parts=transaction.removed,
+                    added_records=record_files,
+                    removed_records=outdated_files,
+                )
             self._acknowledge(version)
             forget_files((part.name for part in transaction.removed), open_file_system(self._path, self.options))
             return version

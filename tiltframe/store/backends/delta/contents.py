@@ -29,38 +29,37 @@ class Contents:
     """The contents of the table at one version."""
 
     version: int = -1
-    text: str | None = None  # the manifest as JSON
+    manifest_json: str | None = None
     manifest: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     records: tuple[RecordFile, ...] = ()
 
-    def after(
+    def after_commit(
         self,
-        added: Sequence[Part],
-        removed: Sequence[Part],
-        records: Sequence[RecordFile],
-        outdated: Sequence[RecordFile],
+        *,
+        added_parts: Sequence[Part],
+        removed_parts: Sequence[Part],
+        added_records: Sequence[RecordFile],
+        removed_records: Sequence[RecordFile],
     ) -> Contents:
-        """Return the contents of the next version. Its commit adds and removes parts, adds the files ``records``, and
-        removes the files ``outdated``.
-        """
-        names = {*(part.name for part in removed), *(file.name for file in outdated)}
-        parts = (*(part for part in self.parts if part.name not in names), *added)
-        files = (*(file for file in self.records if file.name not in names), *records)
+        """Return the contents of the next version. Its commit adds and removes parts and files of records."""
+        names = {*(part.name for part in removed_parts), *(file.name for file in removed_records)}
+        parts = (*(part for part in self.parts if part.name not in names), *added_parts)
+        files = (*(file for file in self.records if file.name not in names), *added_records)
         return replace(self, version=self.version + 1, parts=parts, records=files)
 
 
-def contents_of(table: DeltaTable, before: Contents, uri: str) -> Contents:
-    """Return the contents of a table, which are ``before`` if the table still has their version. A manifest that has
-    not changed since then is not parsed again. ``uri`` is the address of the store, for messages.
+def contents_of(table: DeltaTable, previous_contents: Contents, uri: str) -> Contents:
+    """Return the contents of a table. If its version is still that of ``previous_contents``, return these. A manifest
+    that has not changed since then is not parsed again. ``uri`` is the address of the store, for messages.
     """
     version = table.version()
-    if before.version == version:
-        return before
+    if previous_contents.version == version:
+        return previous_contents
     text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
     text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
-    manifest = before.manifest
-    if text != before.text or not manifest:
+    manifest = previous_contents.manifest
+    if text != previous_contents.manifest_json or not manifest:
         manifest = parse_manifest(text, uri)
     parts, records = files_of_actions(pa.table(table.get_add_actions(flatten=True)), uri)
     return Contents(version, text, manifest=manifest, parts=parts, records=records)
@@ -71,7 +70,7 @@ def table_schema(columns: pa.Schema, manifest: str) -> Schema:
     log come first.
     """
     stored_fields = stored_schema(columns)
-    leading_fields = [
+    fields_before_level = [
         stored_fields.field(START),
         pa.field(END, INSTANT),
         *SCHEMA,
@@ -79,4 +78,4 @@ def table_schema(columns: pa.Schema, manifest: str) -> Schema:
         pa.field(BUCKET, pa.string()),
     ]
     level = Field(LEVEL, PrimitiveType("string"), nullable=True, metadata={_MANIFEST: manifest})
-    return Schema([*Schema.from_arrow(pa.schema(leading_fields)).fields, level])
+    return Schema([*Schema.from_arrow(pa.schema(fields_before_level)).fields, level])

@@ -37,9 +37,9 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
     if bound.values is not None:
         values = [write(value) for value in bound.values]
         return [f"{column} IN ({', '.join(v for v in values if v)})"] if all(values) else []
-    limits = ((sign, end) for sign, end in ((">=", bound.low), ("<=", bound.high)) if end is not None)
-    written = ((sign, write(end)) for sign, end in limits)
-    return [f"{column} {sign} {text}" for sign, text in written if text is not None]
+    limits = ((sign, limit) for sign, limit in ((">=", bound.low), ("<=", bound.high)) if limit is not None)
+    limit_texts = ((sign, write(limit)) for sign, limit in limits)
+    return [f"{column} {sign} {text}" for sign, text in limit_texts if text is not None]
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:

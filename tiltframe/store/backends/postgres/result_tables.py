@@ -39,20 +39,20 @@ def result_column_types(frame: TiltFrame, schema: pa.Schema, measure: str) -> di
 
 def plain_table_columns(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
     """Return the columns of a plain table, as name → type in PostgreSQL. A key that is a struct has a column for each
-    field, such as ``tags_host``. If the name of a measure's column is also that of another column of the
-    table, such as a key or a column of another measure, the columns of all measures are left out.
+    field, such as ``tags_host``. If two columns would have the same
+    name, for example a key and a measure, the table has no columns for measures at all.
     """
-    moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
-    keys = {
+    time_columns = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
+    key_columns = {
         column_name(field.name): sql_type(stored_type(field.type), field.name)
         for field in flat_schema(pa.schema([schema.field(key) for key in frame.keys]))
     }
     columns_by_measure = [result_column_types(frame, schema, measure) for measure in frame.results]
-    columns = {name: dtype for result_columns in columns_by_measure for name, dtype in result_columns.items()}
-    own_names = {*moments, *keys, PARTIAL}
-    if len(columns) < sum(map(len, columns_by_measure)) or own_names & columns.keys():
-        columns = {}
-    return {**moments, **keys, **columns, PARTIAL: sql_type(pa.bool_(), PARTIAL)}
+    measure_columns = {name: dtype for result_columns in columns_by_measure for name, dtype in result_columns.items()}
+    other_names = {*time_columns, *key_columns, PARTIAL}
+    if len(measure_columns) < sum(map(len, columns_by_measure)) or other_names & measure_columns.keys():
+        measure_columns = {}
+    return {**time_columns, **key_columns, **measure_columns, PARTIAL: sql_type(pa.bool_(), PARTIAL)}
 
 
 def create_table_sql(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
@@ -69,45 +69,48 @@ def create_parts_sql(table: str) -> str:
     )
 
 
-def read_parts(db: Session, parts: str, level: str) -> dict[str, Range]:
+def read_parts(db: Session, parts_table: str, level: str) -> dict[str, Range]:
     """Return the parts from which a level's plain table was computed, as name → range of window starts in microseconds
-    UTC. They are read from the table ``parts``.
+    UTC. They are read from the table ``parts_table``.
     """
-    rows = db.rows(f"SELECT part, least, stop FROM {parts} WHERE level = $1", level)
+    rows = db.rows(f"SELECT part, least, stop FROM {parts_table} WHERE level = $1", level)
     return {row["part"]: (row["least"], row["stop"]) for row in rows}
 
 
 def replace(
     db: Session,
-    table: str,
-    parts: str,
+    plain_table: str,
+    parts_table: str,
     level: str,
     ranges: Sequence[Range],
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """In the plain table ``table``, replace the rows of the windows that begin in ``ranges`` by ``results``. In the
-    table ``parts``, replace the list of the parts from which the plain table of the level was computed by ``sources``.
+    """In ``plain_table``, replace the rows of the windows that begin in ``ranges`` by ``results``. In
+    ``parts_table``, replace the list of the parts from which the plain table of the level was computed by ``sources``.
     The caller commits the transaction.
     """
     for low, high in ranges:
-        db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
+        db.run(f"DELETE FROM {plain_table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:
-        names = [row["name"] for row in db.rows(_COLUMN_NAMES_SQL, table)]
+        names = [row["name"] for row in db.rows(_COLUMN_NAMES_SQL, plain_table)]
         result_names = {column_name(name): name for name in results.column_names}
         if not result_names.keys() >= set(names):
-            raise Conflict(f"the table {table} now belongs to another frame")
+            raise Conflict(f"the table {plain_table} now belongs to another frame")
         columns = {name: results.column(result_names[name]) for name in names}
         json_names = {name for name, column in columns.items() if _type_of_result(column.type) == _JSON}
         rows = pa.table({n: _as_json(c) if n in json_names else stored(one_array(c)) for n, c in columns.items()})
         text_columns = _select_columns(names, json_names, "text")
-        db.run(f"CREATE TEMP TABLE {_INCOMING_TABLE} ON COMMIT DROP AS SELECT {text_columns} FROM {table} WITH NO DATA")
+        db.run(
+            f"CREATE TEMP TABLE {_INCOMING_TABLE} ON COMMIT DROP AS SELECT {text_columns} "
+            f"FROM {plain_table} WITH NO DATA"
+        )
         db.append_rows(_INCOMING_TABLE, rows, temporary=True)
         json_columns = _select_columns(names, json_names, _JSON)
-        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {json_columns} FROM {_INCOMING_TABLE}")
-    db.run(f"DELETE FROM {parts} WHERE level = $1", level)
+        db.run(f"INSERT INTO {plain_table} ({listed(names)}) SELECT {json_columns} FROM {_INCOMING_TABLE}")
+    db.run(f"DELETE FROM {parts_table} WHERE level = $1", level)
     db.run(
-        f"INSERT INTO {parts} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
+        f"INSERT INTO {parts_table} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
         "FROM json_each($2::json) AS p",
         level,
         json.dumps(sources),

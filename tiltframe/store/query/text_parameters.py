@@ -16,7 +16,7 @@ from tiltframe.text.measures import query_measures_from
 REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that may have several texts
 LEAST_NUMBERS = {"limit": 0, "points": 1}  # integer parameters, with the smallest number that each allows
 BOOLEAN_PARAMETERS = tuple(field.name for field in fields(Query) if field.type == "bool")
-_TRUTHS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def query_from_words(words: Mapping[str, str | Sequence[str]]) -> Query:
@@ -26,9 +26,9 @@ def query_from_words(words: Mapping[str, str | Sequence[str]]) -> Query:
     ----------
     words : mapping
         The name of a parameter of `Query` -> its text, or its texts if it is repeated. Booleans are ``true`` or
-        ``false``, in any case, and numbers are decimal digits. Of repeated measures, each is a name, or a new measure
-        or expression ``rate=errors/n``. One text has several measures or keys as names that are separated by commas,
-        or as JSON. JSON is also allowed for a window, as `Query.describe` returns it.
+        ``false``, in any case, and numbers are decimal digits. If ``measures`` is repeated, each text is the name of
+        a measure, or a definition such as ``rate=errors/n``. A single text may list several measures or keys: names
+        separated by commas, or JSON. JSON is also allowed for a window, as `Query.describe` returns it.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def truth_from_text(name: str, text: str) -> bool:
     >>> truth_from_text("flat", " TRUE ")
     True
     """
-    truth = _TRUTHS.get(text.strip().lower())
+    truth = _BOOLEANS.get(text.strip().lower())
     if truth is None:
         raise ValueError(f"{parameter(name)} must be true or false; got {shown(text)}")
     return truth
@@ -124,7 +124,7 @@ def number_from_text(name: str, text: str, low: int = 0) -> int:
 def _value_of_text(name: str, text: str) -> Any:
     """Return the value of a parameter that is written as one text."""
     is_json = text.lstrip().startswith(("[", "{"))
-    if name in BOOLEAN_PARAMETERS or (name == "fill" and text.strip().lower() in _TRUTHS):
+    if name in BOOLEAN_PARAMETERS or (name == "fill" and text.strip().lower() in _BOOLEANS):
         return truth_from_text(name, text)
     if name in LEAST_NUMBERS:
         return number_from_text(name, text, LEAST_NUMBERS[name])
