@@ -109,4 +109,4 @@ def test_a_limit_names_prometheus(server, query):
 def test_a_limit_of_remote_read_does_not_name_prometheus():
     evaluation = select.Evaluation({}, None, None, budget=None, is_remote_read=True)
     with pytest.raises(select.Unanswerable, match="or a shorter range"):
-        evaluation.check(select.MOST_CELLS + 1)
+        evaluation.check_limits(select.MOST_CELLS + 1)
