@@ -45,7 +45,7 @@ def with_added_levels(
     for window in added:
         finer = extended[-1]
         until = rules.last_closed_end(finer.watermark) if rules.cascades else HIGHEST
-        none = finer.windows.empty()
+        none = finer.windows.without_rows()
         level = OpenLevel(window, none, none, finer.watermark, cascaded_until=until, known_from=finer.watermark)
         if not rules.cascades:
             parts = to_partial_windows(finer.windows, window)

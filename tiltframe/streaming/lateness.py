@@ -15,7 +15,7 @@ from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column
 from tiltframe.ranges import LATEST_TIME
 from tiltframe.streaming.open_level import OpenLevel
-from tiltframe.streaming.session_lateness import find_accepted_rows, touch_kept_sessions
+from tiltframe.streaming.session_lateness import find_accepted_rows, mask_touching_sessions
 from tiltframe.streaming.stream_rules import Mask, StreamRules, latest_ends
 from tiltframe.streaming.window_table import LOWEST, WindowTable
 from windows import Intervals, TimeWindow
@@ -76,7 +76,7 @@ def accepted_session_rows(
     accepted_alone = ~rules.are_expired(end_times, level.watermark)
     old = ~accepted_alone
     sessions = (window_keys, windows.starts, windows.ends)
-    accepted_alone[old] = touch_kept_sessions(sessions, row_keys[old], starts[old], end_times[old])
+    accepted_alone[old] = mask_touching_sessions(sessions, row_keys[old], starts[old], end_times[old])
     accepted = np.ones(len(starts), np.bool_)
     if rules.remembers_sessions:
         accepted = ~level.late_session_rows(keys, starts, rules)

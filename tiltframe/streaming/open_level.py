@@ -26,7 +26,7 @@ from aggr.tables.result_names import check_having, results_where
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.equal_rows import equal_rows
-from tiltframe.streaming.session_lateness import touch_kept_sessions
+from tiltframe.streaming.session_lateness import mask_touching_sessions
 from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
 from tiltframe.streaming.window_table import (
     HIGHEST,
@@ -141,15 +141,15 @@ class OpenLevel:
         ]
         own_count = len(self.windows)
         groups, _ = group_by(columns, sum(table.num_rows for table in tables) + count)
-        of_rows = groups.ids[len(groups.ids) - count :]
+        row_keys = groups.ids[len(groups.ids) - count :]
         last_end = np.full(groups.n, LOWEST)
         if self.removed_sessions is not None:
             np.maximum.at(last_end, groups.ids[own_count : len(groups.ids) - count], self.removed_sessions.ends)
-        joins: Mask = times <= last_end[of_rows]
-        within = touch_kept_sessions(
-            (groups.ids[:own_count], self.windows.starts, self.windows.ends), of_rows, times, times
+        joins_removed: Mask = times <= last_end[row_keys]
+        touches_kept = mask_touching_sessions(
+            (groups.ids[:own_count], self.windows.starts, self.windows.ends), row_keys, times, times
         )
-        return joins | (old & ~within)
+        return joins_removed | (old & ~touches_kept)
 
     def removed_sessions_after(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
         """Return the table of removed sessions after further sessions are removed from memory. Return None if the table
@@ -318,7 +318,7 @@ class OpenLevel:
         """
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
-            table, _ = self._emitted_rows(self.windows.empty(), rules, none.astype(np.str_), none)
+            table, _ = self._emitted_rows(self.windows.without_rows(), rules, none.astype(np.str_), none)
             check_having(rules.emit.having, rules.results(table).schema, rules.frame.timezone)
 
     def _retract(
@@ -434,7 +434,7 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
     end later are merged when they close.
     """
     if not rules.remembers_emissions:  # saved last emissions are removed, because they would not be updated
-        levels = [replace(level, last_emissions=level.last_emissions.empty()) for level in levels]
+        levels = [replace(level, last_emissions=level.last_emissions.without_rows()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
     return tuple(

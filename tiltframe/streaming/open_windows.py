@@ -639,7 +639,7 @@ class OpenWindows:
         pane_table = to_window_table(panes, self._rules)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         levels = self._levels or tuple(self._empty_level(level, pane_table) for level in self.frame.levels)
-        late = pane_table.empty()
+        late = pane_table.without_rows()
         if levels[0].window.is_merging and (touching := levels[0].late_sessions(pane_table, self._rules)).any():
             late = pane_table.filter(touching)
             pane_table = pane_table.filter(~touching)
@@ -671,7 +671,7 @@ class OpenWindows:
         """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
         that its windows will have.
         """
-        none = table.empty()
+        none = table.without_rows()
         at = self._first_watermark
         until = self._rules.last_closed_end(at) if self._rules.cascades else HIGHEST
         return OpenLevel(level, windows=none, last_emissions=none, watermark=at, cascaded_until=until)

@@ -57,11 +57,11 @@ def rebuild_levels(
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, finer_states, rules)
         unclosed = windows.filter(windows.ends > closed_until)
-        no_windows = windows.empty()
+        no_windows = windows.without_rows()
         levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
-        # Without a watermark, newer events close windows. A window of the next coarser level is closed as soon as a
-        # window of this level that begins at or after its end is closed. For the next level, ``closed_until`` is
-        # therefore the start of the newest closed window of this level.
+        # Without a watermark, newer events close windows. A closed window of this level closes all windows of the
+        # next level that end at or before its start. For the next level, ``closed_until`` is therefore the start of the
+        # newest closed window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
         finer_states = of_level if of_level.num_rows else table

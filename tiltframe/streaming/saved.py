@@ -198,7 +198,7 @@ class Saved:
         """
         windows = self._windows(at, _IN_MEMORY, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
-        emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.empty()
+        emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.without_rows()
         has_removed = _name(at, _REMOVED, _WINDOWS) in self.blocks  # earlier releases did not save removed sessions
         removed_sessions = self._windows(at, _REMOVED, 0, ()) if has_removed else None
         return OpenLevel(

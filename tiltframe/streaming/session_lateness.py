@@ -1,6 +1,6 @@
 """Determine which rows join a session that is still in memory.
 
-Rows are processed in the order of their arrival. A row is accepted if its session, after the row has joined it, is new
+Rows are processed in the order of their arrival. A row is accepted if the session that results from adding it is recent
 enough to stay in memory. A row that would be too old alone is therefore accepted if it joins a session in memory, or a
 session that earlier rows of the batch have formed. Later rows of the batch do not count, so that the result does not
 depend on how rows are split into batches.
@@ -40,34 +40,35 @@ def find_accepted_rows(
     """
     # The time of each key is divided into cells of one session gap, and an interval belongs to the cell of its start.
     # Two intervals in the same cell overlap. Two intervals in different cells can touch only if the cells are adjacent.
-    cells = starts // length
-    order = np.lexsort((cells, keys))
+    row_numbers = starts // length
+    order = np.lexsort((row_numbers, keys))
     sorted_keys = keys[order]
-    sorted_cells = cells[order]
-    new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
-    numbers = np.cumsum(new[: len(order)]) - 1
-    ids = np.empty(len(order), np.int64)
-    ids[order] = numbers
-    of_key = sorted_keys[new[: len(order)]]
-    of_cell = sorted_cells[new[: len(order)]]
-    are_adjacent = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
+    sorted_numbers = row_numbers[order]
+    has_other_cell = (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_numbers[1:] != sorted_numbers[:-1])
+    is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
+    row_cells = np.empty(len(order), np.int64)
+    row_cells[order] = np.cumsum(is_first_of_cell) - 1
+    # the key and the number of each cell
+    cell_keys = sorted_keys[is_first_of_cell]
+    cell_numbers = sorted_numbers[is_first_of_cell]
+    are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)
     neighbours = np.append(False, are_adjacent), np.append(are_adjacent, False)
-    return np.asarray(_accept_rows(accepted_alone, ids, starts, *neighbours, length))
+    return np.asarray(_accept_rows(accepted_alone, row_cells, starts, *neighbours, length))
 
 
 @compiled
-def _accept_rows(accepted_alone, ids, starts, has_previous, has_next, length):  # type: ignore[no-untyped-def]
+def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, length):  # type: ignore[no-untyped-def]
     """Return the mask of `find_accepted_rows`, which is computed row by row.
 
-    A cell is a combination of a key and a number ``starts // length``. ``ids`` has the index of the cell of each row.
-    Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with the
-    next lower or the next higher number exists.
+    A cell is a combination of a key and a number ``starts // length``. ``row_cells`` has the index of the cell of each
+    row. Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with
+    the next lower or the next higher number exists.
     """
     first_start = np.full(len(has_previous), _HIGHEST)  # the first and the last start of accepted rows, for each cell
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)
     for row in range(len(accepted_alone)):
-        cell = ids[row]
+        cell = row_cells[row]
         start = starts[row]
         is_accepted = accepted_alone[row] or last_start[cell] > _LOWEST
         if not is_accepted and has_previous[cell] and last_start[cell - 1] > _LOWEST:
@@ -81,7 +82,7 @@ def _accept_rows(accepted_alone, ids, starts, has_previous, has_next, length):  
     return accepted
 
 
-def touch_kept_sessions(
+def mask_touching_sessions(
     sessions: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
     """Return a mask of the intervals that overlap or touch a session in memory. Both ends count as part of an interval.
@@ -94,16 +95,19 @@ def touch_kept_sessions(
         The ids of keys, and times in microseconds.
     """
     session_keys, session_starts, session_ends = sessions
-    n = len(session_keys)
-    is_interval = np.repeat([False, True], [n, len(keys)])
+    session_count = len(session_keys)
+    is_interval = np.repeat([False, True], [session_count, len(keys)])
     order = np.lexsort((is_interval, np.concatenate([session_starts, end_times]), np.concatenate([session_keys, keys])))
     # For each interval, the last session in the order of keys and starts that begins at or before the interval's end.
     last = np.maximum.accumulate(np.where(is_interval[order], -1, np.arange(len(order))))
     # This session may belong to another key, so the keys are compared below.
     places = np.where(last < 0, 0, order[last])
-    touched = np.empty(n + len(keys), np.int64)
-    touched[order] = np.where(last < 0, -1, places)
-    at = touched[n:]
-    touches = at >= 0
-    touches[touches] = (session_keys[at[touches]] == keys[touches]) & (session_ends[at[touches]] >= starts[touches])
+    candidates = np.empty(session_count + len(keys), np.int64)
+    candidates[order] = np.where(last < 0, -1, places)
+    # for each interval, the index of this session, or -1; if the interval touches any session, it touches this one
+    candidate_sessions = candidates[session_count:]
+    touches = candidate_sessions >= 0
+    sessions_of_candidates = candidate_sessions[touches]
+    has_same_key = session_keys[sessions_of_candidates] == keys[touches]
+    touches[touches] = has_same_key & (session_ends[sessions_of_candidates] >= starts[touches])
     return touches

@@ -152,7 +152,7 @@ class WindowTable:
         """
         return int(self.marks["new_rows"].sum())
 
-    def empty(self) -> WindowTable:
+    def without_rows(self) -> WindowTable:
         """Return a table with the same columns and without rows."""
         return new_windows(self.schema.empty_table())
 
@@ -161,7 +161,7 @@ class WindowTable:
         if rows.all():
             return self
         if not rows.any():
-            return self.empty()
+            return self.without_rows()
         return WindowTable(_filter_rows(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
     def slice_rows(self, begin: int, end: int) -> WindowTable:
@@ -172,7 +172,7 @@ class WindowTable:
     def take(self, rows: NDArray[np.integer]) -> WindowTable:
         """Return the rows with the indices ``rows``, in this order."""
         if not len(rows):
-            return self.empty()
+            return self.without_rows()
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def with_marks(self, **marks: NDArray[np.int64]) -> WindowTable:
@@ -370,7 +370,7 @@ def _split_windows(
     )
     groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _SplitWindows(concat([present, new]), new.empty(), none, 0)
+        return _SplitWindows(concat([present, new]), new.without_rows(), none, 0)
     has_several_rows = groups.counts() > 1  # for each group of rows with the same start and key
     is_merged = has_several_rows[groups.ids]
     present_merged = near.copy()
