@@ -23,7 +23,7 @@ from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
 from tiltframe.frame_description import (
-    check_parts,
+    check_members,
     check_versions,
     describe_frame,
     first_difference,
@@ -561,7 +561,7 @@ class TiltFrame:
         >>> TiltFrame.from_dict(frame.describe()) == frame
         True
         """
-        check_parts(described)
+        check_members(described)
         results = results_in(described)
         keys = keys_from_json(described["keys"])
         frame = cls(described["levels"], described["time"], results, keys=keys, timezone=described["timezone"])

@@ -13,7 +13,7 @@ from aggr.tables.keys import keys_to_json
 from aggr.tables.state_plan import StateColumn
 from windows import TimeWindow
 
-_PARTS = ("levels", "time", "keys", "timezone", "measures")
+_REQUIRED_MEMBERS = ("levels", "time", "keys", "timezone", "measures")
 
 
 def describe_frame(
@@ -37,20 +37,21 @@ def describe_frame(
             name: result if isinstance(result, str) else result.describe() for name, result in results.items()
         },
     }
-    if changed := _versions(levels):
-        described["versions"] = changed
+    if versions := _versions(levels):
+        described["versions"] = versions
     if states is None:
         return described
     return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in states]}
 
 
-def check_parts(described: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a description is not a mapping, or lacks a part."""
-    missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
+def check_members(described: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a description is not a mapping, or lacks a required member."""
+    members = checked_mapping(described, "a described frame", "its members")
+    missing = [name for name in _REQUIRED_MEMBERS if name not in members]
     if missing:
         raise ValueError(
-            f"a described frame must have {', '.join(_PARTS)}; this one has no {missing[0]}; pass a dict that "
-            "TiltFrame.describe returned"
+            f"a described frame must have {', '.join(_REQUIRED_MEMBERS)}; this one has no {missing[0]}; pass a dict "
+            "that TiltFrame.describe returned"
         )
 
 
@@ -112,22 +113,22 @@ def first_difference(
     ``described`` are the descriptions of the frames, ``results`` their measures and expressions, and ``places`` texts
     such as "in the store" and "in the job".
     """
-    own_parts = described[0]
-    other_parts = described[1]
+    own_members = described[0]
+    other_members = described[1]
     own_place = places[0]
     other_place = places[1]
-    for part in {**own_parts, **other_parts}:
-        value = own_parts.get(part, {})
-        other_value = other_parts.get(part, {})
-        if part == "measures":
+    for member in {**own_members, **other_members}:
+        value = own_members.get(member, {})
+        other_value = other_members.get(member, {})
+        if member == "measures":
             for name in [*value, *other_value]:
                 if value.get(name) != other_value.get(name):
                     calls = [shortened(str(frame_results.get(name, "missing"))) for frame_results in results]
                     return f"measure {name!r} is {calls[0]} {own_place} and {calls[1]} {other_place}"
-        elif part == "versions" and value != other_value:
+        elif member == "versions" and value != other_value:
             return (
                 f"the versions of window definitions are {value or 1} {own_place} and {other_value or 1} {other_place}"
             )
-        elif part != "states" and value != other_value:
-            return f"{part} is {shortened(str(value))} {own_place} and {shortened(str(other_value))} {other_place}"
+        elif member != "states" and value != other_value:
+            return f"{member} is {shortened(str(value))} {own_place} and {shortened(str(other_value))} {other_place}"
     return None

@@ -21,8 +21,8 @@ def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Map
     lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
         inner = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-        of_labels = f"{{{inner}}}" if inner else ""
-        lines.append(f"{name}{of_labels} {value:.17g}")
+        labels_text = f"{{{inner}}}" if inner else ""
+        lines.append(f"{name}{labels_text} {value:.17g}")
     return lines
 
 

@@ -108,8 +108,8 @@ def from_rows(
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value in a file
-    does not fit the type that was inferred for its column.
+    """Yield the batches that `from_rows` passes to ``read``. Raise `WiderTypeNeeded`, a ``ValueError``, if a value in a
+    file does not fit the type that was inferred for its column.
     """
     return iter(_frame_batches(_open_rows(data, frame, reading), frame))
 

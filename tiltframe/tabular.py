@@ -27,9 +27,9 @@ from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import Keys, plain_keys
 from tiltframe.event_time import INSTANT
 from tiltframe.files.inputs import Source, open_source
-from tiltframe.files.late_type import LateType, read_widening
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
+from tiltframe.files.type_widening import WiderTypeNeeded, read_widening
 from tiltframe.files.written_numbers import find_number_types, read_numbers, with_number_columns
 
 _ALLOWED = (
@@ -53,14 +53,14 @@ StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 class InputRows(NamedTuple):
     """A schema, and a stream of any number of batches with this schema.
 
-    If the batches come from files, ``widened`` is a function; otherwise it is None. The function receives a `LateType`
-    error, which says that the inferred type of a column is too narrow. It returns the batches of the same files with
-    the wider type.
+    If the batches come from files, ``widened`` is a function; otherwise it is None. The function receives a
+    `WiderTypeNeeded` error, which says that the inferred type of a column is too narrow. It returns the batches of the
+    same files with the wider type.
     """
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
-    widened: Callable[[LateType], InputRows] | None = None
+    widened: Callable[[WiderTypeNeeded], InputRows] | None = None
 
 
 def consume(rows: InputRows, read: Callable[[InputRows], T]) -> T:
@@ -72,9 +72,9 @@ def consume(rows: InputRows, read: Callable[[InputRows], T]) -> T:
     return read_widening(rows, read, _widened)
 
 
-def _widened(rows: InputRows, late: LateType) -> InputRows:
+def _widened(rows: InputRows, needed: WiderTypeNeeded) -> InputRows:
     assert rows.widened is not None
-    return rows.widened(late)
+    return rows.widened(needed)
 
 
 def is_tabular(data: object) -> bool:
@@ -166,7 +166,7 @@ def _of_source(source: Source, columns: Columns | None) -> InputRows:
     needed = source.schema.names if columns is None else columns(source.schema.names)
     names = [name for name in source.schema.names if name in needed]
     schema = pa.schema([source.schema.field(name) for name in names])
-    return InputRows(schema, source.batches(names), lambda late: _of_source(source.with_wider_type(late), columns))
+    return InputRows(schema, source.batches(names), lambda needed: _of_source(source.with_wider_type(needed), columns))
 
 
 def _with_options(

@@ -20,12 +20,12 @@ _LAST_DAY = 20991231
 _LONGEST_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
+def refuse_other_units(numbers: pa.Array, name: str, option_text: Callable[[str], str] | None = None) -> None:
     """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
     Numbers look like dates if each consists of the digits of a valid date, such as 20240501, or of a date and a time of
-    day. Nulls are skipped. ``name`` is the name of the column in the message. ``say`` is a function that returns
-    the text of the option which declares a unit or a time format; the message advises this option.
+    day. Nulls are skipped. ``name`` is the name of the column in the message. ``option_text`` is a function that
+    returns the text of the option which declares a unit or a time format; the message advises this option.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:
@@ -39,11 +39,12 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
         declaration = "seconds"
     else:
         return
-    say = _in_python(name) if say is None else say
+    option_text = _in_python(name) if option_text is None else option_text
     year = np.datetime64(span["min"], "ms").astype("datetime64[Y]")
     raise ValueError(
         f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of "
-        f"{year}, but look like {likely_meaning}; declare the meaning with {say(declaration)}, or {say('milliseconds')}"
+        f"{year}, but look like {likely_meaning}; declare the meaning with {option_text(declaration)}, or "
+        f"{option_text('milliseconds')}"
     )
 
 
@@ -80,10 +81,10 @@ def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
 
 
 def _in_python(name: str) -> Callable[[str], str]:
-    def say(kind: str) -> str:
+    def option_text(kind: str) -> str:
         kind = "text" if kind == DAYS else kind
         if kind.startswith("%"):
             return f"ReadOptions(time_format={kind!r})"
         return f"ReadOptions(types={{{name!r}: {kind!r}}})"
 
-    return say
+    return option_text

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def doctor(form: str) -> None:
     """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
 
-    If a requirement is not met, print advice and exit with status 1. A package of an extra that is not installed is
-    listed with -- and is not required. Spark is not started.
+    If a requirement is not met, print advice and exit with status 1. A missing package that only an extra needs is
+    listed with --, and does not change the exit status. Spark is not started.
     """
     from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 

@@ -157,11 +157,11 @@ def bad_rows_from(text: str, once: bool = True) -> BadRows | None:
 class CommandReadOptions(ReadOptions):
     """`ReadOptions` of the command line. Messages write an option as on the command line, such as ``--delimiter``."""
 
-    def say(self, name: str, kind: str) -> str:
+    def type_option_text(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
         return f"--text {name}" if kind == "text" else f"--type {name}={kind}"
 
-    def say_option(self, option: str, value: object) -> str:
+    def option_text(self, option: str, value: object) -> str:
         return f"--{option.replace('_', '-')}{'' if value is True else ' ' + quote(str(value))}"
 
 

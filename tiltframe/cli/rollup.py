@@ -31,8 +31,8 @@ from tiltframe.cli.standard_input import input_format, with_standard_input
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_leniently
 from tiltframe.files.inputs import Source, open_source
-from tiltframe.files.late_type import read_widening
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.type_widening import read_widening
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, difference, range_text, union

@@ -38,7 +38,7 @@ from tiltframe.files.digits import check_floats
 from tiltframe.files.formats import json_types, replace_null_texts
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.key_texts import with_key_texts
-from tiltframe.files.late_fields import LateFields, check_fields
+from tiltframe.files.new_fields import NewFields, check_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
 from tiltframe.files.soundness import count_line_ends
@@ -200,9 +200,9 @@ class InputLines:
         """Return the declared types of columns, as name → type. Names with a dot are left out, because only the first
         lines show whether they are columns or fields of a struct.
         """
-        fraction = self.reading.fraction(self.frame.time)
+        fractional_type = self.reading.fractional_time_type(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
-        return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
+        return {**declared, **({} if fractional_type is None else {self.frame.time: fractional_type})}
 
     def _parse_lines(self, data: bytes) -> pa.Table:
         """Return the rows in complete lines of JSON. Raise ``ValueError`` if a text is invalid, or if a value has
@@ -244,7 +244,7 @@ class InputLines:
         has_format = reading.unit(time) is not None or reading.time_format is not None
         is_in_milliseconds = pa.types.is_integer(batch.column(at).type) and not has_format
         if reading.time is None and is_in_milliseconds:
-            refuse_other_units(batch.column(at), time, partial(reading.say_times, time))
+            refuse_other_units(batch.column(at), time, partial(reading.time_option_text, time))
         elif reading.time is None and batch.column(at).type != INSTANT:
             times = convert_times(batch.column(at), time, reading, self.frame.timezone)
             batch = versions.set_column(batch, at, time, times.cast(INSTANT))
@@ -265,8 +265,8 @@ class InputLines:
         options = pajson.ParseOptions(explicit_schema=structs, unexpected_field_behavior="infer")
         try:
             check_fields(structs, pajson.read_json(io.BytesIO(data), parse_options=options).schema, names)
-        except LateFields as late:
-            raise ValueError(f"cannot read {self.source_name}: {late}") from None
+        except NewFields as new_fields:
+            raise ValueError(f"cannot read {self.source_name}: {new_fields}") from None
 
     def _with_time_texts(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Return ``rows`` with event times as text if the parser has converted them to timestamps. Timestamps do not

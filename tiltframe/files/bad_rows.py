@@ -24,10 +24,10 @@ from tiltframe.event_time import event_times
 from tiltframe.files.formats import delimiter_of, has_types, kind_of, open_text, schema_of_file
 from tiltframe.files.inputs import Source
 from tiltframe.files.json_arrays import is_array
-from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of
 from tiltframe.files.soundness import count_line_ends, record_pattern
+from tiltframe.files.type_widening import WiderTypeNeeded
 
 _BLOCK_BYTES = 1 << 23  # the size of a block of a text file, in bytes
 _BATCH_ROWS = 1 << 16  # the number of rows of a batch of Parquet
@@ -171,7 +171,7 @@ def _bisect(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> 
     """
     try:
         read(lines)
-    except LateType:
+    except WiderTypeNeeded:
         raise
     except UNREADABLE as error:
         if len(lines) == 1:
@@ -219,7 +219,7 @@ def _read_if_good(read: Callable[[], pa.Table], check: _Check) -> pa.Table | Non
     """Return the rows that ``read`` returns, or None if ``read`` or ``check`` raises an error for some of them."""
     try:
         check(rows := read())
-    except LateType:
+    except WiderTypeNeeded:
         raise
     except UNREADABLE:
         return None

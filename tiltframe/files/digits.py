@@ -173,7 +173,8 @@ def digits_message(text: str, kind: pa.DataType, where: str, reading: ReadOption
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
         f"{where}: {shown(text)} in the column {name!r} would be changed by the inferred type "
-        f"{guessed}; use {reading.say(name, 'text')} to keep the text, or {reading.say(name, exact or 'float64')}"
+        f"{guessed}; use {reading.type_option_text(name, 'text')} to keep the text, or "
+        f"{reading.type_option_text(name, exact or 'float64')}"
     )
 
 
@@ -223,7 +224,7 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
             kind = exact_type(numbers) or "float64"
             raise ValueError(
                 f"{source}: {shortened(number)} in the column {name!r} would lose digits as "
-                f"float64; use {reading.say(name, kind)}"
+                f"float64; use {reading.type_option_text(name, kind)}"
             )
 
 

@@ -35,10 +35,10 @@ from tiltframe.files.digits import (
 )
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.json_batches import open_json_lines
-from tiltframe.files.late_fields import LateFields, with_new_fields
-from tiltframe.files.late_type import LateType
+from tiltframe.files.new_fields import NewFields, with_new_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of, readers
+from tiltframe.files.type_widening import WiderTypeNeeded
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
@@ -207,7 +207,8 @@ def read_columns(
         the digits of a number.
     reading : ReadOptions
     complete_structs : collection of str
-        Columns of JSON that are read with all fields. If a row has a field that ``types`` lacks, `LateType` is raised.
+        Columns of JSON that are read with all fields. If a row has a field that ``types`` lacks, `WiderTypeNeeded` is
+        raised.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -224,9 +225,9 @@ def read_columns(
                 for batch in open_json_lines(stream, schema, _INFERRED_BYTES, complete_structs):
                     check_floats(batch, str(file), lambda: _text_of_file(file, reading), reading)
                     yield replace_null_texts(batch, reading.null)
-            except LateFields as late:
-                wider = with_new_fields(types.field(late.column).type, late.parsed)
-                raise LateType(late.column, wider, partial("{}: {}".format, file, late)) from None
+            except NewFields as new_fields:
+                wider = with_new_fields(types.field(new_fields.column).type, new_fields.parsed)
+                raise WiderTypeNeeded(new_fields.column, wider, partial("{}: {}".format, file, new_fields)) from None
     else:
         yield from _read_csv(file, columns, types=types, uses=uses, reading=reading)
 
@@ -253,17 +254,17 @@ def _read_csv(
                     column = batch.column(place)
                     values, written = parse_texts(column, kinds[name], reading)
                     if name not in reading.declared:
-                        of_column = _uses_of_column(uses, name)
+                        column_uses = _uses_of_column(uses, name)
                         explain = partial(_digits_message, file=file, name=name, kind=kinds[name], reading=reading)
-                        if Use.KEEP in of_column and (text := first_noncanonical(written, kinds[name])) is not None:
-                            raise LateType(name, pa.string(), partial(explain, text))
-                        check_digits(values, written, of_column, explain)
+                        if Use.KEEP in column_uses and (text := first_noncanonical(written, kinds[name])) is not None:
+                            raise WiderTypeNeeded(name, pa.string(), partial(explain, text))
+                        check_digits(values, written, column_uses, explain)
                     batch = versions.set_column(batch, place, name, values)
             yield batch
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column contains a value, although it was empty in the rows from which its type was
+    """Raise `WiderTypeNeeded` if a column contains a value, although it was empty in the rows from which its type was
     inferred.
     """
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
@@ -272,12 +273,12 @@ def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -
     kinds = {"int64": pa.int64(), "float64": pa.float64()}
     kind = next((name for name, kind in kinds.items() if _can_parse_all(values, kind, reading)), "text")
     first = values.drop_null()[0].as_py()
-    raise LateType(
+    raise WiderTypeNeeded(
         name,
         kinds.get(kind, pa.string()),
         lambda: (
             f"{file}: the column {name!r} is empty in the first rows, from which types are inferred, and contains "
-            f"{first!r} later; declare its type with {reading.say(name, kind)}"
+            f"{first!r} later; declare its type with {reading.type_option_text(name, kind)}"
         ),
     )
 

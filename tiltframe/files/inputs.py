@@ -33,10 +33,10 @@ from tiltframe.files.formats import (
     wider_type,
 )
 from tiltframe.files.key_texts import with_key_texts
-from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
 from tiltframe.files.soundness import check_text
+from tiltframe.files.type_widening import WiderTypeNeeded
 from tiltframe.files.written_numbers import (
     find_number_types,
     is_number_or_boolean,
@@ -122,17 +122,17 @@ class Source:
         ]
         return replace(self, schema=pa.schema(fields))
 
-    def with_wider_type(self, late: LateType) -> Source:
-        """Return a source in which the column ``late.column`` has the type ``late.kind``. If this type is text and
+    def with_wider_type(self, needed: WiderTypeNeeded) -> Source:
+        """Return a source in which the column ``needed.column`` has the type ``needed.kind``. If this type is text and
         functions read the numbers of the column, the schema also has a column of its numbers.
         """
-        at = self.schema.get_field_index(late.column)
+        at = self.schema.get_field_index(needed.column)
         before = self.schema.field(at).type
-        schema = self.schema.set(at, self.schema.field(at).with_type(late.kind))
-        if pa.types.is_string(late.kind) and is_number(before):
-            uses = self.uses.get(late.column, frozenset())
+        schema = self.schema.set(at, self.schema.field(at).with_type(needed.kind))
+        if pa.types.is_string(needed.kind) and is_number(before):
+            uses = self.uses.get(needed.column, frozenset())
             schema = with_number_columns(
-                schema, {late.column: before} if needs_numbers(uses, is_declared=False) else {}
+                schema, {needed.column: before} if needs_numbers(uses, is_declared=False) else {}
             )
         return replace(self, schema=schema)
 
@@ -198,8 +198,9 @@ class Source:
         return columns_to_prepare(columns, self.schema, self.schema_before_time, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Find the first value of a CSV file that does not fit the inferred type of its column, and raise `LateType`
-        with a wider type for the column. Do nothing if there is no such value, or if no wider type is possible.
+        """Find the first value of a CSV file that does not fit the inferred type of its column, and raise
+        `WiderTypeNeeded` with a wider type for the column. Do nothing if there is no such value, or if no wider type is
+        possible.
         """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
@@ -212,12 +213,12 @@ class Source:
         uses = self.uses.get(name, frozenset())
         wider = wider_type(file, name, guess=kinds[name], uses=uses, reading=self.reading)
         if wider is not None and kinds[name] != (kind := pa.float64() if wider == "float64" else pa.string()):
-            raise LateType(
+            raise WiderTypeNeeded(
                 name,
                 kind,
                 lambda: (
                     f"{file}: {text!r} in line {line:,}, in the column {name!r}, does not have the type of the first "
-                    f"rows, {kinds[name]}; declare the type with {self.reading.say(name, wider)}"
+                    f"rows, {kinds[name]}; declare the type with {self.reading.type_option_text(name, wider)}"
                 ),
             ) from None
 
@@ -248,8 +249,10 @@ class Source:
         at = needed_schema.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):
             return needed_schema
-        if (fraction := self.reading.fraction(self.time)) is not None:
-            return needed_schema.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
+        if (fractional_type := self.reading.fractional_time_type(self.time)) is not None:
+            return needed_schema.set(
+                at, pa.field(self.time, fractional_type if kind_of(file) == "json" else pa.string())
+            )
         place = file_schema.get_field_index(self.time)
         declared = self.reading.declared.get(self.time)
         # An integer would lose the first zero of 01052024, which is 1 May 2024 in the format %d%m%Y.
@@ -304,8 +307,8 @@ class Source:
     def _declaration(self, file: Path, kind: str) -> str:
         """Return, for messages, the option that declares ``kind`` as the unit or the format of the times in a file."""
         if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
-            return self.reading.say(self.time, "text")
-        return self.reading.say_times(self.time, kind)
+            return self.reading.type_option_text(self.time, "text")
+        return self.reading.time_option_text(self.time, kind)
 
     def _parse_event_times(self, texts: pa.Array) -> pa.Array:
         """Return the event times of a text column of a CSV file; raise ``ValueError`` if a text is not a time."""
@@ -532,7 +535,7 @@ def _schema_to_read(file: Path, file_schema: pa.Schema, time: str, uses: ColumnU
     file_schema = _without_unread_duplicates(
         file, file_schema, {time, *uses.among(tuple(file_schema.names)), *reading.reads()}
     )
-    of_time = () if reading.time is None else columns_in(reading.time, file_schema.names)
+    time_columns = () if reading.time is None else columns_in(reading.time, file_schema.names)
     fields = []
     for name, file_type in zip(file_schema.names, file_schema.types, strict=True):
         kind = file_type if pa.types.is_null(file_type) else normalized_type(file_type)
@@ -541,18 +544,18 @@ def _schema_to_read(file: Path, file_schema: pa.Schema, time: str, uses: ColumnU
         declared_kind = reading.declared.get(name)
         kind = kind if declared_kind is not None else reading.type_of(name, kind)
         if reading.time is None and name == time:
-            of_text = _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)
-            if reading.unit(time) or reading.time_format is not None or of_text:
+            is_text_time = _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)
+            if reading.unit(time) or reading.time_format is not None or is_text_time:
                 kind = INSTANT
             elif pa.types.is_floating(kind):
                 raise ValueError(
                     f"{file}: the time column {time!r} contains numbers with fractions; declare their unit, counted "
                     "from 1970: "
-                    f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
+                    f"{reading.type_option_text(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
                 )
         elif declared_kind is not None:
             kind = reading.type_of(name, kind) if pa.types.is_list(kind) else declared_kind
-        elif name in of_time and not has_types(file) and pa.types.is_temporal(kind):
+        elif name in time_columns and not has_types(file) and pa.types.is_temporal(kind):
             kind = pa.string()  # The expression for the event times reads this column as text.
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
@@ -609,6 +612,15 @@ def _first_line(error: Exception) -> str:
 
 
 def _hint(error: Exception, reading: ReadOptions) -> str:
-    of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
-    hint = f"; declare the type of a column with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
-    return hint if any(words in str(error) for words in of_type) else ""
+    type_messages = (
+        "conversion error to",
+        "changed from",
+        "incompatible types",
+        "Failed to parse",
+        "would cause data loss",
+    )
+    hint = (
+        f"; declare the type of a column with {reading.type_option_text('COL', 'TYPE')}, or "
+        f"{reading.type_option_text('COL', 'text')}"
+    )
+    return hint if any(message in str(error) for message in type_messages) else ""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from aggr.arrow.versions import has_json_stream
-from tiltframe.files.late_fields import check_fields
+from tiltframe.files.new_fields import check_fields
 
 
 class JsonBatches(Protocol):
@@ -41,7 +41,7 @@ def open_json_lines(
     block_bytes : int
         The size of a block, in bytes.
     complete_structs : collection of str
-        Columns of ``schema`` for which `LateFields` is raised if a struct has a field that ``schema`` lacks. Reading is
+        Columns of ``schema`` for which `NewFields` is raised if a struct has a field that ``schema`` lacks. Reading is
         slower with such columns.
 
     Returns

@@ -1,4 +1,4 @@
-"""Late fields: fields of structs in JSON that first appear after the rows from which types were inferred.
+"""New fields: fields of structs in JSON that first appear after the rows from which types were inferred.
 
     {"tags": {"host": "a"}}                 the first rows: struct<host>
     {"tags": {"host": "a", "rack": 7}}      a later row; without `rack`, both rows would have the same tags
@@ -17,7 +17,7 @@ from aggr.arguments import listed
 from tiltframe.files.key_texts import with_text
 
 
-class LateFields(ValueError):
+class NewFields(ValueError):
     """An error: structs in a column of later rows have fields that the first rows lack.
 
     ``kind`` is the type of the column in the first rows, and ``parsed`` its type in later rows.
@@ -41,13 +41,13 @@ class LateFields(ValueError):
 
 
 def check_fields(schema: pa.Schema, parsed: pa.Schema, columns: Collection[str]) -> None:
-    """Raise `LateFields` if a struct in one of ``columns`` has a field in ``parsed``, the schema of later rows, that
+    """Raise `NewFields` if a struct in one of ``columns`` has a field in ``parsed``, the schema of later rows, that
     ``schema`` lacks. Fields of type null, which have no values, do not count.
     """
     for name in columns:
         kind = schema.field(name).type
         if name in parsed.names and with_new_fields(kind, parsed.field(name).type) != kind:
-            raise LateFields(name, kind, parsed.field(name).type)
+            raise NewFields(name, kind, parsed.field(name).type)
 
 
 def with_new_fields(dtype: pa.DataType, parsed: pa.DataType) -> pa.DataType:

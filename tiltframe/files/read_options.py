@@ -21,11 +21,11 @@ from windows import check_timezone
 _TYPES = {"text": pa.string(), "int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
 _TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us")}
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-_ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
-# characters that cannot separate fields or groups of digits
-_NO_SIGNS = '"\r\n+-0123456789'
+_ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); for the time column also {', '.join(_UNITS)}"
+# characters that cannot be separators of fields or of groups of digits
+_FORBIDDEN_SEPARATORS = '"\r\n+-0123456789'
 # codecs of domain names and Python literals, which are not encodings of files
-_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
+_NON_FILE_CODECS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,16 @@ class ReadOptions:
         for text in self.null:
             if not isinstance(text, str):
                 raise ValueError(f"null must be a list of texts, such as ['-', 'n/a']; got {shown(text)} in it")
-        for name, sign in (("delimiter", self.delimiter), ("thousands", self.thousands)):
-            if sign is not None and (
-                not isinstance(sign, str) or len(sign) != 1 or sign in _NO_SIGNS or not is_unicode(sign)
+        for name, separator in (("delimiter", self.delimiter), ("thousands", self.thousands)):
+            if separator is not None and (
+                not isinstance(separator, str)
+                or len(separator) != 1
+                or separator in _FORBIDDEN_SEPARATORS
+                or not is_unicode(separator)
             ):
                 raise ValueError(
                     f"{name} must be one character other than a quote, a line end, + or -, or a digit; got "
-                    f"{shown(sign)}"
+                    f"{shown(separator)}"
                 )
         if self.delimiter is not None and not self.delimiter.isascii():
             raise ValueError(f"delimiter must be one ASCII character; got {shown(self.delimiter)}")
@@ -133,34 +136,36 @@ class ReadOptions:
         """The declared types as Arrow types, by column."""
         return {name: self._type(name, kind) for name, kind in self.types.items()}
 
-    def unit(self, time: str) -> str | None:
+    def unit(self, time_column: str) -> str | None:
         """Return the declared unit of numbers in the time column.
 
         Parameters
         ----------
-        time : str
+        time_column : str
+            The name of the column.
 
         Returns
         -------
         str or None
             ``s``, ``ms``, ``us`` or ``ns``; None if no unit is declared.
         """
-        return _UNITS.get(self.types.get(time, ""))
+        return _UNITS.get(self.types.get(time_column, ""))
 
-    def fraction(self, time: str) -> pa.DataType | None:
+    def fractional_time_type(self, time_column: str) -> pa.DataType | None:
         """Return float64 if the times are declared as seconds or milliseconds, because JSON numbers in such a unit may
         have a fraction. Otherwise return None.
 
         Parameters
         ----------
-        time : str
+        time_column : str
+            The name of the column.
 
         Returns
         -------
         pa.DataType or None
             float64; None if another unit or no unit is declared.
         """
-        return pa.float64() if self.unit(time) in ("s", "ms") else None
+        return pa.float64() if self.unit(time_column) in ("s", "ms") else None
 
     def type_of(self, path: str, inferred: pa.DataType) -> pa.DataType:
         """Return the type of a column: the declared one, or the inferred one if none is declared. In a struct, this is
@@ -169,8 +174,8 @@ class ReadOptions:
         Parameters
         ----------
         path : str
-            The name of the column. A field is named after its struct, such as ``http.status``; list elements have the
-            name of the list.
+            The name of the column. A field has the name of its struct as prefix, such as ``http.status``; list elements
+            have the name of the list.
         inferred : pa.DataType
 
         Returns
@@ -185,24 +190,25 @@ class ReadOptions:
 
     def reads(self) -> tuple[str, ...]:
         """Return the names of the columns that the options ``time`` and ``where`` may read."""
-        of_time = () if self.time is None else possible_columns(self.time)
-        of_condition = () if self.where is None else sql.columns_of(self.where)
-        return (*of_time, *(name for text in of_condition for name in possible_columns(text)))
+        time_columns = () if self.time is None else possible_columns(self.time)
+        condition_texts = () if self.where is None else sql.columns_of(self.where)
+        return (*time_columns, *(name for text in condition_texts for name in possible_columns(text)))
 
     def non_default_options(self) -> list[str]:
-        """Return the names of the options that differ from their defaults, with underscores, and otherwise as on the
-        command line: ``type`` for ``types``.
+        """Return the names of the options that differ from their defaults, as on the command line but with underscores
+        instead of hyphens, such as ``time_format``. The option ``types`` is returned as ``type``.
         """
-        by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
-        names = [field.name for field in fields(self) if getattr(self, field.name) not in by_default]
+        defaults: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
+        names = [field.name for field in fields(self) if getattr(self, field.name) not in defaults]
         return ["type" if name == "types" else name for name in names]
 
-    def check(self, time: str, columns: Iterable[str]) -> None:
+    def check(self, time_column: str, columns: Iterable[str]) -> None:
         """Check the declared types against the columns of a frame.
 
         Parameters
         ----------
-        time : str
+        time_column : str
+            The name of the time column.
         columns : names
             The columns that a frame may read.
 
@@ -214,30 +220,31 @@ class ReadOptions:
         """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
-            option = self.say(name, kind)
+            option = self.type_option_text(name, kind)
             if sql.column_in(name, read) is None:
                 raise ValueError(
                     f"{option}: no key, measure or time uses the column {shown(name)}; leave out this option"
                 )
-            if kind in _UNITS and name != time:
+            if kind in _UNITS and name != time_column:
                 raise ValueError(
-                    f"{option}: the type {kind} is only for the time column, {time!r}; use int64 for other columns"
+                    f"{option}: the type {kind} is only for the time column, {time_column!r}; use int64 for "
+                    "other columns"
                 )
             if kind in _UNITS and self.time_format is not None:
-                text = self.say_option("time_format", self.time_format)
+                text = self.option_text("time_format", self.time_format)
                 raise ValueError(
                     f"{option} declares times as numbers, and {text} declares them as text; pass only one of them"
                 )
-        of_time = self.declared.get(time)
-        if of_time is None or self.time is not None:
+        time_type = self.declared.get(time_column)
+        if time_type is None or self.time is not None:
             return
-        if not (pa.types.is_string(of_time) or pa.types.is_temporal(of_time) or of_time == pa.int64()):
+        if not (pa.types.is_string(time_type) or pa.types.is_temporal(time_type) or time_type == pa.int64()):
             raise ValueError(
-                f"{self.say(time, self.types[time])}: the type of the time column must be text, date, timestamp, int64 "
-                f"(Unix milliseconds), or one of {', '.join(_UNITS)}"
+                f"{self.type_option_text(time_column, self.types[time_column])}: the type of the time column must be "
+                f"text, date, timestamp, int64 (Unix milliseconds), or one of {', '.join(_UNITS)}"
             )
 
-    def say(self, name: str, kind: str) -> str:
+    def type_option_text(self, name: str, kind: str) -> str:
         """Return, for messages, the option that declares the type of a column, such as ``types={'zip': 'text'}``.
 
         Parameters
@@ -250,7 +257,7 @@ class ReadOptions:
         """
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
-    def say_times(self, name: str, kind: str) -> str:
+    def time_option_text(self, name: str, kind: str) -> str:
         """Return, for messages, the option that declares the unit or the format of the time column.
 
         Parameters
@@ -263,9 +270,9 @@ class ReadOptions:
         -------
         str
         """
-        return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
+        return self.option_text("time_format", kind) if kind.startswith("%") else self.type_option_text(name, kind)
 
-    def say_option(self, option: str, value: object) -> str:
+    def option_text(self, option: str, value: object) -> str:
         """Return, for messages, the text that sets an option, such as ``delimiter=';'``.
 
         Parameters
@@ -283,7 +290,7 @@ class ReadOptions:
         """Return the Arrow type for the declared type ``kind`` of the column ``name``. Times that are numbers of a unit
         are int64. Raise ``ValueError`` if the declared type is unknown.
         """
-        option = self.say(name, kind)
+        option = self.type_option_text(name, kind)
         decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))
         if decimal:
             digits = int(decimal[1])
@@ -306,13 +313,13 @@ def _encoding(name: str) -> str:
     does not encode text files, such as base64 or unicode-escape.
     """
     try:
-        own = codecs.lookup(name).name
-        "a".encode(own)  # This raises an error for codecs that do not encode text, such as base64.
+        codec_name = codecs.lookup(name).name
+        "a".encode(codec_name)  # This raises an error for codecs that do not encode text, such as base64.
     except (LookupError, ValueError, TypeError):
-        own = ""
-    if not own or own.replace("_", "-") in _NO_FILES:
+        codec_name = ""
+    if not codec_name or codec_name.replace("_", "-") in _NON_FILE_CODECS:
         raise ValueError(f"unknown encoding {shown(name)}; use an encoding such as utf-8, latin-1 or utf-16")
-    return own
+    return codec_name
 
 
 NO_OPTIONS = ReadOptions()  # the default of every option

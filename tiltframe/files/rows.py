@@ -87,7 +87,7 @@ def convert_times(column: pa.Array, time: str, reading: ReadOptions, timezone: s
         except pa.ArrowException as error:
             raise ValueError(
                 f"cannot read the time column {time!r} as numbers: {str(error).splitlines()[0]}; correct the value, or "
-                f"leave out {reading.say(time, reading.types[time])}"
+                f"leave out {reading.type_option_text(time, reading.types[time])}"
             ) from None
     elif reading.time_format is not None and pa.types.is_string(kind):
         read = read_format(column, reading.time_format)

@@ -1,4 +1,4 @@
-"""Late types: if a value does not fit the type that was inferred for its column, read the files again with a wider
+"""Type widening: if a value does not fit the type that was inferred for its column, read the files again with a wider
 type.
 """
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 Rows = TypeVar("Rows")
 
 
-class LateType(ValueError):
+class WiderTypeNeeded(ValueError):
     """An error: the inferred type of a column cannot represent a value, or would change it.
 
     ``column`` is the name of the column, and ``kind`` a type that represents the value. `read_widening` reads the rows
@@ -34,16 +34,16 @@ class LateType(ValueError):
         return self._describe()
 
 
-def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Return ``read(rows)``. If ``read`` raises `LateType`, call it again with ``widened(rows, error)``, the same rows
-    with the wider type of the error. If the same column needs the same type a second time, raise the error.
+def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, WiderTypeNeeded], Rows]) -> T:
+    """Return ``read(rows)``. If ``read`` raises `WiderTypeNeeded`, call it again with ``widened(rows, error)``, the
+    same rows with the wider type of the error. If the same column needs the same type a second time, raise the error.
     """
     seen = set[tuple[str, str]]()
     while True:
         try:
             return read(rows)
-        except LateType as late:
-            if (late.column, str(late.kind)) in seen:
+        except WiderTypeNeeded as needed:
+            if (needed.column, str(needed.kind)) in seen:
                 raise
-            seen.add((late.column, str(late.kind)))
-            rows = widened(rows, late)
+            seen.add((needed.column, str(needed.kind)))
+            rows = widened(rows, needed)

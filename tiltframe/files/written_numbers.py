@@ -153,7 +153,8 @@ def check_shared_states(uses: ColumnUses, names: Iterable[str], reading: ReadOpt
             both = " and ".join(repr(measure) for measure in measures)
             raise ValueError(
                 f"{both} share a state, but one reads the texts of {name!r} and the other its numbers; declare the "
-                f"type of the column with {reading.say(name, 'float64')} or {reading.say(name, 'text')}"
+                f"type of the column with {reading.type_option_text(name, 'float64')} or "
+                f"{reading.type_option_text(name, 'text')}"
             )
 
 

@@ -52,9 +52,9 @@ def find_wrong_value(
     line, name, text = unread
     exact = _whole_type(file, name, kinds[name], reading)
     if exact is not None:
-        advice = f"use {reading.say(name, exact)}"
+        advice = f"use {reading.type_option_text(name, exact)}"
     elif name in keys:
-        advice = f"use {reading.say(name, 'text')}"
+        advice = f"use {reading.type_option_text(name, 'text')}"
     else:
         advice = _advice(str(text), name, reading, partial(_number_fraction, file, name, reading))
     return ValueError(
@@ -92,7 +92,7 @@ def explain_parse_error(file: Path, error: Exception, reading: ReadOptions) -> V
         other = next((sign for sign in ";\t|" if sign in header), None)
         if other is None or assumed in header:
             return None
-        option = reading.say_option("delimiter", other)
+        option = reading.option_text("delimiter", other)
         return ValueError(
             f"cannot read {file}: fields seem to be separated by {other!r}, not by {assumed!r}; use {option}"
         )
@@ -185,16 +185,16 @@ def _advice(text: str, name: str, reading: ReadOptions, number_fraction: Callabl
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
-    comma = [] if reading.decimal_comma else [reading.say_option("decimal_comma", True)]
+    comma = [] if reading.decimal_comma else [reading.option_text("decimal_comma", True)]
     if reading.thousands is None and grouped and grouped["fraction"] and grouped["fraction"][0] != grouped["sign"]:
-        of_groups = reading.say_option("thousands", grouped["sign"])
-        return f"use {' and '.join([of_groups, *(comma if grouped['fraction'][0] == ',' else [])])}"
+        thousands_option = reading.option_text("thousands", grouped["sign"])
+        return f"use {' and '.join([thousands_option, *(comma if grouped['fraction'][0] == ',' else [])])}"
     if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
-        of_groups = f", or {reading.say_option('thousands', ',')}" if grouped else ""
-        return f"use {comma[0]}{of_groups}"
-    as_text = f"{reading.say(name, 'text')} and {_number_of_text(bare, name, number_fraction)}"
+        other_advice = f", or {reading.option_text('thousands', ',')}" if grouped else ""
+        return f"use {comma[0]}{other_advice}"
+    as_text = f"{reading.type_option_text(name, 'text')} and {_number_of_text(bare, name, number_fraction)}"
     if bare and _NOTHING.fullmatch(bare):
-        return f"if it means null, use {reading.say_option('null', bare)}; else {as_text}"
+        return f"if it means null, use {reading.option_text('null', bare)}; else {as_text}"
     return f"use {as_text}"
 
 
@@ -242,8 +242,8 @@ def _find_in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOpt
                 if reading.declared.get(name) == kind:
                     return ValueError(
                         f"{file}: {shown(value)} in line {line:,}, in the column {name!r}, is not {type_name}, the "
-                        f"type declared by {reading.say(name, type_name)}; declare the type of the JSON values, or "
-                        "quote texts and leave numbers without quotes in the file"
+                        f"type declared by {reading.type_option_text(name, type_name)}; declare the type of the JSON "
+                        "values, or quote texts and leave numbers without quotes in the file"
                     )
                 return ValueError(
                     f"{file}: {shown(value)} in line {line:,}, of {name!r}, is not of type {type_name}, which "
