@@ -144,10 +144,12 @@ class RunningAggregation(OrderedAggregator):
         tables = super().carried()
         if tables and self._final is not None:
             keys, times, states = self._final
-            of_windows = {
-                f"{at}.{n}": s for at, states_of_window in enumerate(states) for n, s in states_of_window.items()
+            state_columns = {
+                f"{window_index}.{name}": column
+                for window_index, states_of_window in enumerate(states)
+                for name, column in states_of_window.items()
             }
-            tables[_FINAL] = pa.table({"key": keys, "time": times, **of_windows})
+            tables[_FINAL] = pa.table({"key": keys, "time": times, **state_columns})
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
@@ -156,12 +158,15 @@ class RunningAggregation(OrderedAggregator):
             final = {name: one_array(tables[_FINAL].column(name)) for name in tables[_FINAL].column_names}
             measured_windows = enumerate(self.query.measured_windows)
             states: list[States] = [
-                {n: final[f"{at}.{n}"] for n in measured_window.functions} for at, measured_window in measured_windows
+                {name: final[f"{window_index}.{name}"] for name in measured_window.functions}
+                for window_index, measured_window in measured_windows
             ]
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
-    def _process_batch(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
-        """Process a batch, and return its results. ``last`` is true for the last batch. ``until`` is as in `add`."""
+    def _process_batch(self, batch: pa.Table | pa.RecordBatch, last: bool, watermark: int | None = None) -> pa.Table:
+        """Process a batch, and return its results. ``last`` is true for the last batch. ``watermark`` is the argument
+        ``until`` of `add`: a time in microseconds UTC before which later batches have no rows.
+        """
         if self._is_finished:
             raise ValueError("this aggregation is finished; create a new one")
         table = self._checked_batch(batch)
@@ -170,12 +175,12 @@ class RunningAggregation(OrderedAggregator):
             self._keys = self._keys._replace(first_time=query.first_time)
         ordered = sort_rows(table, query.order, self._keys)
         if query.fill is not None:
-            self._check_in_range(ordered)
-        entries = with_ticks(
+            self._check_not_before_first_tick(ordered)
+        rows_and_ticks = with_ticks(
             ordered,
             query.reads,
             query.ticks,
-            self._last_tick(ordered) + 1 if last else until,
+            self._last_tick(ordered) + 1 if last else watermark,
             is_last=last and query.until == NEXT,
             is_filled=query.fill is not None,
         )
@@ -183,15 +188,15 @@ class RunningAggregation(OrderedAggregator):
             state.with_keys(ordered.new_key_ids, ordered.keys.n, measured_window.window, measured_window.functions)
             for measured_window, state in zip(query.measured_windows, self._window_states, strict=True)
         ]
-        choose = partial(self._mask_needed_ranges, entries)
+        choose = partial(self._mask_needed_ranges, rows_and_ticks)
         drops_state = last and (query.per_row or query.emit != "final")
         batch_results = []
         for measured_window, state in zip(query.measured_windows, states_of_keys, strict=True):
-            reduce = row_reducer(measured_window, ordered, entries, state)
+            reduce = row_reducer(measured_window, ordered, rows_and_ticks, state)
             advanced = advance(
                 measured_window.window,
                 measured_window.functions,
-                entries.rows,
+                rows_and_ticks.entries,
                 state=state,
                 reduce=reduce,
                 choose=choose,
@@ -200,16 +205,18 @@ class RunningAggregation(OrderedAggregator):
             batch_results.append(advanced)
         self._keys = ordered.keys
         self._is_finished = last
-        # The results at ticks before ``until`` are returned by this call. ``latest`` is set to ``until`` so that the
-        # next call does not return them again.
-        if query.ticks and until is not None:
-            self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
+        # The results at ticks before the watermark are returned by this call. ``latest`` is set to the watermark so
+        # that the next call does not return them again.
+        if query.ticks and watermark is not None:
+            self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, watermark))
         if not drops_state:
-            self._window_states = [entry.state for entry in batch_results if entry.state is not None]
+            self._window_states = [
+                window_result.state for window_result in batch_results if window_result.state is not None
+            ]
         if query.emit != "final":
-            return _results_table(query, ordered, entries, batch_results)
+            return _results_table(query, ordered, rows_and_ticks, batch_results)
         if query.per_row:
-            self._store_last_results(ordered, entries, batch_results)
+            self._store_last_results(ordered, rows_and_ticks, batch_results)
         return self._final_results(table.schema, last)
 
     def _last_tick(self, ordered: SortedRows) -> int:
@@ -219,7 +226,7 @@ class RunningAggregation(OrderedAggregator):
         until = self.query.until
         return max(ordered.keys.last_time, until) if isinstance(until, int) else ordered.keys.last_time
 
-    def _check_in_range(self, ordered: SortedRows) -> None:
+    def _check_not_before_first_tick(self, ordered: SortedRows) -> None:
         """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, every key has
         results at all ticks since the earliest row. An even earlier row would require results at further ticks, but the
         results of that time were already returned.
@@ -233,7 +240,7 @@ class RunningAggregation(OrderedAggregator):
                 f"row at {earlier}; sort all rows by time, or leave out {fill}"
             )
 
-    def _mask_needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
+    def _mask_needed_ranges(self, rows_and_ticks: RowsAndTicks, ranges: Ranges) -> Flags | None:
         """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if it requires all results.
         With consecutive windows and ``emit="final"``, the mask is false everywhere: ``ranges`` are the closed windows,
         and only the window that is open at the end of the data has a result.
@@ -241,38 +248,43 @@ class RunningAggregation(OrderedAggregator):
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":
-            chosen: Flags = entries.source[ranges.row] < 0
+            chosen: Flags = rows_and_ticks.source[ranges.row] < 0
         elif self.query.per_row:
             chosen = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
         else:
             chosen = np.zeros(len(ranges.row), np.bool_)
         return chosen
 
-    def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, batch_results: list[BatchResult]) -> None:
+    def _store_last_results(
+        self, ordered: SortedRows, rows_and_ticks: RowsAndTicks, batch_results: list[BatchResult]
+    ) -> None:
         """Store the last result of each key in this batch. It replaces the stored result of an earlier batch."""
         ranges = batch_results[0].ranges
         keys = ranges.key
-        times = entries.rows.times[ranges.row]
-        states = [entry.states for entry in batch_results]
+        times = rows_and_ticks.entries.times[ranges.row]
+        states = [window_result.states for window_result in batch_results]
         if self._final is not None:
             old_keys = ordered.new_key_ids[self._final[0]]
-            old = np.flatnonzero(~np.isin(old_keys, keys))
-            both = np.append(old_keys[old], keys)
-            rows = pa.array(old)
-            by = np.argsort(both, kind="stable")
+            kept_positions = np.flatnonzero(~np.isin(old_keys, keys))
+            all_keys = np.append(old_keys[kept_positions], keys)
+            kept_rows = pa.array(kept_positions)
+            order = np.argsort(all_keys, kind="stable")
             states = [
-                {name: pa.concat_arrays([before[name].take(rows), now[name]]).take(pa.array(by)) for name in now}
-                for before, now in zip(self._final[2], states, strict=True)
+                {
+                    name: pa.concat_arrays([old_states[name].take(kept_rows), new_states[name]]).take(pa.array(order))
+                    for name in new_states
+                }
+                for old_states, new_states in zip(self._final[2], states, strict=True)
             ]
-            keys = both[by]
-            times = np.append(self._final[1][old], times)[by]
+            keys = all_keys[order]
+            times = np.append(self._final[1][kept_positions], times)[order]
         self._final = (keys, times, states)
 
     def _final_results(self, schema: pa.Schema, last: bool) -> pa.Table:
         """Return the results at the end of the data: for each key the last result or, for consecutive windows, the
         result of the window that is still open.
 
-        If ``last`` is false, return the columns without rows.
+        If ``last`` is false, return an empty table with the same columns.
         """
         query = self.query
         if query.per_row:
@@ -280,17 +292,19 @@ class RunningAggregation(OrderedAggregator):
             keys, times, states = self._final
         else:
             carry = self._window_states[0].carry
-            with_open_starts = np.flatnonzero(carry.open_starts < carry.position)
-            keys = with_open_starts
-            times = self._keys.latest[with_open_starts]
+            keys_with_open_window = np.flatnonzero(carry.open_starts < carry.position)
+            keys = keys_with_open_window
+            times = self._keys.latest[keys_with_open_window]
             states = [
-                {n: s.take(pa.array(with_open_starts)) for n, s in state.states.items()}
+                {name: column.take(pa.array(keys_with_open_window)) for name, column in state.states.items()}
                 for state in self._window_states
             ]
         if not last:
             keys = keys[:0]
             times = times[:0]
-            states = [{n: s.slice(0, 0) for n, s in states_of_window.items()} for states_of_window in states]
+            states = [
+                {name: column.slice(0, 0) for name, column in states_of_window.items()} for states_of_window in states
+            ]
         columns = _key_columns(query, self._keys, keys) | _time_column(query, times)
         return query.with_expressions(pa.table(columns | _compute_results(query, states)))
 
@@ -338,8 +352,8 @@ def running(
         last result of each key. With consecutive windows, it is the result of the open window, if one is open.
     until : ``next`` or a moment, optional
         The time up to which there are ticks: a datetime, ISO 8601 text, or Unix milliseconds. The default is the time
-        of the last row of all keys. ``next`` is the first tick at or after that time, so that there is a result for
-        the last period.
+        of the last row of all keys. ``next``: the first tick at or after the last row of all keys, so that there is a
+        result for the last period.
     fill : ``zero``, optional
         With ``zero``, every key has results at all ticks between the first and the last row of all keys, and null
         numbers in results at ticks are replaced by 0. By default, the ticks of a key begin with its first row.
@@ -386,14 +400,16 @@ def running(
 
 
 def row_reducer(
-    measured_window: MeasuredWindow, ordered: SortedRows, entries: RowsAndTicks, state: WindowState
+    measured_window: MeasuredWindow, ordered: SortedRows, rows_and_ticks: RowsAndTicks, state: WindowState
 ) -> Reduce:
     """Return the argument ``reduce`` of `advance` for a window over rows: a function that reduces the rows of a batch
     to states of ``measured_window``. The function leaves out ticks.
     """
     measures = {column.name: column.measure for column in measured_window.states}
-    is_row = entries.source >= 0
-    place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
+    is_row = rows_and_ticks.source >= 0
+    place = np.arange(len(rows_and_ticks.source)) + np.repeat(
+        state.carry.position - rows_and_ticks.entries.heads, rows_and_ticks.entries.lengths
+    )
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
         table = ordered.table
@@ -408,14 +424,14 @@ def row_reducer(
 
 
 def _results_table(
-    query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, batch_results: list[BatchResult]
+    query: RunningQuery, ordered: SortedRows, rows_and_ticks: RowsAndTicks, batch_results: list[BatchResult]
 ) -> pa.Table:
     """Return the results of a batch as a table with one row per row and tick of the batch or, for consecutive windows,
     one row per closed window. ``batch_results`` has one element for each window of the query.
     """
     ranges = batch_results[0].ranges
-    times = entries.rows.times[ranges.row]
-    source = entries.source[ranges.row]
+    times = rows_and_ticks.entries.times[ranges.row]
+    source = rows_and_ticks.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     keys = _key_columns(query, ordered.keys, ranges.key)
     if query.keeps_rows:
@@ -425,7 +441,7 @@ def _results_table(
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
         columns |= keys | _time_column(query, times)
-    results = _compute_results(query, [entry.states for entry in batch_results])
+    results = _compute_results(query, [window_result.states for window_result in batch_results])
     if query.ticks:
         is_tick = pa.array(source < 0)
         columns[TICK] = is_tick

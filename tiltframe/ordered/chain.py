@@ -202,8 +202,8 @@ class OrderedRollup(OrderedAggregator):
         frame = self.query
         names = [column.name for column in frame.states]
         ordered = sort_rows(table, frame.order, self._keys)
-        entries = with_ticks(ordered, frame.reads, ())
-        rows = entries.rows
+        rows_and_ticks = with_ticks(ordered, frame.reads, ())
+        rows = rows_and_ticks.entries
         tables = []
         new_states = []
         states: Mapping[str, pa.StructArray] = {}
@@ -215,7 +215,7 @@ class OrderedRollup(OrderedAggregator):
             reduce = (
                 state_merger(measured_window, states)
                 if number
-                else row_reducer(measured_window, ordered, entries, window_state)
+                else row_reducer(measured_window, ordered, rows_and_ticks, window_state)
             )
             batch_result = advance(
                 window, measured_window.functions, rows, state=window_state, reduce=reduce, choose=lambda ranges: None

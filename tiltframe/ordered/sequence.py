@@ -80,11 +80,11 @@ class SortedRows(NamedTuple):
 class RowsAndTicks(NamedTuple):
     """Rows and ticks, sorted by key and time. At equal times, rows come first.
 
-    ``source`` has the index of each row in the table, and -1 for a tick. ``key`` has the integer id of the key of each
-    row and tick.
+    ``entries`` contains the rows and the ticks in the form that windows read. ``source`` has the index of each row in
+    the table, and -1 for a tick. ``key`` has the integer id of the key of each row and tick.
     """
 
-    rows: Rows
+    entries: Rows
     source: Ints
     key: Ints
 
@@ -103,19 +103,22 @@ def sort_rows(table: pa.Table, order: Order, earlier_keys: Keys) -> SortedRows:
     than a row of the same key in an earlier batch.
     """
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
-    own = [normalize(key) for key in by_name.values()]
+    keys_of_batch = [normalize(key) for key in by_name.values()]
     times = event_times(table.column(order.time), order.time)
-    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(earlier_keys.columns, own, strict=True)]
-    groups, first_rows = group_by(both, earlier_keys.n + len(times))
+    all_keys = [
+        pa.concat_arrays([earlier, new.cast(earlier.type)])
+        for earlier, new in zip(earlier_keys.columns, keys_of_batch, strict=True)
+    ]
+    groups, first_rows = group_by(all_keys, earlier_keys.n + len(times))
     new_key_ids = groups.ids[: earlier_keys.n]
     key = groups.ids[earlier_keys.n :]
-    columns = tuple(column.take(pa.array(first_rows)) for column in both)
+    columns = tuple(column.take(pa.array(first_rows)) for column in all_keys)
     ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.tie_columns]
     if not _is_sorted([key, times, *ranks]):
-        by = np.lexsort([*ranks[::-1], times, key])
-        table = table.take(pa.array(by))
-        key = key[by]
-        times = times[by]
+        sort_order = np.lexsort([*ranks[::-1], times, key])
+        table = table.take(pa.array(sort_order))
+        key = key[sort_order]
+        times = times[sort_order]
     earlier_latest = np.full(groups.n, _NEVER)
     earlier_latest[new_key_ids] = earlier_keys.latest
     heads = np.flatnonzero(np.diff(key, prepend=-1))
@@ -174,15 +177,15 @@ def with_ticks(
         key = np.append(key, tick_key)
         times = np.append(times, tick_times)
         source = np.append(source, np.full(len(tick_key), -1))
-        by = np.lexsort([kind, times, key])
-        key = key[by]
-        times = times[by]
-        source = source[by]
+        sort_order = np.lexsort([kind, times, key])
+        key = key[sort_order]
+        times = times[sort_order]
+        source = source[sort_order]
     inputs: dict[Input, NDArray[Any]] = {}
     for read in reads:
         if isinstance(read, Tick):
-            of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
-            inputs[read] = (source < 0) & np.isin(times, of_tick)
+            tick_times_of_input = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
+            inputs[read] = (source < 0) & np.isin(times, tick_times_of_input)
         else:  # a tick has ``source`` -1, which selects the last element: the appended False or 0
             values = _evaluate(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
