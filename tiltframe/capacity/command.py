@@ -43,7 +43,7 @@ from tiltframe.cli.rollup import read_retention
 )
 @click.option(
     "--retention",
-    metavar="SIZE=TIME,…",
+    metavar="LEVEL=TIME,…",
     help="How long each level is kept: 10s=1d,1m=7d. The estimate assumes a year for other levels.",
 )
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)

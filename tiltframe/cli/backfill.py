@@ -58,9 +58,9 @@ def backfill(
         for low, high in missing_ranges:
             click.echo(f"{as_text(low)},{as_text(high)}")
         return
-    known_files = look_up_files(open_source(inputs, frame.time).files, store)
+    input_files = look_up_files(open_source(inputs, frame.time).files, store)
     if len(missing_ranges) == len(plan.ranges) and (
-        ingested := [known_file.file for known_file in known_files if known_file.is_stored]
+        ingested := [input_file.file for input_file in input_files if input_file.is_stored]
     ):
         raise ValueError(
             f"the store {store.display_uri} already contains the rows of {ingested[0]}, which would be counted twice; "
@@ -69,14 +69,14 @@ def backfill(
     finest = store.frame.levels[0]
     times = {path: span for path, (_, span) in plan.record["files"].items() if span}
     ranges = {
-        known_file.file: align_outward((span[0], span[1] + 1), finest)
-        for known_file in known_files
-        if (span := times.get(str(known_file.file.resolve())))
+        input_file.file: align_outward((span[0], span[1] + 1), finest)
+        for input_file in input_files
+        if (span := times.get(str(input_file.file.resolve())))
     }
-    recorded, _ = records_to_write(
-        known_files, [known_file for known_file in known_files if not known_file.is_stored], ranges
+    new_records, _ = records_to_write(
+        input_files, [input_file for input_file in input_files if not input_file.is_stored], ranges
     )
     set_interrupt_message(STEPS_REMAIN)
     with progress_bar("ranges", 0) as progress:
-        done = plan.follow(store, recorded, progress)
+        done = plan.follow(store, new_records, progress)
     click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, no range remains", err=True)

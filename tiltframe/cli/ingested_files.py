@@ -23,7 +23,7 @@ from tiltframe.store import CommitConflict, FrameStore
 
 
 @dataclass(frozen=True)
-class KnownFile:
+class InputFile:
     """A file, with the records about its bytes and its path in a store."""
 
     file: Path
@@ -71,21 +71,21 @@ class KnownFile:
         return not self.is_stored and self.is_earlier_stored and self.earlier_range is not None
 
 
-def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path | None = None) -> list[KnownFile]:
+def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path | None = None) -> list[InputFile]:
     """Compute the digests of files, and return each file with its records in ``store``. ``standard_input`` is the
     temporary file with the bytes of standard input.
     """
     stamps = [_stamp(file) for file in files]
     digests = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content_record_name, digests), *map(_path_record_name, files)])
-    known_files = []
+    input_files = []
     recorded_digests = [recorded.get(_path_record_name(file)) for file in files]
     pairs = zip(recorded_digests, digests, strict=True)
     earlier_digests = [None if earlier == digest else earlier for earlier, digest in pairs]
     recorded |= _recorded(store, [_content_record_name(earlier) for earlier in earlier_digests if earlier is not None])
     for place, file in enumerate(files):
         earlier = earlier_digests[place]
-        known_file = KnownFile(
+        input_file = InputFile(
             file,
             digest=digests[place],
             record=recorded.get(_content_record_name(digests[place])),
@@ -95,69 +95,69 @@ def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path
             is_standard_input=file == standard_input,
             stamp=stamps[place],
         )
-        known_files.append(known_file)
-    return known_files
+        input_files.append(input_file)
+    return input_files
 
 
 def records_to_write(
-    known_files: Iterable[KnownFile],
-    added_files: Sequence[KnownFile],
+    input_files: Iterable[InputFile],
+    added_files: Sequence[InputFile],
     ranges: Mapping[Path, Range],
-    sources: Iterable[KnownFile] | None = None,
+    sources: Iterable[InputFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts: the records to write, and the current records of the same names, which they replace. The commit
-    fails if another writer changes these current records first.
+    """Return two dicts: the new records, and the expected records, which are the current records of the same names. The
+    commit fails if another writer changes these current records first.
 
-    ``known_files`` are the files whose paths are recorded. ``added_files`` are the files whose rows are added to the
+    ``input_files`` are the files whose paths are recorded. ``added_files`` are the files whose rows are added to the
     store, and ``ranges`` maps each file in ``added_files`` to the range of its windows.
 
     ``sources`` is passed only if windows of the store are replaced: it has the files whose rows are in the new windows.
     The store then no longer has the rows of earlier versions of ``added_files``, so these versions are recorded as
     replaced, except versions with the same bytes as a file in ``sources``.
     """
-    recorded: dict[str, Any] = {}
-    replaced_records: dict[str, Any] = {}
+    new_records: dict[str, Any] = {}
+    expected_records: dict[str, Any] = {}
 
     def record(name: str, value: Any, current: Any) -> None:
-        recorded[name] = value
+        new_records[name] = value
         if current is not None:
-            replaced_records[name] = current
+            expected_records[name] = current
 
-    for known_file in known_files:
-        if not known_file.is_path_recorded:
-            record(_path_record_name(known_file.file), known_file.digest, known_file.recorded_digest)
-    for known_file in added_files:
-        if not known_file.is_stored:
-            span = ranges.get(known_file.file) if known_file.record is None else known_file.record["range"]
+    for input_file in input_files:
+        if not input_file.is_path_recorded:
+            record(_path_record_name(input_file.file), input_file.digest, input_file.recorded_digest)
+    for input_file in added_files:
+        if not input_file.is_stored:
+            span = ranges.get(input_file.file) if input_file.record is None else input_file.record["range"]
             record(
-                _content_record_name(known_file.digest), {"held": True, "range": span and list(span)}, known_file.record
+                _content_record_name(input_file.digest), {"held": True, "range": span and list(span)}, input_file.record
             )
-    source_digests = None if sources is None else {known_file.digest for known_file in sources}
-    for known_file in added_files:
-        earlier = known_file.earlier_digest
-        if source_digests is None or earlier is None or known_file.is_stored or not known_file.is_earlier_stored:
+    source_digests = None if sources is None else {input_file.digest for input_file in sources}
+    for input_file in added_files:
+        earlier = input_file.earlier_digest
+        if source_digests is None or earlier is None or input_file.is_stored or not input_file.is_earlier_stored:
             continue
         if earlier not in source_digests:
-            replaced_record = {**(known_file.earlier_record or {}), "held": False}
-            record(_content_record_name(earlier), replaced_record, known_file.earlier_record)
-    return recorded, replaced_records
+            replaced_record = {**(input_file.earlier_record or {}), "held": False}
+            record(_content_record_name(earlier), replaced_record, input_file.earlier_record)
+    return new_records, expected_records
 
 
-def commit_records(store: FrameStore, recorded: Mapping[str, Any], replaced_records: Mapping[str, Any]) -> None:
-    """Commit records to a store, without states. ``replaced_records`` maps the names of records to the values that the
+def commit_records(store: FrameStore, new_records: Mapping[str, Any], expected_records: Mapping[str, Any]) -> None:
+    """Commit records to a store, without states. ``expected_records`` maps the names of records to the values that the
     store must still have. A conflict is ignored, because it means that another writer has written the same records.
     """
-    if recorded:
+    if new_records:
         try:
-            store.record(recorded, replaced_records)
+            store.record(new_records, expected_records)
         except CommitConflict:
             return
 
 
-def check_unchanged(known_file: KnownFile) -> None:
+def check_unchanged(input_file: InputFile) -> None:
     """Raise ``ValueError`` if a file has changed since its digest was computed."""
-    if _stamp(known_file.file) != known_file.stamp:
-        raise ValueError(f"{known_file.file} changed while it was read; wait until the file is complete, and try again")
+    if _stamp(input_file.file) != input_file.stamp:
+        raise ValueError(f"{input_file.file} changed while it was read; wait until the file is complete, and try again")
 
 
 def file_digest(file: Path) -> str:

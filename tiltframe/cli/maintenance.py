@@ -73,7 +73,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str, jobs: in
 @_STORE
 @_NAME
 @click.option(
-    "--retention", metavar="SIZE=TIME,…", help="Set how long each level is kept from now on: 10s=1d,1m=7d,1h=none."
+    "--retention", metavar="LEVEL=TIME,…", help="Set how long each level is kept from now on: 10s=1d,1m=7d,1h=none."
 )
 @click.option(
     "--now", metavar="TIME", help="The moment from which retention counts back. The default is the current time."

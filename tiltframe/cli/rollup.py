@@ -22,7 +22,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
 from aggr.workers import checked_jobs
-from tiltframe.cli.ingested_files import KnownFile, check_unchanged, commit_records, look_up_files, records_to_write
+from tiltframe.cli.ingested_files import InputFile, check_unchanged, commit_records, look_up_files, records_to_write
 from tiltframe.cli.interrupts import STEPS_REMAIN, report_commit_on_interrupt, set_interrupt_message
 from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import bad_rows_from, memory_bytes, with_bad_rows, with_frame, with_store
@@ -69,7 +69,7 @@ def _default_memory() -> int:
 @with_store(required=True)
 @click.option(
     "--retention",
-    metavar="SIZE=TIME,…",
+    metavar="LEVEL=TIME,…",
     help="How long `expire` keeps each level: 10s=1d,1m=7d. Other levels are kept forever.",
 )
 @click.option(
@@ -112,7 +112,7 @@ def rollup(
     \b
     KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp. For a time column of
-    whole numbers, it is seconds, milliseconds, microseconds or nanoseconds.
+    whole numbers, TYPE is seconds, milliseconds, microseconds or nanoseconds.
     """
     bad = bad_rows_from(bad_rows)
     retained = read_retention(retention)
@@ -124,12 +124,14 @@ def rollup(
         """Open the store again and return it. This writes the retention, so this function is called after all checks
         have passed. If the retention of an existing store changes, print the new retention.
         """
-        before = FrameStore(uri, frame, name=name)
-        changed = FrameStore(uri, frame, name=name, retention=retained, durable=durable, jobs=threads)
-        if before.schema is not None and changed.retention != before.retention:
-            levels = ", ".join(f"{level} {age}" for level, age in changed.retention.items())
-            click.echo(f"{changed.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True)
-        return changed
+        store_before = FrameStore(uri, frame, name=name)
+        store_after = FrameStore(uri, frame, name=name, retention=retained, durable=durable, jobs=threads)
+        if store_before.schema is not None and store_after.retention != store_before.retention:
+            levels = ", ".join(f"{level} {age}" for level, age in store_after.retention.items())
+            click.echo(
+                f"{store_after.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True
+            )
+        return store_after
 
     max_memory = _default_memory() if memory is None else memory
     with with_standard_input(inputs, input_format) as (paths, standard_input_file):
@@ -144,18 +146,18 @@ def rollup(
             store.replaced_range(replace_within)
         source = replace(source, schema=store.with_stored_types(source.schema, guessed=source.replaceable_columns))
         store.check_states(store.frame.states_schema(source.schema))
-        known_files = look_up_files(source.files, store, standard_input_file)
+        input_files = look_up_files(source.files, store, standard_input_file)
         if replace_within is None:
             append_new(
                 source,
-                known_files,
+                input_files,
                 store,
                 open_writable=open_writable,
                 bad=bad,
                 max_bytes=max(max_memory // (_MEMORY_FACTOR + _MEMORY_FACTOR_PER_THREAD * (threads - 1)), 1),
             )
         else:
-            replace_in(source, known_files, replace_within, store=store, open_writable=open_writable, bad=bad)
+            replace_in(source, input_files, replace_within, store=store, open_writable=open_writable, bad=bad)
         if bad is not None and (summary := bad.summary()):
             click.echo(summary, err=True)
 
@@ -191,35 +193,35 @@ class _FilesRead:
 
 def append_new(
     source: Source,
-    known_files: Sequence[KnownFile],
+    input_files: Sequence[InputFile],
     store: FrameStore,
     open_writable: Callable[[], FrameStore],
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of each file in ``known_files`` whose bytes were not added to the store before. For the other files,
+    """Add the rows of each file in ``input_files`` whose bytes were not added to the store before. For the other files,
     only record the path. ``open_writable`` is a function that opens the store for writing and returns it.
     """
-    for known_file in known_files:
-        _check_addable(known_file, store)
+    for input_file in input_files:
+        _check_addable(input_file, store)
     added_files = list(
-        {known_file.digest: known_file for known_file in reversed(known_files) if not known_file.is_stored}.values()
+        {input_file.digest: input_file for input_file in reversed(input_files) if not input_file.is_stored}.values()
     )[::-1]
-    for known_file in known_files:
-        if known_file not in added_files and not known_file.is_path_recorded:
+    for input_file in input_files:
+        if input_file not in added_files and not input_file.is_path_recorded:
             click.echo(
-                f"{known_file.file}: skipped, because {store.display_uri} already contains the same bytes from a file "
+                f"{input_file.file}: skipped, because {store.display_uri} already contains the same bytes from a file "
                 "with another name",
                 err=True,
             )
     if not added_files:
-        click.echo(f"nothing new: {store.display_uri} already contains all {len(known_files)} files", err=True)
+        click.echo(f"nothing new: {store.display_uri} already contains all {len(input_files)} files", err=True)
         set_interrupt_message(STEPS_REMAIN)
         store = open_writable()
-        commit_records(store, *records_to_write(known_files, (), {}))
+        commit_records(store, *records_to_write(input_files, (), {}))
         return
     with ExitStack() as stack:
-        files = replace(source, files=tuple(known_file.file for known_file in added_files))
+        files = replace(source, files=tuple(input_file.file for input_file in added_files))
         initial_store = store
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
@@ -228,8 +230,8 @@ def append_new(
             return stack.enter_context(spill_states(batches, initial_store.frame, max_bytes, check=check, jobs=jobs))
 
         slices, files_read = _read_files(files, store.frame, bad, spill)
-        for known_file in added_files:
-            check_unchanged(known_file)
+        for input_file in added_files:
+            check_unchanged(input_file)
         if not files_read.window_ranges and store.schema is None:
             click.echo(
                 f"the inputs have no rows: {store.display_uri} is not created, because its column types follow from "
@@ -237,12 +239,17 @@ def append_new(
                 err=True,
             )
             return
-        recorded, replaced_records = records_to_write(known_files, added_files, files_read.window_ranges)
+        new_records, expected_records = records_to_write(input_files, added_files, files_read.window_ranges)
         store = open_writable() if store.schema is None else store
-        writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
-        with report_commit_on_interrupt(lambda: store.has_commit(writer, 0)):
+        writer_id = f"rollup {hashlib.sha256(repr(sorted(new_records.items())).encode()).hexdigest()[:16]}"
+        with report_commit_on_interrupt(lambda: store.has_commit(writer_id, 0)):
             added = store.append_spilled(
-                slices, writer, 0, recorded=recorded, replacing=replaced_records, note=partial(click.echo, err=True)
+                slices,
+                writer_id,
+                0,
+                recorded=new_records,
+                replacing=expected_records,
+                note=partial(click.echo, err=True),
             )
     if added is None:
         click.echo(
@@ -256,24 +263,24 @@ def append_new(
 
 def replace_in(
     source: Source,
-    known_files: Sequence[KnownFile],
+    input_files: Sequence[InputFile],
     within: str,
     store: FrameStore,
     open_writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``known_files``,
+    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``input_files``,
     and record the files that have rows in this range. ``open_writable`` is a function that opens the store for writing
     and returns it.
     """
     span = read_time_range(within, store.frame.timezone)
-    distinct_files = list({known_file.digest: known_file for known_file in known_files}.values())
-    files = replace(source, files=tuple(known_file.file for known_file in distinct_files))
+    distinct_files = list({input_file.digest: input_file for input_file in input_files}.values())
+    files = replace(source, files=tuple(input_file.file for input_file in distinct_files))
     states, files_read = _read_files(
         files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span
     )
-    for known_file in distinct_files:
-        check_unchanged(known_file)
+    for input_file in distinct_files:
+        check_unchanged(input_file)
     # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     new_states = _states_in_range(finest, span)
@@ -282,32 +289,34 @@ def replace_in(
             f"the inputs have no rows in {range_text(span)}, so the range would become empty; pass files with "
             "rows in this range; only FrameStore.replace, in Python, empties a range"
         )
-    added_files = [known_file for known_file in distinct_files if files_read.row_counts.get(known_file.file)]
-    unstored_files = [known_file for known_file in added_files if not known_file.is_stored]
-    _check_outside(unstored_files, finest, span, window_ranges=files_read.window_ranges, store=store)
-    digests = {known_file.digest for known_file in added_files}
-    recorded, replaced_records = records_to_write(
-        [known_file for known_file in known_files if known_file.digest in digests],
+    added_files = [input_file for input_file in distinct_files if files_read.row_counts.get(input_file.file)]
+    unstored_files = [input_file for input_file in added_files if not input_file.is_stored]
+    _check_equal_outside_range(unstored_files, finest, span, window_ranges=files_read.window_ranges, store=store)
+    digests = {input_file.digest for input_file in added_files}
+    new_records, expected_records = records_to_write(
+        [input_file for input_file in input_files if input_file.digest in digests],
         added_files,
         files_read.window_ranges,
-        known_files,
+        input_files,
     )
     store = open_writable() if store.schema is None else store
-    with report_commit_on_interrupt(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
+    with report_commit_on_interrupt(lambda: bool(new_records) and store.recorded(list(new_records)) == new_records):
         store.replace(
             new_states,
             (as_text(span[0]), as_text(span[1])),
-            recorded,
-            replaced_records,
+            new_records,
+            expected_records,
             note=partial(click.echo, err=True),
         )
     open_writable()
     message = f"{store.display_uri}: replaced {within}, {new_states.num_rows:,} states from {len(added_files)} files"
-    left = finest.num_rows - new_states.num_rows
-    click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
-    for known_file in distinct_files:
-        if known_file not in added_files:
-            click.echo(f"{known_file.file} has no rows in the range, and was left out", err=True)
+    left_out_count = finest.num_rows - new_states.num_rows
+    click.echo(
+        message + (f"; {left_out_count:,} states outside of it were left out" if left_out_count else ""), err=True
+    )
+    for input_file in distinct_files:
+        if input_file not in added_files:
+            click.echo(f"{input_file.file} has no rows in the range, and was left out", err=True)
 
 
 def _read_files(
@@ -327,10 +336,11 @@ def _read_files(
         source_with_dictionaries: Source,
         files_read: _FilesRead,
         check: _Check | None,
-        progress: Callable[[int, int], None],
+        advance: Callable[[int, int], None],
     ) -> Iterator[pa.RecordBatch]:
         """Yield an empty batch, which has the schema, and then the batches of the files. Update ``files_read`` with the
-        range of the windows of each file, and the number of its rows in ``span``.
+        range of the windows of each file, and the number of its rows in ``span``. ``advance`` receives
+        the number of rows and the number of bytes that were read since its last call.
         """
         columns = frame.columns_in(source_with_dictionaries.schema.names)
         yield pa.RecordBatch.from_pylist(
@@ -341,21 +351,21 @@ def _read_files(
                 if batch.num_rows:
                     times = event_times(batch.column(frame.time), frame.time, frame.timezone)
                     low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
-                    was = files_read.window_ranges.get(file, (low, high))
-                    files_read.window_ranges[file] = min(was[0], low), max(was[1], high)
+                    range_so_far = files_read.window_ranges.get(file, (low, high))
+                    files_read.window_ranges[file] = min(range_so_far[0], low), max(range_so_far[1], high)
                     row_count = int(((times >= span[0]) & (times < span[1])).sum())
                     files_read.row_counts[file] = files_read.row_counts.get(file, 0) + row_count
-                progress(batch.num_rows, 0)
+                advance(batch.num_rows, 0)
                 yield batch
-            progress(0, file.stat().st_size)
+            advance(0, file.stat().st_size)
 
     def read_with(source: Source, check: _Check | None) -> tuple[_Reduced, _FilesRead]:
         files_read = _FilesRead()
         source_with_dictionaries = source.with_dictionaries(plain_keys(frame.keyed_by))
         if bad is not None:
             bad.restart()
-        with progress_bar("rolling up", source.bytes) as progress:
-            return reduce(read_batches(source_with_dictionaries, files_read, check, progress)), files_read
+        with progress_bar("rolling up", source.bytes) as advance:
+            return reduce(read_batches(source_with_dictionaries, files_read, check, advance)), files_read
 
     def read(check: _Check | None = None) -> tuple[_Reduced, _FilesRead]:
         return read_widening(source, lambda source: read_with(source, check), Source.with_wider_type)
@@ -368,25 +378,25 @@ def _read_files(
     return read(lambda rows: reduce_rows(rows, frame))
 
 
-def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
+def _check_addable(input_file: InputFile, store: FrameStore) -> None:
     """Raise ``ValueError`` if a file has changed since the store recorded it, or if the rows of the file were once in
     the store and were then replaced by rows of other files.
     """
-    if known_file.has_changed and known_file.earlier_range is not None:
+    if input_file.has_changed and input_file.earlier_range is not None:
         raise ValueError(
-            f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
-            f"{range_text(known_file.earlier_range)}, would be counted twice; put new rows into a separate file, "
+            f"{input_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
+            f"{range_text(input_file.earlier_range)}, would be counted twice; put new rows into a separate file, "
             f"or compute the range of its old and new rows again with --replace-within START,END {_WHOLE_FILES}"
         )
-    if known_file.record is not None and not known_file.is_stored:
+    if input_file.record is not None and not input_file.is_stored:
         raise ValueError(
-            f"{known_file.file} contains rows that were replaced in {store.display_uri}; leave out the file, or "
+            f"{input_file.file} contains rows that were replaced in {store.display_uri}; leave out the file, or "
             f"compute their range again with --replace-within START,END {_WHOLE_FILES}"
         )
 
 
-def _check_outside(
-    unstored_files: Sequence[KnownFile],
+def _check_equal_outside_range(
+    unstored_files: Sequence[InputFile],
     finest: pa.Table,
     span: Range,
     window_ranges: Mapping[Path, Range],
@@ -398,15 +408,15 @@ def _check_outside(
     file.
     """
     ranges = [
-        *(window_ranges[known_file.file] for known_file in unstored_files),
-        *(known_file.earlier_range for known_file in unstored_files if known_file.earlier_range),
+        *(window_ranges[input_file.file] for input_file in unstored_files),
+        *(input_file.earlier_range for input_file in unstored_files if input_file.earlier_range),
     ]
     for part in difference(union(ranges), [span]):
         if not _equals_stored(_states_in_range(finest, part), store, part):
             low = min(low for low, _ in [*ranges, span])
             high = max(high for _, high in [*ranges, span])
             raise ValueError(
-                f"{', '.join(str(known_file.file) for known_file in unstored_files)}: in {range_text(part)}, outside "
+                f"{', '.join(str(input_file.file) for input_file in unstored_files)}: in {range_text(part)}, outside "
                 f"the range to replace, {store.display_uri} differs from the inputs; use a range that contains all "
                 f"their rows, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
