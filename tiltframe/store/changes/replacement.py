@@ -154,11 +154,11 @@ def replace_range(
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
     ``new_parts`` contains parts of the finest level that were written but not committed yet. They have no windows
-    outside the range. If ``new_parts`` is None, the finest level is unchanged, and only the coarser levels are derived
-    again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must have in
-    the store when the replacement is committed. Raise ``ValueError`` if the range does not consist of complete windows,
-    or if coarser windows would have to be derived from expired windows. Raise `CommitConflict` if a record does not
-    have the text in ``expected_records``.
+    outside the range. If ``new_parts`` equals None, the finest level is unchanged, and only the coarser levels are
+    derived again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must
+    have in the store when the replacement is committed. Raise ``ValueError`` if the range does not consist of complete
+    windows, or if coarser windows would have to be derived from expired windows. Raise `CommitConflict` if a record
+    does not have the text in ``expected_records``.
     """
     check_aligned(span, manifest.frame)
     texts = new_records or {}

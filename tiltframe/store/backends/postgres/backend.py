@@ -254,7 +254,7 @@ class PostgresBackend:
             result_tables.replace(
                 db,
                 layout.flat(level),
-                parts=layout.table("flat"),
+                parts_table=layout.table("flat"),
                 level=level,
                 ranges=ranges,
                 results=results,
