@@ -317,10 +317,10 @@ def _stream(data: Any, what: str, columns: Columns | None) -> InputRows:
     if not is_tabular(data):
         raise _not_tabular(data, what)
     data = _narrowed(data, what, columns)
-    of_dataset = hasattr(data, "scanner") and isinstance(getattr(data, "schema", None), pa.Schema)
-    needed = list(columns(data.schema.names)) if of_dataset and columns is not None else None
+    is_dataset = hasattr(data, "scanner") and isinstance(getattr(data, "schema", None), pa.Schema)
+    needed = list(columns(data.schema.names)) if is_dataset and columns is not None else None
     try:
-        data = data.scanner(columns=needed) if of_dataset else data
+        data = data.scanner(columns=needed) if is_dataset else data
         if hasattr(data, "to_reader"):
             reader = data.to_reader()
         elif hasattr(data, "__arrow_c_stream__"):

@@ -258,9 +258,9 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
             raise _out_of_range(original)
         return micros
     if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
-        of_type = "" if original is None else f", of type {type(original).__name__},"
+        type_text = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
-            f"cannot use {shown(original)}{of_type} as a time; pass a datetime, a date, ISO 8601 "
+            f"cannot use {shown(original)}{type_text} as a time; pass a datetime, a date, ISO 8601 "
             "text or a whole number of Unix milliseconds"
         )
     if not isinstance(moment, dt.datetime):

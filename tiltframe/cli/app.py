@@ -82,8 +82,8 @@ class _Commands(click.Group):
         if command is not None:
             ctx.with_resource(options_in_messages())
             use_option_names({option.name: option.opts[0] for option in command.params if _is_option(option)})
-            of_command = click.Context(command, parent=ctx, **command.context_settings)
-            _, _, options = command.make_parser(of_command).parse_args(list(arguments))
+            command_context = click.Context(command, parent=ctx, **command.context_settings)
+            _, _, options = command.make_parser(command_context).parse_args(list(arguments))
             for option, count in Counter(options).items():
                 if isinstance(option, click.Option) and count > 1 and not (option.multiple or option.is_flag):
                     raise click.UsageError(

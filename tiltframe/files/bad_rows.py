@@ -195,9 +195,9 @@ def file_batches(
         yield from source.batches_of_file(file, columns)
         return
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        of_format = _typed_file_pieces if has_types(file) else _text_file_pieces
+        read_pieces = _typed_file_pieces if has_types(file) else _text_file_pieces
         check = check or (lambda rows: None)
-        for rows, number, bad_lines in of_format(source, file, columns, check=check, folder=Path(folder)):
+        for rows, number, bad_lines in read_pieces(source, file, columns, check=check, folder=Path(folder)):
             if len(bad_lines) == number >= ALL_BAD:
                 raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(bad_lines[0][1])}")
             for line, error in bad_lines:

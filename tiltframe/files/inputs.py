@@ -445,10 +445,10 @@ def _columns_to_examine(
     names = []
     for name in [name for name in uses if name in file_schema.names]:
         kind = schema.field(name).type
-        of_column = uses[name]
+        column_uses = uses[name]
         is_guessed = is_number_or_boolean(kind) and kind_of(file) in ("csv", "tsv") and name not in reading.declared
-        if (is_guessed and of_column & {Use.TEXT, Use.KEEP}) or (
-            pa.types.is_string(kind) and needs_numbers(of_column, name in reading.declared)
+        if (is_guessed and column_uses & {Use.TEXT, Use.KEEP}) or (
+            pa.types.is_string(kind) and needs_numbers(column_uses, name in reading.declared)
         ):
             names.append(name)
     return names

@@ -91,12 +91,12 @@ def find_number_types(
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
     names = [name for name in names if number_column(name) not in schema.names]
-    for name, of_column in uses.among(tuple(names)).items():
+    for name, column_uses in uses.among(tuple(names)).items():
         kind = schema.field(name).type
         is_text = pa.types.is_string(normalized_type(kind)) if not pa.types.is_null(kind) else False
-        if not is_text or not needs_numbers(of_column, name in reading.declared):
+        if not is_text or not needs_numbers(column_uses, name in reading.declared):
             continue
-        numbers = number_type_of(texts(name), reading, exactly=Use.ORDER in of_column)
+        numbers = number_type_of(texts(name), reading, exactly=Use.ORDER in column_uses)
         if numbers is not None:
             number_types[name] = numbers
     check_shared_states(uses, number_types, reading)

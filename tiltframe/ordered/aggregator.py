@@ -83,11 +83,13 @@ class OrderedAggregator:
             for name, at in (("end", self._keys.last_time), ("first", self._keys.first_time))
         }
         tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, **bounds})}
-        for at, (carry, states) in enumerate(self._window_states):
-            of_keys = {"position": carry.position, "counts": carry.counts}
-            tables[f"{at}.{_CARRY}"] = pa.table({**of_keys, **{f"number {n}": v for n, v in carry.numbers.items()}})
-            of_states = {f"of {name}": state for name, state in states.items()}
-            tables[f"{at}.{_STATES}"] = pa.table({"start": carry.open_starts, **of_states})
+        for window_index, (carry, states) in enumerate(self._window_states):
+            key_columns = {"position": carry.position, "counts": carry.counts}
+            tables[f"{window_index}.{_CARRY}"] = pa.table(
+                {**key_columns, **{f"number {n}": v for n, v in carry.numbers.items()}}
+            )
+            state_columns = {f"of {name}": state for name, state in states.items()}
+            tables[f"{window_index}.{_STATES}"] = pa.table({"start": carry.open_starts, **state_columns})
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
@@ -98,14 +100,14 @@ class OrderedAggregator:
         if len(latest):
             bounds = (last_time[0].as_py(), first_time[0].as_py())
         self._keys = Keys(tuple(columns), _numbers(latest), *bounds)
-        for at, measured_window in enumerate(self.query.measured_windows):
-            of_keys = tables[f"{at}.{_CARRY}"]
-            states = tables[f"{at}.{_STATES}"]
-            position, counts, *numbers = (_numbers(column) for column in of_keys.columns)
-            names = [name.removeprefix("number ") for name in of_keys.column_names[2:]]
+        for window_index, measured_window in enumerate(self.query.measured_windows):
+            carry_table = tables[f"{window_index}.{_CARRY}"]
+            states = tables[f"{window_index}.{_STATES}"]
+            position, counts, *numbers = (_numbers(column) for column in carry_table.columns)
+            names = [name.removeprefix("number ") for name in carry_table.column_names[2:]]
             carry = Carry(position, counts, _numbers(states.column("start")), dict(zip(names, numbers, strict=True)))
             restored = {name: one_array(states.column(f"of {name}")) for name in measured_window.functions}
-            self._window_states[at] = WindowState(carry, restored)
+            self._window_states[window_index] = WindowState(carry, restored)
 
     def _begin(self, schema: pa.Schema) -> None:
         """Check the schema of the first batch, and create the initial state, which has no keys."""

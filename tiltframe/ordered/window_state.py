@@ -56,13 +56,13 @@ class WindowState(NamedTuple):
         counts[new_key_ids] = self.carry.counts
         has_state = np.zeros(keys, np.bool_)
         has_state[new_key_ids] = True
-        old = np.repeat(has_state, counts)
-        marks = np.zeros(len(old), np.int64)
-        marks[old] = self.carry.open_starts
+        is_stored = np.repeat(has_state, counts)
+        marks = np.zeros(len(is_stored), np.int64)
+        marks[is_stored] = self.carry.open_starts
         for name, column in start.numbers.items():
             if name in self.carry.numbers:  # a state that was saved by an earlier release may lack this number
                 column[new_key_ids] = self.carry.numbers[name]
-        groups = Groups.of(np.flatnonzero(old), len(old))
+        groups = Groups.of(np.flatnonzero(is_stored), len(is_stored))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)
 
@@ -123,10 +123,10 @@ def advance(
     states = {}
     carried = {}
     for name, function in functions.items():
-        of_segments = segments.states(state.states[name], reduce(name, segments.row_used, segments.row_groups))
-        states[name] = merge_runs(function, of_segments, first, until)
+        segment_states = segments.states(state.states[name], reduce(name, segments.row_used, segments.row_groups))
+        states[name] = merge_runs(function, segment_states, first, until)
         if not last:
-            carried[name] = _merge_disjoint(function, of_segments, begins, stops)
+            carried[name] = _merge_disjoint(function, segment_states, begins, stops)
     return BatchResult(ranges, states, None if last else WindowState(next_carry, carried))
 
 
@@ -157,11 +157,11 @@ class _StatesAndRows:
         base = self.first_index[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
-        old = np.flatnonzero(~in_batch)
-        if len(old):
-            begin = self.first_state[key[old]]
-            mark = first_at_least(carry.open_starts, begin, begin + carry.counts[key[old]], position[old])
-            places[old] = base[old] + mark - begin
+        earlier = np.flatnonzero(~in_batch)
+        if len(earlier):
+            begin = self.first_state[key[earlier]]
+            mark = first_at_least(carry.open_starts, begin, begin + carry.counts[key[earlier]], position[earlier])
+            places[earlier] = base[earlier] + mark - begin
         return places
 
     def ranges_to_keep(self, next_carry: Carry) -> tuple[Ints, Ints]:
@@ -216,17 +216,17 @@ class _Segments:
         place = sequence.row_indices
         run = self.number[place]
         self.row_used: Flags = (run >= 0) & (run < len(begins))
-        of_rows = np.cumsum(~carried) - 1
-        self.row_groups = Groups(of_rows[run[self.row_used]], int((~carried).sum()))
+        row_segment_numbers = np.cumsum(~carried) - 1
+        self.row_groups = Groups(row_segment_numbers[run[self.row_used]], int((~carried).sum()))
         carried_number = np.cumsum(np.append(sequence.is_state, False)) - 1
         total = int(sequence.is_state.sum())
-        self.source = pa.array(np.where(carried, carried_number[begins], total + of_rows))
+        self.source = pa.array(np.where(carried, carried_number[begins], total + row_segment_numbers))
 
-    def states(self, carried: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
+    def states(self, carried: pa.StructArray, row_states: pa.StructArray) -> pa.StructArray:
         """Return the state of each segment, in the order of the sequence. ``carried`` has the states of earlier rows,
-        and ``of_rows`` the states of the segments that consist of rows.
+        and ``row_states`` the states of the segments that consist of rows.
         """
-        return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
+        return pa.concat_arrays([carried, row_states]).take(self.source) if self.any_carried else row_states
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:

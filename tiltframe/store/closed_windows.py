@@ -465,9 +465,9 @@ def recovered(
     """
     committed = committed_before(store, stream)
     if committed is None:
-        of_stream = "" if stream is None else f" of the stream {stream!r}"
+        stream_text = "" if stream is None else f" of the stream {stream!r}"
         raise MissingStore(
-            f"the store {store.display_uri} contains no rows{of_stream} to continue from; begin with a new OpenWindows"
+            f"the store {store.display_uri} contains no rows{stream_text} to continue from; begin with a new OpenWindows"
         )
     # For each level but the coarsest, the range of window starts whose states are read. The range contains the finer
     # windows of every coarser window that may still be open: it ends at ``committed``, and begins where a window of the

@@ -70,10 +70,10 @@ def _method_of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[
     """
 
     @wraps(method)
-    def of_store(store: FrameStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method_of_store(store: FrameStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(store.at(), *args, **kwargs)
 
-    return of_store
+    return method_of_store
 
 
 class FrameStore:

@@ -48,9 +48,11 @@ def rebuild_levels(
     rules = replace(rules, added=tuple(added))
     for level in frame.levels:
         is_of_level = pc.equal(committed_states.column(LEVEL), level.name)
-        of_level = committed_states.filter(is_of_level).drop_columns([LEVEL])
+        states_of_level = committed_states.filter(is_of_level).drop_columns([LEVEL])
         if level == finest:
-            of_level = finer_states = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed_until))
+            states_of_level = finer_states = states_of_level.filter(
+                pa.array(finest.ends(instants_of(states_of_level)) <= committed_until)
+            )
         table = merge_level(finer_states, frame, level, nulls_are_unknown=True)
         # Mark every window as a window with rows that were not emitted yet.
         new_rows = np.ones(table.num_rows, np.int64)
@@ -64,5 +66,5 @@ def rebuild_levels(
         # newest closed window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
-        finer_states = of_level if of_level.num_rows else table
+        finer_states = states_of_level if states_of_level.num_rows else table
     return rules, levels

@@ -209,7 +209,7 @@ class Saved:
         """Return one of the tables of the level with the number ``at``. ``table_kind`` is ``held``, ``emitted`` or
         ``forgotten``; ``unknown`` and ``unneeded`` are as in `_level`.
         """
-        table = WindowTable.of_stored(*(self.blocks[_name(at, table_kind, block)] for block in (_WINDOWS, _STATES)))
+        table = WindowTable.from_stored(*(self.blocks[_name(at, table_kind, block)] for block in (_WINDOWS, _STATES)))
         return table.without_columns(unneeded).with_marks(unknown=table.marks["unknown"] | unknown)
 
 

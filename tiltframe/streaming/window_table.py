@@ -85,7 +85,7 @@ class WindowTable:
     stored: StoredTable | None = None
 
     @classmethod
-    def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
+    def from_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
         """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has bounds, keys and
         marks. ``states`` has the states, and is decoded when it is first used.
         """

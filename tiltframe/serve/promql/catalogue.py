@@ -59,9 +59,11 @@ def series_of(metrics: MetricsByName, matches: Iterable[str], listing: Listing) 
         labels = tuple(metrics_of_store[0].labels)
         for metric, labels_of_metric in _label_sets(metrics_of_store, matchers, labels, listing):
             own_labels = {NAME: metric.name, STORE: metric.store_name}
-            of_buckets = [{LE: text} for text in metric.bounds] if metric.kind == BUCKETS else [{}]
+            bucket_labels = [{LE: text} for text in metric.bounds] if metric.kind == BUCKETS else [{}]
             series += [
-                own_labels | key_labels | of_bucket for key_labels in labels_of_metric for of_bucket in of_buckets
+                own_labels | key_labels | bucket_label
+                for key_labels in labels_of_metric
+                for bucket_label in bucket_labels
             ]
     return [dict(labels) for labels in dict.fromkeys(tuple(one_series.items()) for one_series in series)]
 
@@ -73,8 +75,8 @@ def label_names(metrics: MetricsByName, matches: list[str], listing: Listing) ->
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     all_metrics = [metric for metrics_of_name in metrics.values() for metric in metrics_of_name]
-    of_kind = {HISTOGRAM: QUANTILE, BUCKETS: LE}
-    own_labels = {of_kind[metric.kind] for metric in all_metrics if metric.kind in of_kind}
+    label_by_kind = {HISTOGRAM: QUANTILE, BUCKETS: LE}
+    own_labels = {label_by_kind[metric.kind] for metric in all_metrics if metric.kind in label_by_kind}
     return sorted({NAME, STORE, *own_labels, *(label for metric in all_metrics for label in metric.labels)})
 
 
@@ -100,8 +102,10 @@ def label_values(metrics: MetricsByName, label: str, matches: list[str], listing
     label_sets = [
         labels
         for metrics_of_store, matchers in _by_store(with_label)
-        for _, of_metric in _label_sets(metrics_of_store, matchers, (label,), listing, of_rows=not matches)
-        for labels in of_metric
+        for _, labels_of_metric in _label_sets(
+            metrics_of_store, matchers, (label,), listing, includes_null_values=not matches
+        )
+        for labels in labels_of_metric
     ]
     return sorted({labels[label] for labels in label_sets if label in labels})
 
@@ -168,16 +172,16 @@ def _label_sets(
     labels: tuple[str, ...],
     listing: Listing,
     *,
-    of_rows: bool = False,
+    includes_null_values: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
     """Yield pairs of a metric and a list of dicts, which map labels to their values. The list has the distinct
     combinations of the values of ``labels`` in the windows of the coarsest level that overlap the range of ``listing``.
     All ``metrics`` must belong to one store.
 
-    Windows in which the metric has no value are ignored, unless ``of_rows`` is true.
+    Windows in which the metric has no value are ignored, unless ``includes_null_values`` is true.
     """
     view = metrics[0].view
-    read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
+    read_values = [] if includes_null_values else [metric for metric in metrics if metric.may_be_null]
     labels_read = {*labels, *(matcher.label for matcher in matchers)}
     keys = [key for label, key in metrics[0].labels.items() if label in labels_read]
     query = Query(

@@ -277,13 +277,15 @@ class Metric:
         key_matchers = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
         if self.kind != BUCKETS:
             return self, tuple(key_matchers)
-        of_le = [matcher for matcher in key_matchers if matcher.label == LE]
+        le_matchers = [matcher for matcher in key_matchers if matcher.label == LE]
         # In the number of a bound, a point without a backslash means a point.
-        of_numbers = [replace(matcher, text=_POINT.sub(r"\\.", matcher.text)) for matcher in of_le if matcher.regex]
-        equal = [matcher for matcher in of_le if not matcher.regex]
-        requested = [text for m in (*equal, *of_numbers) if not m.negated for text in m.choices or ()]
+        number_matchers = [
+            replace(matcher, text=_POINT.sub(r"\\.", matcher.text)) for matcher in le_matchers if matcher.regex
+        ]
+        text_matchers = [matcher for matcher in le_matchers if not matcher.regex]
+        requested = [text for m in (*text_matchers, *number_matchers) if not m.negated for text in m.choices or ()]
         bounds = {**self.bounds, **requested_bounds(requested, self.bounds, self.result_function)}
-        is_selected = matching_rows({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
+        is_selected = matching_rows({LE: pa.array(list(bounds), pa.string())}, le_matchers, len(bounds))
         bounds = dict(compress(bounds.items(), is_selected))
         return replace(self, bounds=bounds), tuple(matcher for matcher in key_matchers if matcher.label != LE)
 

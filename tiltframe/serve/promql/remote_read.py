@@ -75,11 +75,11 @@ class _ReadQuery:
         """Return whether the query selects the native histograms of a metric. Unlike the quantiles of the same metric,
         they have no label ``quantile``.
         """
-        of_quantile = (matcher for matcher in self.matchers if matcher.label == QUANTILE)
+        quantile_matchers = (matcher for matcher in self.matchers if matcher.label == QUANTILE)
         return (
             has_native_histograms(metric)
             and metric.matches_name_and_store(self.matchers)
-            and all(matcher.matches_text("") for matcher in of_quantile)
+            and all(matcher.matches_text("") for matcher in quantile_matchers)
         )
 
 

@@ -32,12 +32,12 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
         removed = dict[str, tuple[int, int]]()
         for name in manifest.retention:
             horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
-            old = [part for part in snapshot.of(name) if part.first_start < horizon]
+            expired_parts = [part for part in snapshot.of(name) if part.first_start < horizon]
             # parts that also contain windows at or after the horizon; these windows are written again
-            partly_expired = [part for part in old if part.last_start >= horizon]
+            partly_expired = [part for part in expired_parts if part.last_start >= horizon]
             rows = backend.read(pieces_of(partly_expired, [(EVER[0], horizon)]), []).num_rows
-            removed[name] = horizon, rows + sum(part.rows for part in old if part not in partly_expired)
-            transaction.removes(old)
+            removed[name] = horizon, rows + sum(part.rows for part in expired_parts if part not in partly_expired)
+            transaction.removes(expired_parts)
             write_without_range(
                 backend,
                 transaction,

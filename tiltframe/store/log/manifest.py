@@ -87,7 +87,7 @@ class Manifest:
         for key in self.frame.keys:
             dtype = self.schema.field(key).type
             if pa.types.is_struct(dtype):  # a key takes precedence over a field of the same name
-                types |= {name: of_field for name, of_field in _fields(key, dtype) if name not in self.frame.keys}
+                types |= {name: field_type for name, field_type in _fields(key, dtype) if name not in self.frame.keys}
             else:
                 types[key] = dtype
         return types
