@@ -26,7 +26,7 @@ def use_option_names(options: Mapping[str, str]) -> None:
 
     >>> with options_in_messages():
     ...     use_option_names({"order_by": "--order-by"})
-    ...     parameter("order_by"), argument("limit", 5)
+    ...     parameter_text("order_by"), argument_text("limit", 5)
     ('--order-by', 'limit=5')
     """
     _spelling.options = options
@@ -39,7 +39,7 @@ def options_in_messages() -> Iterator[None]:
 
     >>> with options_in_messages():
     ...     use_option_names({"per": "--per"})
-    >>> argument("per", "1h")
+    >>> argument_text("per", "1h")
     "per='1h'"
     """
     before = _spelling.options
@@ -49,20 +49,20 @@ def options_in_messages() -> Iterator[None]:
         _spelling.options = before
 
 
-def parameter(name: str) -> str:
+def parameter_text(name: str) -> str:
     """Return the name of a parameter for a message: ``order_by``, or ``--order-by`` if a command with this option runs.
 
-    >>> parameter("order_by")
+    >>> parameter_text("order_by")
     'order_by'
     """
     return (_spelling.options or {}).get(name, name)
 
 
-def argument(name: str, value: object) -> str:
+def argument_text(name: str, value: object) -> str:
     """Return a parameter with its value for a message: ``points=5``, or ``--points 5`` if a command with this option
     runs. A list becomes a repeated option: ``--by host --by path``.
 
-    >>> argument("points", 5)
+    >>> argument_text("points", 5)
     'points=5'
     """
     option = (_spelling.options or {}).get(name)

@@ -46,7 +46,7 @@ from tiltframe.files.written_numbers import (
     with_number_columns,
 )
 from tiltframe.files.wrong_values import explain_parse_error, find_non_number, find_wrong_value, first_unreadable
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.store_folders import is_store
 from tiltframe.units_of_numbers import DAYS, refuse_other_units
 
@@ -603,7 +603,7 @@ def _advice(error: Exception) -> str:
         return ""
     if not re.search(r"CSV parse error: (Row #\d+: )?Expected \d+ columns", str(error)):
         return "; correct the data"
-    option = parameter("bad_rows")
+    option = parameter_text("bad_rows")
     return "; correct the line" + (f", or leave such lines out by {option} skip" if option.startswith("--") else "")
 
 

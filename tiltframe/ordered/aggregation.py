@@ -20,7 +20,7 @@ from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
 from tiltframe.ordered.query import NEXT, ROWS, TICK, MeasuredWindow, RunningQuery, running_query
 from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, shown_time, sort_rows, with_ticks
 from tiltframe.ordered.window_state import BatchResult, Flags, Reduce, WindowState, advance
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.tabular import one_table_or_batches
 from windows.ordered import OrderedWindow, Ranges, Tick
 
@@ -234,7 +234,7 @@ class RunningAggregation(OrderedAggregator):
         if self._keys.n and ordered.keys.first_time < self._keys.first_time:
             begin = shown_time(self._keys.first_time)
             earlier = shown_time(ordered.keys.first_time)
-            fill = parameter("fill")
+            fill = parameter_text("fill")
             raise ValueError(
                 f"with {fill}, all keys have ticks from the time of the first row on, {begin}, but a later batch has a "
                 f"row at {earlier}; sort all rows by time, or leave out {fill}"

@@ -20,7 +20,7 @@ from aggr.tables.result_expressions import order_expressions, split_results, wit
 from aggr.tables.state_plan import StateColumn, plan_state_columns
 from tiltframe.names import LEVEL
 from tiltframe.ordered.sequence import Order, check_inputs
-from tiltframe.parameter_names import by_caller, parameter
+from tiltframe.parameter_names import by_caller, parameter_text
 from tiltframe.provenance import describe_states
 from tiltframe.time_range import read_moment
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
@@ -229,7 +229,7 @@ def running_query(
     if not all_ticks and (last_tick is not None or fill is not None):
         name = "until" if last_tick is not None else "fill"
         raise ValueError(
-            f"{parameter(name)} applies only to results at ticks; "
+            f"{parameter_text(name)} applies only to results at ticks; "
             + by_caller("use ticks in --ordered", "pass ticks=hourly() or window=since(daily('UTC'))")
             + ", or leave it out"
         )
@@ -261,7 +261,7 @@ def _checked_until(until: object) -> int | str | None:
     try:
         return read_moment(until, "UTC")
     except ValueError as error:
-        raise ValueError(f"{parameter('until')} must be {NEXT!r}, or the time of the last tick: {error}") from None
+        raise ValueError(f"{parameter_text('until')} must be {NEXT!r}, or the time of the last tick: {error}") from None
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:

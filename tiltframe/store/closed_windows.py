@@ -33,7 +33,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import join_levels, with_level_column
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
 from tiltframe.store.changes.append import append_from_stream
@@ -467,7 +467,8 @@ def recovered(
     if committed is None:
         stream_text = "" if stream is None else f" of the stream {stream!r}"
         raise MissingStore(
-            f"the store {store.display_uri} contains no rows{stream_text} to continue from; begin with a new OpenWindows"
+            f"the store {store.display_uri} contains no rows{stream_text} to continue from; begin with a "
+            "new OpenWindows"
         )
     # For each level but the coarsest, the range of window starts whose states are read. The range contains the finer
     # windows of every coarser window that may still be open: it ends at ``committed``, and begins where a window of the
@@ -504,7 +505,7 @@ def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     supported = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != supported or policy.mode == "changelog":
         raise ValueError(
-            f"a store accepts only closed windows, so {parameter('emit')} must be after_close, with no parameters but "
-            f"delay= and timeout=; got {policy}"
+            f"a store accepts only closed windows, so {parameter_text('emit')} must be after_close, with no parameters "
+            f"but delay= and timeout=; got {policy}"
         )
     return replace(supported, mode="discarding")

@@ -10,7 +10,7 @@ import time as clock
 
 import numpy as np
 
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.streaming.policies import micros
 from windows.timezone import Instants
 
@@ -29,7 +29,7 @@ def read_ahead(text: str | None) -> int | None:
     try:
         return micros(text)
     except ValueError as error:
-        raise ValueError(f"{parameter('ahead')} must be a duration such as 1h, or none: {error}") from None
+        raise ValueError(f"{parameter_text('ahead')} must be a duration such as 1h, or none: {error}") from None
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_whole, shown
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.keys import key_column
-from tiltframe.parameter_names import argument, by_caller, parameter
+from tiltframe.parameter_names import argument_text, by_caller, parameter_text
 
 BEYOND = ("error", "drop")
 
@@ -32,7 +32,7 @@ class KeyLimit:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if an argument is invalid."""
         if self.max_keys is not None:
-            checked_whole(self.max_keys, parameter("max_keys"), 1)
+            checked_whole(self.max_keys, parameter_text("max_keys"), 1)
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
@@ -60,7 +60,7 @@ class KeyLimit:
         if self.beyond == "error":
             raise ValueError(
                 f"there would be {groups.n:,} keys in open windows, and the limit is "
-                f"{argument('max_keys', self.max_keys)}; use fewer keys, or a greater limit"
+                f"{argument_text('max_keys', self.max_keys)}; use fewer keys, or a greater limit"
                 + by_caller("", ", or beyond='drop', which counts and drops the rows of further keys")
             )
         return is_beyond[groups.ids[len(groups) - panes.num_rows :]]

@@ -28,7 +28,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.ranges import LATEST_TIME
 from tiltframe.reducing import reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
@@ -131,7 +131,7 @@ class OpenWindows:
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit = emit_policy(emit, self.frame)
         self.late = read_late(late).for_frame(self.frame)
-        self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter("max_keys"), 1)
+        self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter_text("max_keys"), 1)
         self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond
         read_ahead(ahead)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from aggr.arguments import checked_name, shown
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.streaming.moments import read_moment
 from tiltframe.streaming.policies import micros
 
@@ -179,7 +179,9 @@ def _read_idle(text: str | None) -> int | None:
     try:
         length = micros(text)
     except ValueError as error:
-        raise ValueError(f"{parameter('idle')} must be a duration such as 1m: {error}") from None
+        raise ValueError(f"{parameter_text('idle')} must be a duration such as 1m: {error}") from None
     if length <= 0:
-        raise ValueError(f"{parameter('idle')} must be more than 0s; got {shown(text)}; pass a duration such as 1m")
+        raise ValueError(
+            f"{parameter_text('idle')} must be more than 0s; got {shown(text)}; pass a duration such as 1m"
+        )
     return length

@@ -18,7 +18,7 @@ from aggr.tables.state_plan import find_holder
 from tiltframe.frame import TiltFrame
 from tiltframe.frame_levels import window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
-from tiltframe.parameter_names import argument, parameter
+from tiltframe.parameter_names import argument_text, parameter_text
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.query.derived_keys import DerivedKey
 from tiltframe.store.query.other_zone import is_made_of
@@ -138,7 +138,7 @@ def plan_queries(
     for name in columns_of_condition:
         key = _frame_key(name, frame)
         if key is None:
-            hint = f"compare results with {parameter('having')}"
+            hint = f"compare results with {parameter_text('having')}"
             if name not in frame.measures:
                 hint = f"a text is written in single quotes, {shown(name)}"
             raise ValueError(
@@ -152,8 +152,8 @@ def plan_queries(
         if equal_window is not None:
             names = listed([window.name for window in windows])
             raise ValueError(
-                f"{parameter('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are the "
-                "same; name each level once"
+                f"{parameter_text('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are "
+                "the same; name each level once"
             )
     derived_keys = query.derived_keys
     keys = frame.keys if query.keys is None else tuple(query.keys)
@@ -198,8 +198,8 @@ def plan_queries(
             _check_edges(plan)
         if query.running and (plan.has_single_window or plan.window.max_overlap > 1):
             raise ValueError(
-                f"{parameter('running')} needs windows that follow each other, such as {argument('per', '1h')}; "
-                f"got {shown(plan.per)}"
+                f"{parameter_text('running')} needs windows that follow each other, such as "
+                f"{argument_text('per', '1h')}; got {shown(plan.per)}"
             )
     return plans
 
@@ -210,14 +210,14 @@ def _check_edges(plan: QueryPlan) -> None:
     """
     if plan.has_single_window or plan.window.max_overlap > 1:
         raise ValueError(
-            f"{parameter('edges')} needs windows that follow each other, such as {argument('per', '1h')}; "
+            f"{parameter_text('edges')} needs windows that follow each other, such as {argument_text('per', '1h')}; "
             f"got {shown(plan.per)}"
         )
     if not plan.read_to_edges:
         raise ValueError(
-            f"{parameter('edges')} needs a measure that also reads rows of neighbouring windows and orders them by the "
-            f"frame's event time, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out "
-            f"{parameter('edges')}"
+            f"{parameter_text('edges')} needs a measure that also reads rows of neighbouring windows and orders them "
+            f"by the frame's event time, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out "
+            f"{parameter_text('edges')}"
         )
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 

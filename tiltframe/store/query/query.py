@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
-from tiltframe.parameter_names import argument, parameter
+from tiltframe.parameter_names import argument_text, parameter_text
 from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, key_from_description
 from tiltframe.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
@@ -129,21 +129,21 @@ class Query:
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
             **{
-                name: checked_truth(getattr(self, name), parameter(name))
+                name: checked_truth(getattr(self, name), parameter_text(name))
                 for name in ("flat", "latest", "closed", "running")
             },
         }
         if self.fill and self.latest:
             raise ValueError(
-                f"{parameter('fill')} adds windows without events, and {parameter('latest')} selects only windows with "
-                "events; leave out one of them"
+                f"{parameter_text('fill')} adds windows without events, and {parameter_text('latest')} selects only "
+                "windows with events; leave out one of them"
             )
         if self.edges is not None:
-            read_length(self.edges, f"length of {parameter('edges')}")
+            read_length(self.edges, f"length of {parameter_text('edges')}")
             if self.running:
                 raise ValueError(
-                    f"{argument('edges', self.edges)} and {parameter('running')} cannot be used together, because "
-                    "running results merge several windows; leave out one of them"
+                    f"{argument_text('edges', self.edges)} and {parameter_text('running')} cannot be used together, "
+                    "because running results merge several windows; leave out one of them"
                 )
         if self.timezone is not None:
             object.__setattr__(self, "timezone", check_timezone(self.timezone))
@@ -160,24 +160,24 @@ class Query:
         if self.keys is not None:
             checked["keys"] = _checked_keys(self.keys)
         order_by = [self.order_by] if isinstance(self.order_by, str) else self.order_by
-        checked["order_by"] = checked_names(order_by, parameter("order_by"), "columns to order by")
+        checked["order_by"] = checked_names(order_by, parameter_text("order_by"), "columns to order by")
         if self.limit is not None:
-            checked["limit"] = checked_whole(self.limit, parameter("limit"))
+            checked["limit"] = checked_whole(self.limit, parameter_text("limit"))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         _ = self.order  # raises an error if a name occurs twice
 
     def _checked_per(self) -> Per:
         if self.points is not None:
-            object.__setattr__(self, "points", checked_whole(self.points, parameter("points"), 1))
+            object.__setattr__(self, "points", checked_whole(self.points, parameter_text("points"), 1))
             if self.per is not None:
                 raise ValueError(
-                    f"{argument('per', self.per)} and {argument('points', self.points)} contradict each other; pass "
-                    "only one of them"
+                    f"{argument_text('per', self.per)} and {argument_text('points', self.points)} contradict each "
+                    "other; pass only one of them"
                 )
         per_values = tuple(None if window is None else self._name_or_window(window) for window in self.sizes)
         if not per_values:
-            raise ValueError(f"{parameter('per')} must name at least one level; got an empty list")
+            raise ValueError(f"{parameter_text('per')} must name at least one level; got an empty list")
         return per_values if len(per_values) > 1 else per_values[0]  # type: ignore[return-value]
 
     def _name_or_window(self, per: str | TimeWindow) -> str | TimeWindow:
@@ -213,7 +213,7 @@ class Query:
                 name = text.strip()
                 direction = "asc"
             if name.strip() in order:
-                raise ValueError(f"{parameter('order_by')} contains {shown(name.strip())} twice; name it once")
+                raise ValueError(f"{parameter_text('order_by')} contains {shown(name.strip())} twice; name it once")
             order[name.strip()] = "descending" if direction.lower() == "desc" else "ascending"
         return list(order.items())
 
@@ -380,14 +380,16 @@ def _checked_keys(keys: Any) -> Any:
         if any(isinstance(key, DerivedKey) for key in keys.values()):
             return keys
         keys = list(keys)
-    return checked_names(keys, parameter("keys"))
+    return checked_names(keys, parameter_text("keys"))
 
 
 def _checked_fill(fill: object) -> str | bool:
     if not isinstance(fill, str):
-        return "null" if checked_truth(fill, parameter("fill")) else False
+        return "null" if checked_truth(fill, parameter_text("fill")) else False
     if fill not in FILLS:
-        raise ValueError(f"{parameter('fill')} must be True or False, or one of {', '.join(FILLS)}; got {shown(fill)}")
+        raise ValueError(
+            f"{parameter_text('fill')} must be True or False, or one of {', '.join(FILLS)}; got {shown(fill)}"
+        )
     return fill
 
 
@@ -396,7 +398,7 @@ def _check_condition(name: str | None, example: str, condition: object) -> None:
         return
     if not is_name(condition):
         kind = "text" if name is None else "a condition on results"
-        what = "a condition" if name is None else parameter(name)
+        what = "a condition" if name is None else parameter_text(name)
         raise ValueError(f"{what} must be {kind}, such as {example!r}; got {shown(condition)}")
     sql.columns_of(str(condition))
 
@@ -405,12 +407,12 @@ def _checked_measures(measures: Any) -> dict[str, Measure | str]:
     if not isinstance(measures, Mapping):
         measures = {
             name: name
-            for name in checked_names(measures, parameter("measures"), "names, or a dict of new ones by name")
+            for name in checked_names(measures, parameter_text("measures"), "names, or a dict of new ones by name")
         }
     if not measures:
         raise ValueError(
-            f"{parameter('measures')} is empty; name at least one measure, or leave out {parameter('measures')} for "
-            "all of them"
+            f"{parameter_text('measures')} is empty; name at least one measure, or leave out "
+            f"{parameter_text('measures')} for all of them"
         )
     for name, measure in measures.items():
         if not isinstance(measure, Measure | str):

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from aggr.arguments import checked_whole, shown
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import parameter_text
 from tiltframe.store.query.query import Query
 from tiltframe.text.measures import query_measures_from
 
@@ -87,7 +87,7 @@ def truth_from_text(name: str, text: str) -> bool:
     """
     truth = _BOOLEANS.get(text.strip().lower())
     if truth is None:
-        raise ValueError(f"{parameter(name)} must be true or false; got {shown(text)}")
+        raise ValueError(f"{parameter_text(name)} must be true or false; got {shown(text)}")
     return truth
 
 
@@ -118,7 +118,7 @@ def number_from_text(name: str, text: str, low: int = 0) -> int:
     100
     """
     is_number = re.fullmatch(r"\s*[0-9]{1,18}\s*", text)
-    return checked_whole(int(text) if is_number else text, parameter(name), low)
+    return checked_whole(int(text) if is_number else text, parameter_text(name), low)
 
 
 def _value_of_text(name: str, text: str) -> Any:
