@@ -145,9 +145,10 @@ def isolation(case: EmitCase) -> None:
         "timed_out": tuple(case.policy.timed_out(shown, 60 * _SECOND, 60 * _SECOND) for shown in (subset, windows)),
         "reasons": (case.policy.reasons(subset, reasons[order]), case.policy.reasons(windows, reasons)),
     }
-    for name, (subset_values, all_values) in pairs.items():
+    for name, (result_of_subset, complete_result) in pairs.items():
         require(
-            subset_values.tolist() == all_values[order].tolist(), f"{name} depends on the other windows of the call"
+            result_of_subset.tolist() == complete_result[order].tolist(),
+            f"{name} depends on the other windows of the call",
         )
     values = case.policy.values(subset)
     all_values = case.policy.values(windows)
