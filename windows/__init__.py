@@ -2,8 +2,8 @@
 
 >>> import numpy as np
 >>> hour = window("1h", "America/New_York")
->>> noon = np.datetime64("2013-07-04T12:34", "us").astype(np.int64)
->>> hour.starts(np.array([noon])).astype("datetime64[us]")
+>>> time = np.datetime64("2013-07-04T12:34", "us").astype(np.int64)
+>>> hour.starts(np.array([time])).astype("datetime64[us]")
 array(['2013-07-04T12:00:00.000000'], dtype='datetime64[us]')
 """
 

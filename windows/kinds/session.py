@@ -77,7 +77,7 @@ class Session(TimeWindow):
         keys = keys[order]
         begins = starts[order]
         same_key = keys[1:] == keys[:-1]
-        is_apart = ~same_key | (begins[1:] > _running_ends(same_key, ends[order])[:-1])
+        is_apart = ~same_key | (begins[1:] > _running_max_ends(same_key, ends[order])[:-1])
         return number_windows(order, np.append(True, is_apart)[: len(order)], starts, ends)
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ def session(gap: str) -> Session:
     return Session(read_duration(gap, "gap"))
 
 
-def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
+def _running_max_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
     """For each interval, return the greatest end among this interval and the earlier intervals of its key. The
     intervals are sorted by key. ``same_key`` has one element for each interval except the first: whether the interval
     has the same key as the previous interval.

@@ -1,4 +1,4 @@
-"""The interface of an ordered window: it maps rows in the order of key and time to ranges of rows.
+"""The definition of an ordered window: it maps rows in the order of key and time to ranges of rows.
 
     rows of a key   0   1   2   3   4   5   6
     count(3)        [0      3)[3        6)          each range is one output: the rows [first, last)
@@ -6,9 +6,10 @@
                     [0      2)
                     [0          3)  …
 
-The window of a row depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in
-the order of their arrival. Positions count the rows of a key from 0, across batches. A `Carry` contains the data of
-each key that the next batch needs, so that any split of the rows into batches gives the same ranges.
+An `OrderedWindow` is the definition of such windows; each range that it returns is one window. The window of a row
+depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in the order of their
+arrival. Positions count the rows of a key from 0, across batches. A `Carry` contains the data of each key that the next
+batch needs, so that any split of the rows into batches gives the same ranges.
 
 Times are microseconds since 1970-01-01 UTC.
 """
@@ -81,7 +82,8 @@ EVERY_ROW = Condition("true")
 
 
 class Rows(NamedTuple):
-    """A batch of rows, sorted by key and time.
+    """A batch of rows, sorted by key and time. If `OrderedWindow.reads` contains a `Tick`, the caller has inserted a
+    row at each time of the tick. Such a row is not an event.
 
     Parameters
     ----------
@@ -105,8 +107,8 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """The data of each key that a window passes from one batch to the next. Positions are counted from the first row of
-    the key, across batches.
+    """The data of each key that a window definition passes from one batch to the next. Positions are counted from the
+    first row of the key, across batches.
 
     Parameters
     ----------

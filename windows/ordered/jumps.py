@@ -33,17 +33,17 @@ def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
     return np.maximum(next_rows, np.minimum(begin, end))
 
 
-def reachable_positions(firsts: Ints, next_positions: Ints) -> Ints:
-    """Return all positions that are reached from the positions ``firsts``, ascending. From the position ``p``, the next
-    one is ``next_positions[p]``.
+def reachable_rows(first_rows: Ints, next_rows: Ints) -> Ints:
+    """Return all rows of a batch that are reached from the rows ``first_rows``, ascending. From the row ``i``, the
+    next one is ``next_rows[i]``.
 
-    ``next_positions[p]`` must be greater than ``p``; if it is beyond the array, there is no next position. In each
-    pass, the length of the steps is doubled (pointer doubling), so that a million positions need about twenty passes.
+    ``next_rows[i]`` must be greater than ``i``; if it is beyond the array, there is no next row. In each pass, the
+    length of the steps is doubled (pointer doubling), so that a million rows need about twenty passes.
     """
-    n = len(next_positions)
+    n = len(next_rows)
     is_reached = np.zeros(n + 1, np.bool_)
-    is_reached[np.minimum(firsts, n)] = True
-    target = np.append(np.minimum(next_positions, n), n)
+    is_reached[np.minimum(first_rows, n)] = True
+    target = np.append(np.minimum(next_rows, n), n)
     while (target[:-1] < n).any():
         is_reached[target[is_reached]] = True
         target = target[target]

@@ -30,7 +30,7 @@ from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow, edge_
 from windows.kinds.tumbling import window as tumbling
 from windows.read import read_window
 from windows.registry import window_constructors
-from windows.testing.times import FAR_YEARS, times_about, times_of
+from windows.testing.times import EDGE_YEARS, times_near_year_edges, times_of
 from windows.timezone import Instants
 
 Oracle = Callable[[int], Sequence[tuple[int, int]]]
@@ -417,15 +417,15 @@ def check(
         case = Case(window=window, times=times, keys=keys, rng=rng, oracle=oracle)
         check_laws(window.name, LAWS, partial(replace, case))
     if source is None:
-        _check_far_years(window, oracle, rounds, seed)
+        _check_edge_years(window, oracle, rounds, seed)
 
 
-def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
-    """Check all laws in years far from today: years at the end of a century, such as 1900, which has no leap day, and
-    2038, in which a signed 32-bit number of seconds overflows.
+def _check_edge_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
+    """Check all laws in years that are edge cases of the calendar: years at the end of a century, such as 1900, which
+    has no leap day, and 2038, in which a signed 32-bit number of seconds overflows.
     """
-    for round_number, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
-        times = times_about(window, year, 40, seed + round_number)
+    for round_number, year in enumerate(EDGE_YEARS[: max(rounds, 1)]):
+        times = times_near_year_edges(window, year, 40, seed + round_number)
         try:
             window.assign(times)
         except ValueError:

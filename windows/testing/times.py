@@ -14,7 +14,7 @@ from windows.timezone import Instants
 
 _FIRST = -(10**15)  # a moment in 1938, in microseconds UTC
 _LAST = 2 * 10**15  # a moment in 2033, in microseconds UTC
-FAR_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
+EDGE_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
 
 
 def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
@@ -23,9 +23,9 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. On average, at least a third of the times lie about a whole number of its lengths before or
-        after a random midnight. A length over 400 days counts as 400 days. If the kind has a time zone, some times are
-        near a change of the UTC offset.
+        The kind of window. At least a third of the times, on average, are within one second of a random midnight, or of
+        a time that is one to three lengths of the window before or after this midnight. A length over 400 days counts
+        as 400 days. If the kind has a time zone, some times are near a change of the UTC offset.
     size, seed : int
         The number of times, and the seed of the random numbers.
 
@@ -53,25 +53,27 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     near = middle + rng.integers(-3, 4, size) * step + rng.choice([-1, 0, 0, 1, SECOND], size)
     spread = middle + rng.integers(-4 * step, 4 * step, size)
     edges = middle + rng.integers(-40, 40, size) * DAY + rng.choice([-1, 0, 1], size)
-    kinds = [near, near, spread, spread, edges]
+    candidate_times = [near, near, spread, spread, edges]
     if window.timezone is not None:
         transitions = clock(window.timezone, _FIRST, _LAST).since[1:]
         if len(transitions):
             at = int(rng.integers(0, len(transitions)))
-            kinds.append(transitions[at] + rng.integers(-3, 4, size) * 1800 * SECOND + rng.choice([-1, 0, 1], size))
-    times = np.choose(rng.integers(0, len(kinds), size), kinds)
+            candidate_times.append(
+                transitions[at] + rng.integers(-3, 4, size) * 1800 * SECOND + rng.choice([-1, 0, 1], size)
+            )
+    times = np.choose(rng.integers(0, len(candidate_times), size), candidate_times)
     return times[rng.integers(0, size, size)] if size else times  # with repetitions
 
 
-def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants:
-    """Return random times near the leap day, the middle and the ends of a year, in random order.
+def times_near_year_edges(window: TimeWindow, year: int, size: int, seed: int) -> Instants:
+    """Return random times near the leap day, the middle, the start and the end of a year, in random order.
 
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. On average, half of the times lie about zero, one or two lengths of this window before or
-        after one of six dates of the year. A length over 400 days counts as 400 days. The others lie within two days of
-        such a date.
+        The kind of window. On average, half of the times are within one second of one of six dates of the year, or of
+        a time that is one or two lengths of this window before or after such a date. A length over 400 days counts as
+        400 days. The other times are within two days of such a date.
     year : int
     size, seed : int
         The number of times, and the seed of the random numbers.
@@ -84,7 +86,7 @@ def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants
     Examples
     --------
     >>> from windows import session
-    >>> times_about(session("30m"), 2100, 2, seed=1) > 4_000_000_000_000_000
+    >>> times_near_year_edges(session("30m"), 2100, 2, seed=1) > 4_000_000_000_000_000
     array([ True,  True])
     """
     rng = np.random.default_rng([seed, year])

@@ -13,9 +13,9 @@ from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MAX_SIZE = 2**40  # the maximum size: more than the number of rows of any key, and far below the maximum of int64
-# The maximum of ``ahead``, the number of complete windows of a key that wait for a row to close them. This maximum is
-# greater than the number of rows of any key.
-_MAX_AHEAD = 2**61
+# The maximum number of full windows of a key that no row has closed yet. It is greater than the number of rows of any
+# key.
+_MAX_UNCLOSED_WINDOWS = 2**61
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Count(OrderedWindow):
         check_size(self.n, "count")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        last = positions(rows, carry) + 1  # the position after each row
-        row = np.flatnonzero(last % self.n == 0)
+        exclusive_ends = positions(rows, carry) + 1  # the position after each row
+        closing_rows = np.flatnonzero(exclusive_ends % self.n == 0)
+        ends = exclusive_ends[closing_rows]
         row_counts = carry.position + rows.lengths
-        return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(
-            carry, rows, row_counts - row_counts % self.n
-        )
+        new_open_starts = row_counts - row_counts % self.n
+        return non_overlapping(closing_rows, ends - self.n, ends, rows), next_carry(carry, rows, new_open_starts)
 
     def __str__(self) -> str:
         return f"count({self.n})"
@@ -46,6 +46,8 @@ class WeightedCount(OrderedWindow):
     n: int
     weight: str
 
+    # Saved states contain these names. ``ahead`` is the number of full windows that no row has closed yet, and
+    # ``surplus`` is the weight of the window after them, which is less than ``n``.
     numbers: ClassVar = {"ahead": 0, "surplus": 0}
 
     def __post_init__(self) -> None:
@@ -59,12 +61,15 @@ class WeightedCount(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         weights = rows.inputs[Weight(self.weight)]
         numbers = carry.numbers["ahead"], carry.numbers["surplus"]
-        closes, ahead, surplus = _find_closing_rows(weights, rows.heads, rows.lengths, *numbers, self.n)
-        row = np.flatnonzero(closes)
-        last = positions(rows, carry)[row] + 1
-        ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
-        new_open_starts = last_by_key(row, last, carry.open_starts, rows)
-        return ranges, next_carry(carry, rows, new_open_starts, ahead=ahead, surplus=surplus)
+        is_closing, unclosed_windows, open_weight = _mask_closing_rows(
+            weights, rows.heads, rows.lengths, *numbers, self.n
+        )
+        closing_rows = np.flatnonzero(is_closing)
+        exclusive_ends = positions(rows, carry)[closing_rows] + 1
+        starts = previous(exclusive_ends, closing_rows, carry.open_starts, rows)
+        ranges = non_overlapping(closing_rows, starts, exclusive_ends, rows)
+        new_open_starts = last_by_key(closing_rows, exclusive_ends, carry.open_starts, rows)
+        return ranges, next_carry(carry, rows, new_open_starts, ahead=unclosed_windows, surplus=open_weight)
 
     def __str__(self) -> str:
         return f"weighted_count({self.n}, {self.weight!r})"
@@ -111,7 +116,7 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
     -------
     WeightedCount
         The windows. A window is emitted with the row whose weight makes the sum at least ``n``. Weight above ``n``
-        counts for the next window, as in Tremor.
+        is added to the next window, as in Tremor.
 
     Raises
     ------
@@ -131,28 +136,31 @@ def check_size(n: object, function: str) -> None:
     message.
     """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_SIZE:
-        raise ValueError(f"the size in {function} must be a whole number from 1 to {_MAX_SIZE:,}; got {shown(n)}")
+        raise ValueError(f"the argument n of {function} must be a whole number from 1 to {_MAX_SIZE:,}; got {shown(n)}")
 
 
 @compiled
-def _find_closing_rows(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Return a mask of the rows that close a window, and for each key the new values of ``ahead`` and ``surplus``.
+def _mask_closing_rows(weights, heads, lengths, unclosed_windows, open_weight, size):  # type: ignore[no-untyped-def]
+    """Return a mask of the rows that close a window, and for each key the new values of ``unclosed_windows`` and
+    ``open_weight``.
 
-    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete, but which wait for a
-    row to close them. ``surplus`` is the weight of the incomplete window. The weight of all these windows together is
-    not stored, because it could exceed the maximum of int64.
+    A row whose weight fills several windows closes one of them. ``unclosed_windows`` is the number of the other full
+    windows, each of which a later row of the key closes. ``open_weight`` is the weight of the window after them, which
+    is less than ``size``. The total weight of all these windows is not stored, because it could exceed the maximum of
+    int64.
     """
-    closes = np.zeros(len(weights), np.bool_)
-    ahead = ahead + surplus // size
-    surplus = surplus % size
+    is_closing = np.zeros(len(weights), np.bool_)
+    unclosed_windows = unclosed_windows + open_weight // size
+    open_weight = open_weight % size
     for key in range(len(heads)):
         for row in range(heads[key], heads[key] + lengths[key]):
-            surplus[key] += weights[row] % size
-            ahead[key] = min(ahead[key] + min(weights[row] // size, _MAX_AHEAD), _MAX_AHEAD)
-            if surplus[key] >= size:
-                surplus[key] -= size
-                ahead[key] += 1
-            if ahead[key] > 0:
-                ahead[key] -= 1
-                closes[row] = True
-    return closes, ahead, surplus
+            open_weight[key] += weights[row] % size
+            filled = min(weights[row] // size, _MAX_UNCLOSED_WINDOWS)
+            unclosed_windows[key] = min(unclosed_windows[key] + filled, _MAX_UNCLOSED_WINDOWS)
+            if open_weight[key] >= size:
+                open_weight[key] -= size
+                unclosed_windows[key] += 1
+            if unclosed_windows[key] > 0:
+                unclosed_windows[key] -= 1
+                is_closing[row] = True
+    return is_closing, unclosed_windows, open_weight

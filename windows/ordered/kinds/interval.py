@@ -10,7 +10,7 @@ import numpy as np
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows
-from windows.ordered.jumps import first_at_least, reachable_positions
+from windows.ordered.jumps import first_at_least, reachable_rows
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
@@ -22,7 +22,8 @@ class Interval(OrderedWindow):
 
     length: int
 
-    # ``open`` is 1 if the key has an open window, and otherwise 0. ``opened`` is the time at which that window began.
+    # Saved states contain these names. ``open`` is 1 if the key has an open window, and otherwise 0. ``opened`` is the
+    # time at which that window began.
     numbers: ClassVar = {"opened": 0, "open": 0}
 
     def __post_init__(self) -> None:
@@ -32,26 +33,29 @@ class Interval(OrderedWindow):
         after_key = rows.heads + rows.lengths
         has_no_window = carry.numbers["open"] == 0
         all_rows = np.arange(len(rows.times))
-        next_positions = first_at_least(
-            rows.times, all_rows, np.repeat(after_key, rows.lengths), rows.times + self.length
+        after_key_of_row = np.repeat(after_key, rows.lengths)
+        # For each row, the row that would close a window that began with it; the number of rows if there is none.
+        next_rows = first_at_least(rows.times, all_rows, after_key_of_row, rows.times + self.length)
+        next_rows[next_rows == after_key_of_row] = len(all_rows)
+        # For each key, the row that closes the window from an earlier batch.
+        first_closing_rows = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
+        first_opening_rows = np.where(has_no_window, rows.heads, first_closing_rows)
+        opening_rows = reachable_rows(
+            np.where(first_opening_rows < after_key, first_opening_rows, len(all_rows)), next_rows
         )
-        next_positions[next_positions == np.repeat(after_key, rows.lengths)] = len(all_rows)
-        closing = first_at_least(rows.times, rows.heads, after_key, carry.numbers["opened"] + self.length)
-        first_openings = np.where(has_no_window, rows.heads, closing)
-        opening = reachable_positions(
-            np.where(first_openings < after_key, first_openings, len(all_rows)), next_positions
-        )
-        position = positions(rows, carry)[opening]
+        opening_positions = positions(rows, carry)[opening_rows]
         new_keys = np.flatnonzero(has_no_window & (rows.lengths > 0))
         # a row that begins a window closes the previous window, unless the row is the first of its key
-        closes_window = ~np.isin(opening, rows.heads[new_keys])
-        starts = previous(position, opening, carry.open_starts, rows)
+        closes_window = ~np.isin(opening_rows, rows.heads[new_keys])
+        starts = previous(opening_positions, opening_rows, carry.open_starts, rows)
         numbers = {
-            "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
+            "opened": last_by_key(opening_rows, rows.times[opening_rows], carry.numbers["opened"], rows),
             "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
         }
-        new_open_starts = last_by_key(opening, position, carry.open_starts, rows)
-        ranges = non_overlapping(opening[closes_window], starts[closes_window], position[closes_window], rows)
+        new_open_starts = last_by_key(opening_rows, opening_positions, carry.open_starts, rows)
+        ranges = non_overlapping(
+            opening_rows[closes_window], starts[closes_window], opening_positions[closes_window], rows
+        )
         return ranges, next_carry(carry, rows, new_open_starts, **numbers)
 
     def __str__(self) -> str:
@@ -59,8 +63,8 @@ class Interval(OrderedWindow):
 
 
 def interval(length: str) -> Interval:
-    """Return windows of a fixed duration. The first window of a key begins with its first row, each other window with
-    the first row that is not in the previous window.
+    """Return windows of a fixed duration. The first window of a key begins with the first row of the key. Every later
+    window begins with the first row that is not in the previous window.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import numpy as np
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
 from windows.ordered.contract import Carry, Condition, Flags, Ints, OrderedWindow, Ranges, Rows
-from windows.ordered.jumps import first_at_least, next_true, reachable_positions
+from windows.ordered.jumps import first_at_least, next_true, reachable_rows
 from windows.ordered.kinds.interval import check_length
 from windows.ordered.rows_by_key import last_by_key, positions
 
@@ -26,19 +26,19 @@ class OrderedSession(OrderedWindow):
     """Sessions with a gap and a maximum length, both in microseconds, and with conditions; created by `session`."""
 
     gap: int
-    longest: int | None = None
+    max_length: int | None = None
     start_condition: str | None = None
     end_condition: str | None = None
     bounds: str = "[]"
 
-    # ``open`` is 1 if the key has an open session, and ``opened`` is the time at which it began. ``seen`` is 1 if the
-    # key has rows, and ``latest`` is the time of its last row.
+    # Saved states contain these names. ``open`` is 1 if the key has an open session, and ``opened`` is the time at
+    # which it began. ``seen`` is 1 if the key has rows, and ``latest`` is the time of its last row.
     numbers: ClassVar = {"opened": 0, "open": 0, "seen": 0, "latest": 0}
 
     def __post_init__(self) -> None:
         check_length(self.gap, "the gap of a session", "session('30m')")
-        if self.longest is not None:
-            check_length(self.longest, "the longest length of a session", "session('30m', max='8h')")
+        if self.max_length is not None:
+            check_length(self.max_length, "the maximum length of a session", "session('30m', max='8h')")
         for condition in (self.start_condition, self.end_condition):
             if condition is not None:
                 Condition(condition)
@@ -54,36 +54,41 @@ class OrderedSession(OrderedWindow):
         after_key = rows.heads + rows.lengths
         is_after_gap = self._rows_after_gap(rows, carry)
         after_key_of_row = np.repeat(after_key, rows.lengths)
-        close, rows_after_session = self._find_closing_rows(
-            rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, opened=rows.times
+        # For each row, the row that closes a session that begins with it. Most rows do not begin a session.
+        closing_row_of, rows_after_session = self._find_closing_rows(
+            rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, start_times=rows.times
         )
-        next_openings = self._find_opening_rows(rows, rows_after_session, after_key_of_row)
-        next_openings[next_openings == after_key_of_row] = n
+        next_opening_rows = self._find_opening_rows(rows, rows_after_session, after_key_of_row)
+        next_opening_rows[next_opening_rows == after_key_of_row] = n
         was_open = carry.numbers["open"] == 1
-        carried_close, carried_rows_after_session = self._find_closing_rows(
-            rows, is_after_gap, begin=rows.heads, end=after_key, opened=carry.numbers["opened"]
+        carried_closing_rows, carried_rows_after_session = self._find_closing_rows(
+            rows, is_after_gap, begin=rows.heads, end=after_key, start_times=carry.numbers["opened"]
         )
-        firsts = self._find_opening_rows(rows, np.where(was_open, carried_rows_after_session, rows.heads), after_key)
-        opening = reachable_positions(np.where(firsts < after_key, firsts, n), next_openings)
+        first_opening_rows = self._find_opening_rows(
+            rows, np.where(was_open, carried_rows_after_session, rows.heads), after_key
+        )
+        opening_rows = reachable_rows(
+            np.where(first_opening_rows < after_key, first_opening_rows, n), next_opening_rows
+        )
         position_of_row = np.append(positions(rows, carry), 0)
         # the keys whose session from an earlier batch ends in this batch
-        keys_of_closed = np.flatnonzero(was_open & (carried_close < after_key))
+        keys_of_closed = np.flatnonzero(was_open & (carried_closing_rows < after_key))
         # the rows that begin a session that ends in this batch
-        openings_of_closed = opening[close[opening] < after_key_of_row[opening]]
+        openings_of_closed = opening_rows[closing_row_of[opening_rows] < after_key_of_row[opening_rows]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([carried_close[keys_of_closed], close[openings_of_closed]])
+        row = np.concatenate([carried_closing_rows[keys_of_closed], closing_row_of[openings_of_closed]])
         included = (
             np.concatenate([carried_rows_after_session[keys_of_closed], rows_after_session[openings_of_closed]]) - row
         )
         first = np.concatenate([carry.open_starts[keys_of_closed], position_of_row[openings_of_closed] + skip])
         ranges = _ranges(row, first, position_of_row[row] + included, rows)
-        is_still_open = was_open & (carried_close == after_key)
+        is_still_open = was_open & (carried_closing_rows == after_key)
         carry_after = self._next_carry(
             rows,
             carry,
-            opening=opening,
-            first_positions=position_of_row[opening] + skip,
-            close=close,
+            opening_rows=opening_rows,
+            first_positions=position_of_row[opening_rows] + skip,
+            closing_row_of=closing_row_of,
             is_still_open=is_still_open,
         )
         return ranges, carry_after
@@ -98,23 +103,25 @@ class OrderedSession(OrderedWindow):
         return is_after_gap
 
     def _find_closing_rows(
-        self, rows: Rows, is_after_gap: Flags, *, begin: Ints, end: Ints, opened: Ints
+        self, rows: Rows, is_after_gap: Flags, *, begin: Ints, end: Ints, start_times: Ints
     ) -> tuple[Ints, Ints]:
-        """For each session, return the row that closes it, and the first row after the session.
+        """For each ``i``, return the row that closes a session, and the first row after the session. Each ``i`` is a
+        possible session; the caller may pass every row as the beginning of a session.
 
-        ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row starts at the row ``begin``.
-        ``end`` is the row after the last row of the key; if no row closes the session, both results are ``end``.
-        ``opened`` is the time at which the session began, in microseconds UTC.
+        ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row starts at the row
+        ``begin[i]``. ``end[i]`` is the row after the last row of the key. If no row closes the session, both results
+        are ``end[i]``. ``start_times[i]`` is the time at which the session begins, in microseconds UTC.
         """
-        closes = next_true(is_after_gap, begin, end)
-        if self.longest is not None:
-            closes = np.minimum(closes, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
+        closing_rows = next_true(is_after_gap, begin, end)
+        if self.max_length is not None:
+            too_long_rows = first_at_least(rows.times, np.minimum(begin, end), end, start_times + self.max_length)
+            closing_rows = np.minimum(closing_rows, too_long_rows)
         if self.end_condition is None:
-            return closes, closes
+            return closing_rows, closing_rows
         ending_rows = next_true(rows.inputs[Condition(self.end_condition)], begin, end)
-        included = (ending_rows < closes) & (self.bounds[1] == "]")
-        closes = np.minimum(closes, ending_rows)
-        return closes, closes + included
+        is_included = (ending_rows < closing_rows) & (self.bounds[1] == "]")
+        closing_rows = np.minimum(closing_rows, ending_rows)
+        return closing_rows, closing_rows + is_included
 
     def _find_opening_rows(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
         """For each i, return the first row in ``[begin[i], end[i])`` that begins a session, or ``end[i]`` if there is
@@ -125,28 +132,36 @@ class OrderedSession(OrderedWindow):
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _next_carry(
-        self, rows: Rows, carry: Carry, *, opening: Ints, first_positions: Ints, close: Ints, is_still_open: Flags
+        self,
+        rows: Rows,
+        carry: Carry,
+        *,
+        opening_rows: Ints,
+        first_positions: Ints,
+        closing_row_of: Ints,
+        is_still_open: Flags,
     ) -> Carry:
         """Return the carry for the next batch.
 
-        ``opening`` has the rows that begin sessions, and ``first_positions`` the positions of the first rows in these
-        sessions. ``close`` has, for each row that begins a session, the row that closes it. ``is_still_open`` is a mask
-        of the keys whose session from an earlier batch is still open.
+        ``opening_rows`` has the rows that begin sessions, and ``first_positions`` the positions of the first rows in
+        these sessions. ``closing_row_of`` has, for each row of the batch, the row that closes a session that begins
+        with it. ``is_still_open`` is a mask of the keys whose session from an earlier batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
-        last = last_by_key(opening, opening, np.full(len(after_key), -1), rows)
-        has_new_session = (last >= 0) & (np.append(close, 0)[last] == after_key)
+        # For each key, the last row of the batch that begins a session, or -1 if there is no such row.
+        last_opening_row = last_by_key(opening_rows, opening_rows, np.full(len(after_key), -1), rows)
+        has_new_session = (last_opening_row >= 0) & (np.append(closing_row_of, 0)[last_opening_row] == after_key)
         open_starts = np.where(
             is_still_open,
             carry.open_starts,
-            np.where(has_new_session, last_by_key(opening, first_positions, position, rows), position),
+            np.where(has_new_session, last_by_key(opening_rows, first_positions, position, rows), position),
         )
-        opened = np.where(has_new_session, np.append(rows.times, 0)[last], carry.numbers["opened"])
+        start_times = np.where(has_new_session, np.append(rows.times, 0)[last_opening_row], carry.numbers["opened"])
         has_rows = rows.lengths > 0
         latest = np.where(has_rows, np.append(rows.times, 0)[after_key - 1], carry.numbers["latest"])
         numbers = {
-            "opened": opened,
+            "opened": start_times,
             "open": (is_still_open | has_new_session).astype(np.int64),
             "seen": np.maximum(carry.numbers["seen"], has_rows),
             "latest": latest,
@@ -155,7 +170,7 @@ class OrderedSession(OrderedWindow):
 
     def __str__(self) -> str:
         arguments = [repr(duration_text(self.gap))]
-        arguments += [f"max={duration_text(self.longest)!r}"] if self.longest is not None else []
+        arguments += [f"max={duration_text(self.max_length)!r}"] if self.max_length is not None else []
         arguments += [f"start={self.start_condition!r}"] if self.start_condition is not None else []
         arguments += [f"end={self.end_condition!r}"] if self.end_condition is not None else []
         arguments += [f"bounds={self.bounds!r}"] if self.bounds != "[]" else []
@@ -172,7 +187,7 @@ def session(
     gap : str
         The maximum time between two consecutive rows: an integer and a unit, from ``us`` to weeks, such as ``30m``.
     max : str, optional
-        The maximum length of a session. A row that comes at least this time after the first row of a session is not in
+        The maximum length of a session. A row whose time is at least ``max`` after the first row of a session is not in
         the session.
     start : str, optional
         A condition in SQL. A session begins with a row that meets the condition. Rows before this row are not in a
@@ -198,9 +213,9 @@ def session(
     >>> str(session("30m", max="8h"))
     "session('30m', max='8h')"
     """
-    longest = None if max is None else read_duration(max, "longest length")
+    max_length = None if max is None else read_duration(max, "maximum length")
     return OrderedSession(
-        read_duration(gap, "gap"), longest=longest, start_condition=start, end_condition=end, bounds=bounds
+        read_duration(gap, "gap"), max_length=max_length, start_condition=start, end_condition=end, bounds=bounds
     )
 
 

@@ -1,8 +1,9 @@
 """running, since, sliding: windows with one output per row, over all previous rows of the key or over the rows since a
 reset.
 
-A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. A row that is
-a reset is the last row of its window. The next row begins a new window.
+A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. Each row has
+its own window, which ends with the row. The window of a row that is a reset still contains the rows before it. Only the
+windows of later rows begin after the reset.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Sliding(OrderedWindow):
     it begins after the last reset. Without ``n``, it has all rows of the key up to this row. Created by `running`,
     `since` and `sliding`.
 
-    Without a condition and a tick, every row is a reset.
+    If ``n`` is set and there is neither a condition nor a tick, every row is a reset.
     """
 
     n: int | None = None
@@ -62,22 +63,24 @@ class Sliding(OrderedWindow):
         resets = np.flatnonzero(self._reset_mask(rows))
         # All positions at which a range may begin, sorted by key: first the positions in the carry, then the positions
         # after the resets in this batch.
-        key_of_begin = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
-        order = np.argsort(key_of_begin, kind="stable")
-        begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
-        counts = np.bincount(key_of_begin, minlength=len(carry.counts))
-        first_index = np.cumsum(counts) - counts
+        key_of_start = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
+        order = np.argsort(key_of_start, kind="stable")
+        candidate_starts = np.concatenate([carry.open_starts, position[resets] + 1])[order]
+        counts_of_key = np.bincount(key_of_start, minlength=len(carry.counts))
+        first_index = np.cumsum(counts_of_key) - counts_of_key
         resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))  # the number of resets before each row
-        reset_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
+        # For each row, the number of positions at which its range may begin.
+        candidate_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
         n = self.n or 1
-        first = begins[first_index[key] + np.maximum(reset_counts - n, 0)]
-        open_counts = np.minimum(counts, n)
-        is_kept = np.arange(len(begins)) >= np.repeat(first_index + counts - open_counts, counts)
-        carry_after = Carry(carry.position + rows.lengths, open_counts, begins[is_kept], {})
+        first = candidate_starts[first_index[key] + np.maximum(candidate_counts - n, 0)]
+        open_counts = np.minimum(counts_of_key, n)
+        first_kept_index = first_index + counts_of_key - open_counts
+        is_kept = np.arange(len(candidate_starts)) >= np.repeat(first_kept_index, counts_of_key)
+        carry_after = Carry(carry.position + rows.lengths, open_counts, candidate_starts[is_kept], {})
         return Ranges(key, first, position + 1, np.arange(len(key))), carry_after
 
     def _reset_mask(self, rows: Rows) -> Flags:
-        """Return a mask of the rows that are resets. ``rows`` contains a row for each tick as well."""
+        """Return a mask of the rows that are resets. ``rows`` includes the rows that were inserted at ticks."""
         flags: Flags = np.zeros(len(rows.times), np.bool_)
         for reset_input in self.reads:
             flags = flags | rows.inputs[reset_input]
@@ -121,22 +124,24 @@ def running(*, min_rows: int = 0) -> Sliding:
 
 
 def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, the rows since a condition was last true, or since the last tick.
+    """Return the window that contains, for each row, this row and the rows before it that come after the last reset.
 
-    A tick is the beginning of a unit of the clock, such as an hour.
+    A reset is an earlier row that meets a condition, or a tick. A tick is the beginning of a unit of the clock, such as
+    an hour.
 
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
         The events after which a new window begins. If both are passed, a new window begins after each of them.
     min_rows : int
-        The minimum number of rows. Results of windows with fewer rows are null. A tick also emits a result, and its
-        window may have no rows; its counts are then 0, or null with ``min_rows=1``.
+        The minimum number of rows. Results of windows with fewer rows are null. A result is also emitted at each
+        tick. If the window of a tick has no rows, the result of ``count`` is 0, or null if ``min_rows`` is 1.
 
     Returns
     -------
     Sliding
-        The row that meets the condition is the last row of its window, as in Kaskada.
+        The window, with one output per row. The window of a row that meets the condition still contains the rows before
+        it, as in Kaskada.
 
     Raises
     ------
@@ -156,7 +161,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, the rows since the n-th last reset.
+    """Return the window that contains, for each row, this row and the rows before it that come after the n-th last
+    reset.
 
     A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
     there is no condition and no tick, every row is a reset.
@@ -174,7 +180,7 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     Returns
     -------
     Sliding
-        The window, with one output per row. A row that is a reset is the last row of its window.
+        The window, with one output per row. The window of a row that is a reset still contains the rows before it.
 
     Raises
     ------
