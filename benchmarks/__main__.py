@@ -13,7 +13,7 @@ import click
 
 from benchmarks.pictures import write_pictures
 
-PARTS = ("kernels", "peers", "retrieval", "spark")
+MAIN_BENCHMARKS = ("kernels", "peers", "retrieval", "spark")
 
 
 @click.command()
@@ -28,16 +28,18 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
     help="The folder of the JSON and SVG files; by default benchmarks/results, or with --quick the folder bench-quick.",
 )
 def main(quick: bool, results: Path | None) -> None:
-    """Run the benchmarks in `PARTS`, and draw the plots of their figures. Exit with status 1 if a limit is exceeded."""
+    """Run the benchmarks in `MAIN_BENCHMARKS`, and draw the plots of their figures. Exit with status 1 if a limit is
+    exceeded.
+    """
     folder = results or (Path("bench-quick") if quick else Path(__file__).parent / "results")
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
-    for part in PARTS:
-        command = [sys.executable, "-m", f"benchmarks.{part}", "--out", str(folder / f"{part}.json")]
+    for name in MAIN_BENCHMARKS:
+        command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(folder / f"{name}.json")]
         if quick:
-            command += ["--rounds", "3"] if part == "kernels" else ["--quick"]
+            command += ["--rounds", "3"] if name == "kernels" else ["--quick"]
         if subprocess.run(command, check=False).returncode:
-            failed.append(part)
+            failed.append(name)
     write_pictures(folder)
     click.echo(f"figures and plots: {folder}")
     if failed:

@@ -18,7 +18,7 @@ from aggr.bench.timing import circumstances
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from benchmarks.shapes import Shape
+    from benchmarks.data_sets import DataSet
 
 RUNS = 3  # only the last run is reported, because earlier runs start workers and compile loops
 PYTHON_METRICS = "data sent to Python workers", "data returned from Python workers"
@@ -31,9 +31,9 @@ def main(rows: int, out: Path | None) -> None:
     """Roll up files to the results of nine functions at four levels. Print the seconds of each stage and of its tasks,
     and the bytes that the stage moves.
     """
-    from benchmarks.shapes import INTEGER_KEYS, TEXTS
+    from benchmarks.data_sets import INTEGER_KEYS, TEXTS
 
-    stages = {shape.name: costs_of_stages(logged_events(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
+    stages = {data_set.name: costs_of_stages(logged_events(data_set, rows)) for data_set in (TEXTS, INTEGER_KEYS)}
     for name, stages_of_shape in stages.items():
         click.echo(name)
         for stage in stages_of_shape:
@@ -44,7 +44,7 @@ def main(rows: int, out: Path | None) -> None:
         out.write_text(json.dumps({**circumstances(("pyspark", "pyarrow")), "rows": rows, "stages": stages}, indent=1))
 
 
-def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
+def logged_events(data_set: DataSet, rows: int) -> list[dict[str, Any]]:
     """Run the job `RUNS` times in a new Spark session, and return the events in Spark's event log as dicts."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, run_and_discard, write_rows
@@ -54,7 +54,7 @@ def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
         files = Path(folder) / "rows"
         logs = Path(folder) / "log"
         logs.mkdir()
-        write_rows(files, rows, 36_000, shape)
+        write_rows(files, rows, 36_000, data_set)
         settings = {
             "spark.sql.shuffle.partitions": "4",
             "spark.driver.memory": "4g",
@@ -66,7 +66,7 @@ def logged_events(shape: Shape, rows: int) -> list[dict[str, Any]]:
         spark = local_session("account", settings)
         for _ in range(RUNS):
             scan = su.scan_parquet(spark, str(files))
-            run_and_discard(su.finish(su.rollup(scan, frame(LEVELS, shape)), frame(LEVELS, shape)))
+            run_and_discard(su.finish(su.rollup(scan, frame(LEVELS, data_set)), frame(LEVELS, data_set)))
         spark.stop()
         (log,) = (path for path in logs.rglob("*") if path.is_file())
         return [json.loads(line) for line in log.read_text().splitlines()]

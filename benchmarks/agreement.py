@@ -28,7 +28,7 @@ import click
 from aggr.bench import circumstances, one_core
 from aggr.bench.report import OURS
 from benchmarks import kernels, peer_reports
-from benchmarks.costs import OURS_REDUCE, create_table, print_table
+from benchmarks.costs import OURS_REDUCE_ONLY, create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 
 ROOT = Path(__file__).parent.parent
@@ -70,8 +70,8 @@ OLD_NAMES = {
 
 def old_ratios(figures: Mapping[str, Any]) -> dict[str, float]:
     """Return the ratios in a file of figures that the old harness has written, by the name of the operation."""
-    ratios = reduce_ratios({line["what"]: line["ns"] for line in figures["reduce"]})
-    ns = {tuple(line[key] for key in ("who", "what", "case")): line["ns"] for line in figures["quantiles"]}
+    ratios = reduce_ratios({record["what"]: record["ns"] for record in figures["reduce"]})
+    ns = {tuple(record[key] for key in ("who", "what", "case")): record["ns"] for record in figures["quantiles"]}
     for (library, operation, case), cost in ns.items():
         ratios[f"{library}: {operation}, {case}"] = cost / ns["DuckDB", "approx_quantile", case]
     return ratios
@@ -108,7 +108,7 @@ def run_bench() -> dict[str, float]:
         for cost in costs:
             library = cost.who
             operation = cost.what
-            if library not in (OURS, OURS_REDUCE):
+            if library not in (OURS, OURS_REDUCE_ONLY):
                 if (library, operation) not in OLD_NAMES:
                     continue
                 library, operation = OLD_NAMES[library, operation]
@@ -147,18 +147,21 @@ def main(repeats: int, out: Path | None) -> None:
         table.add_row(name, *(f"{ratios[name]:,.2f}" for ratios in (stored, by_old, by_bench)))
     print_table(table)
     quotients = {name: by_bench[name] / by_old[name] for name in common}
-    lines = [LimitedFigure(f"aggr.bench / old harness, {name}", NOISE, max(q, 1 / q)) for name, q in quotients.items()]
-    show_limits(lines)
+    limited_figures = [
+        LimitedFigure(f"aggr.bench / old harness, {name}", NOISE, max(quotient, 1 / quotient))
+        for name, quotient in quotients.items()
+    ]
+    show_limits(limited_figures)
     if out is not None:
         rows = [{"what": name, "stored": stored[name], "old": by_old[name], "bench": by_bench[name]} for name in common]
         figures = {
             "revision": REVISION,
             "repeats": repeats,
             "ratios": rows,
-            "must_hold": [asdict(line) for line in lines],
+            "must_hold": [asdict(figure) for figure in limited_figures],
         }
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

@@ -95,17 +95,17 @@ def median_seconds(spark: SparkSession, folder: str, pair: FunctionPair, rounds:
 def main(quick: bool, out: Path | None) -> None:
     """Compare with Spark's built-in functions. Exit with status 1 if a limit is exceeded."""
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 7)
-    lines = []
+    limited_figures = []
     figures = []
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         write_rows(Path(folder), rows)
         for pair in function_pairs():
             seconds = median_seconds(spark, folder, pair, rounds)
             label = f"{pair.measure.function.name} / {pair.name}, {GROUPS:,} groups"
-            line = LimitedFigure(label, pair.limit, seconds[FROM_FILES] / seconds[f"spark:{pair.expression}"])
-            lines.append(line)
-            figures.append({**asdict(line), "seconds": seconds})
-    show_limits(lines)
+            limited_figure = LimitedFigure(label, pair.limit, seconds[FROM_FILES] / seconds[f"spark:{pair.expression}"])
+            limited_figures.append(limited_figure)
+            figures.append({**asdict(limited_figure), "seconds": seconds})
+    show_limits(limited_figures)
     for figure in figures:
         click.echo(
             f"{figure['what']}: "
@@ -114,7 +114,7 @@ def main(quick: bool, out: Path | None) -> None:
     if out is not None:
         about = {**circumstances(("pyspark", "pyarrow", "numba")), "rows": rows, "must hold": figures}
         out.write_text(json.dumps(about, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

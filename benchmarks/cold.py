@@ -21,9 +21,9 @@ COLD_LIMITS = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # limits of cold runs i
 WARM_LIMITS = {"import aggr": 0.25, "rollup": 0.3}
 SCRIPT = """
 import time
-begun = time.perf_counter()
+start = time.perf_counter()
 import aggr
-imported = time.perf_counter()
+import_end = time.perf_counter()
 names = {names!r}
 if names:
     import numpy as np, pyarrow as pa
@@ -32,11 +32,11 @@ if names:
     calls = {{n: aggr.count() if n == "count" else getattr(aggr, n)("x", **more.get(n, {{}})) for n in names.split()}}
     frame = TiltFrame(["10s", "1m"], time="ts", measures={{f"of_{{name}}": call for name, call in calls.items()}})
     rows = pa.table({{"ts": np.arange(1000) * 100, "x": np.random.default_rng(1).lognormal(3, 1, 1000)}})
-    imported_all = time.perf_counter()
+    all_imports_end = time.perf_counter()
     finish(rollup(rows, frame), frame)
-    print(imported - begun, time.perf_counter() - imported_all)
+    print(import_end - start, time.perf_counter() - all_imports_end)
 else:
-    print(imported - begun, 0.0)
+    print(import_end - start, 0.0)
 """
 
 

@@ -34,7 +34,7 @@ JOB = """
 import sys, time
 import aggr, spark_udaf as su
 from benchmarks.jobs import LEVELS, frame, run_and_discard
-from benchmarks.shapes import TEXTS
+from benchmarks.data_sets import TEXTS
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.level", "ERROR")

@@ -25,9 +25,9 @@ from pyspark import cloudpickle
 import benchmarks.conservation as this_module
 from aggr.bench.timing import circumstances
 from benchmarks import growth
+from benchmarks.data_sets import TEXTS
 from benchmarks.jobs import LEVELS, frame, many_keys, run_and_discard, session, write_rows
 from benchmarks.musthold import LimitedFigure, show_limits
-from benchmarks.shapes import TEXTS
 from spark_udaf.plan import conservation, two_phase
 from spark_udaf.plan.scan import scan_parquet
 
@@ -94,11 +94,12 @@ def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds
             start = time.perf_counter()
             job()
             seconds = time.perf_counter() - start
-            notes = list(folder.iterdir())
-            share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
-            assert notes, name  # otherwise, the tasks did not use the timed functions
-            for note in notes:
-                note.unlink()
+            timing_files = list(folder.iterdir())
+            receipt_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
+            share = receipt_seconds / (CORES * seconds)
+            assert timing_files, name  # otherwise, the tasks did not use the timed functions
+            for file in timing_files:
+                file.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops
                 share_of_job[name] = max(share_of_job[name], share)
     return share_of_job
@@ -112,38 +113,39 @@ def main(quick: bool, out: Path | None) -> None:
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         data_folder = Path(folder_name)
-        notes = Path(folder_name) / "notes"
-        notes.mkdir()
+        timing_folder = Path(folder_name) / "timings"
+        timing_folder.mkdir()
         # Both modules are pickled by value, with the timed functions that are put into `two_phase` below. Otherwise,
         # the tasks would import the modules, and use the original functions.
         for module in (two_phase, this_module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(notes)})
-        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), PartitionCheck=check_class)
+        check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(timing_folder)})
+        vars(two_phase).update(with_receipts=partial(timed_receipts, str(timing_folder)), PartitionCheck=check_class)
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
-            write_rows(data_folder / name, rows, groups=36_000, shape=TEXTS, in_order=in_order)
+            write_rows(data_folder / name, rows, groups=36_000, data_set=TEXTS, in_order=in_order)
             jobs[name] = partial(roll_up, scan_parquet(spark, data_folder / name))
         files = growth.files(data_folder, rows // 2, rows // 20)
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
-        share_of_job = shares_of_receipts(jobs, notes, rounds)
-    lines = [
+        share_of_job = shares_of_receipts(jobs, timing_folder, rounds)
+    limited_figures = [
         LimitedFigure(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
         for name, share in share_of_job.items()
     ]
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
-        figures = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "must_hold": [asdict(line) for line in lines]}
+        limits = [asdict(figure) for figure in limited_figures]
+        figures = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "must_hold": limits}
         out.write_text(json.dumps(figures, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 def roll_up(scan: Any) -> None:
     """Roll up the files of ``scan`` to results at four levels, and discard the results."""
     import spark_udaf as su
 
-    chain = frame(LEVELS, TEXTS)
-    run_and_discard(su.finish(su.rollup(scan, chain), chain))
+    tilt_frame = frame(LEVELS, TEXTS)
+    run_and_discard(su.finish(su.rollup(scan, tilt_frame), tilt_frame))
 
 
 if __name__ == "__main__":

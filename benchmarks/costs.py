@@ -12,19 +12,22 @@ from rich.table import Table
 from aggr.bench.report import OURS, Report
 
 
-def reduce_label(library: str) -> str:
-    """Return the name of a cost: that of reducing rows to states or sketches with a library, without the computation of
-    results.
+def reduce_only_library(library: str) -> str:
+    """Return the library name used for costs that exclude the computation of results, such as ``ddsketch, reduce``.
+
+    Such a cost is the time that the library needs to reduce rows to states or sketches.
     """
     return f"{library}, reduce"
 
 
-OURS_REDUCE = reduce_label(OURS)
+OURS_REDUCE_ONLY = reduce_only_library(OURS)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state."""
+    """The cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state. JSON files
+    of figures contain the names of these fields.
+    """
 
     what: str
     who: str
@@ -32,11 +35,11 @@ class Cost:
     ns: float
 
 
-def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
-    """Return the cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state, or
-    None if it was not measured.
+def cost_of(costs: Sequence[Cost], operation: str, library: str, case: str) -> float | None:
+    """Return the cost of an operation of a library in a case, in nanoseconds per row or state, or None if it was not
+    measured.
     """
-    return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
+    return next((c.ns for c in costs if (c.what, c.who, c.case) == (operation, library, case)), None)
 
 
 def function_name(call: str) -> str:
@@ -44,16 +47,17 @@ def function_name(call: str) -> str:
     return call.partition("(")[0]
 
 
-def label(measure: str, by: str) -> tuple[str, str]:
-    """Return the operation and the library of a figure in a report of `aggr.bench`.
+def operation_and_library(measure: str, source: str) -> tuple[str, str]:
+    """Return the operation and the library of a figure in a report of `aggr.bench`. ``source`` is the field ``by`` of
+    the figure: the measured library, followed by its expression unless it is tiltframe.
 
-    >>> label("avg('x')", "tiltframe"), label("avg('x')", "duckdb:mean(x)")
+    >>> operation_and_library("avg('x')", "tiltframe"), operation_and_library("avg('x')", "duckdb:mean(x)")
     (('avg', 'tiltframe'), ('mean', 'duckdb'))
     """
-    if by == OURS:
+    if source == OURS:
         return function_name(measure), OURS
-    package, _, expression = by.partition(":")
-    return function_name(expression), package
+    library, _, expression = source.partition(":")
+    return function_name(expression), library
 
 
 def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]:
@@ -73,7 +77,7 @@ def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]
         In nanoseconds per row or state.
     """
     return [
-        Cost(*label(timing.measure, timing.by), cases[timing.groups], timing.ns)
+        Cost(*operation_and_library(timing.measure, timing.by), cases[timing.groups], timing.ns)
         for timing in report.timings
         if timing.stage == stage
     ]
@@ -84,43 +88,43 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     that of the operation and library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
-    table = create_table(title, ["", "by", *(column for case in cases for column in (case, "×"))])
-    for what, who in dict.fromkeys((cost.what, cost.who) for cost in costs):
+    table = create_table(title, ["", "library", *(column for case in cases for column in (case, "×"))])
+    for operation, library in dict.fromkeys((cost.what, cost.who) for cost in costs):
         cells = []
         for case in cases:
-            ns = cost_of(costs, what, who, case)
-            unit = cost_of(costs, base.what, base.who, case)
+            ns = cost_of(costs, operation, library, case)
+            base_ns = cost_of(costs, base.what, base.who, case)
             cells.append("" if ns is None else f"{ns:,.1f}")
-            cells.append(f"{ns / unit:,.2f}" if ns is not None and unit else "")
-        is_base = (what, who) == (base.what, base.who)
-        table.add_row(what, who, *cells, style="bold" if is_base else "")
+            cells.append(f"{ns / base_ns:,.2f}" if ns is not None and base_ns else "")
+        is_base = (operation, library) == (base.what, base.who)
+        table.add_row(operation, library, *cells, style="bold" if is_base else "")
     print_table(table)
 
 
-def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
+def show_grid(title: str, costs: Sequence[Cost], base_library: str) -> None:
     """Print one line per operation and one column per library. Each cost is followed by its ratio to the cost of the
-    library ``base``.
+    library ``base_library``.
     """
-    whos = list(dict.fromkeys(cost.who for cost in costs))
-    table = create_table(title, ["", *whos])
-    for what, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
-        unit = cost_of(costs, what, base, case)
+    libraries = list(dict.fromkeys(cost.who for cost in costs))
+    table = create_table(title, ["", *libraries])
+    for operation, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
+        base_ns = cost_of(costs, operation, base_library, case)
         cells = []
-        for who in whos:
-            ns = cost_of(costs, what, who, case)
-            ratio = "" if who == base or ns is None or not unit else f"  {ns / unit:4.2f} ×"
+        for library in libraries:
+            ns = cost_of(costs, operation, library, case)
+            ratio = "" if library == base_library or ns is None or not base_ns else f"  {ns / base_ns:4.2f} ×"
             cells.append("" if ns is None else f"{ns:,.1f}{ratio}")
-        table.add_row(what, *cells)
+        table.add_row(operation, *cells)
     print_table(table)
 
 
 def create_table(title: str, columns: Sequence[str]) -> Table:
-    """Return an empty table with a title and columns. The columns that are unnamed or named ``by`` are aligned left,
-    for text, and all others right, for numbers.
+    """Return an empty table with a title and columns. The columns that are unnamed or named ``library`` are aligned
+    left, for text, and all others right, for numbers.
     """
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
     for name in columns:
-        table.add_column(name, justify="left" if name in ("", "by") else "right")
+        table.add_column(name, justify="left" if name in ("", "library") else "right")
     return table
 
 

@@ -44,7 +44,7 @@ def command(quick: bool) -> None:
     )
     click.echo(as_text(report))
     ns = {(timing.by, timing.stage, timing.groups): timing.ns for timing in report.timings}
-    lines = [
+    limited_figures = [
         LimitedFigure(
             f"approx_count_distinct, reduce / DuckDB, {groups:,} groups",
             LIMIT,
@@ -52,8 +52,8 @@ def command(quick: bool) -> None:
         )
         for groups in GROUPS
     ]
-    show_limits(lines)
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    show_limits(limited_figures)
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

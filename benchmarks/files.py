@@ -18,19 +18,20 @@ import pyarrow.parquet as pq
 from aggr.bench import alternate, draw
 from aggr.bench.timing import Call
 from benchmarks.costs import Cost
+from benchmarks.data_sets import INTEGER_KEYS, TEXTS, DataSet
 from benchmarks.quantiles import QUANTILES
-from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # the length of a window in seconds
-ROWS_A_GROUP = 555
-NINE = "count … stdev, dds, hdr"
-STATES = "tiltframe, states"
-ANSWERS = "tiltframe, answers"
-EIGHT = "count … stdev, approx_quantile"
-SEVEN = "count … stdev"
-SKETCH = "approx_quantile"
-READ = "reading alone"
+ROWS_PER_GROUP = 555
+# The names of operations and, for those of tiltframe, the names that stand for the library.
+NINE_FUNCTIONS_NAME = "count … stdev, dds, hdr"
+OURS_TO_STATES = "tiltframe, states"
+OURS_TO_RESULTS = "tiltframe, answers"
+EIGHT_AGGREGATES_NAME = "count … stdev, approx_quantile"
+SEVEN_AGGREGATES_NAME = "count … stdev"
+SKETCH_NAME = "approx_quantile"
+READING_NAME = "reading alone"
 
 _SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
 _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
@@ -43,56 +44,59 @@ def files(rows: int, rounds: int) -> list[Cost]:
     """
     if not importlib.util.find_spec("duckdb"):
         return []
-    return [cost for shape in (TEXTS, INTEGER_KEYS) for cost in _of_shape(shape, rows, rounds)]
+    return [cost for data_set in (TEXTS, INTEGER_KEYS) for cost in _costs_of_data_set(data_set, rows, rounds)]
 
 
-def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
+def _costs_of_data_set(data_set: DataSet, rows: int, rounds: int) -> list[Cost]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "latencies.parquet"
-        write_rows(path, rows, shape)
-        check(path, shape)
+        write_rows(path, rows, data_set)
+        check(path, data_set)
         calls: dict[tuple[str, str], Call] = {
-            (NINE, STATES): partial(states, path, shape),
-            (NINE, ANSWERS): partial(answers, path, shape),
-            (READ, "pyarrow"): partial(read_columns, path),
-            (EIGHT, "DuckDB"): partial(query_duckdb, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
-            (SEVEN, "DuckDB"): partial(query_duckdb, path, _SEVEN_SQL),
-            (SKETCH, "DuckDB"): partial(query_duckdb, path, _SKETCH_SQL),
+            (NINE_FUNCTIONS_NAME, OURS_TO_STATES): partial(states, path, data_set),
+            (NINE_FUNCTIONS_NAME, OURS_TO_RESULTS): partial(answers, path, data_set),
+            (READING_NAME, "pyarrow"): partial(read_columns, path),
+            (EIGHT_AGGREGATES_NAME, "DuckDB"): partial(query_duckdb, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
+            (SEVEN_AGGREGATES_NAME, "DuckDB"): partial(query_duckdb, path, _SEVEN_SQL),
+            (SKETCH_NAME, "DuckDB"): partial(query_duckdb, path, _SKETCH_SQL),
         }
         seconds = alternate(list(calls.values()), rounds, clock=time.process_time)
-    return [Cost(what, who, shape.name, s / rows * 1e9) for (what, who), s in zip(calls, seconds, strict=True)]
+    return [
+        Cost(operation, library, data_set.name, seconds_of_call / rows * 1e9)
+        for (operation, library), seconds_of_call in zip(calls, seconds, strict=True)
+    ]
 
 
-def write_rows(path: Path, rows: int, shape: Shape) -> None:
+def write_rows(path: Path, rows: int, data_set: DataSet) -> None:
     """Write a Parquet file of rows with ascending event times, a host and a lognormal latency. There are about
-    `ROWS_A_GROUP` rows per window and host.
+    `ROWS_PER_GROUP` rows per window and host.
     """
     rng = np.random.default_rng(17)
-    hosts = len(shape.keys)
-    span = max(1, rows // (ROWS_A_GROUP * hosts)) * WINDOW * 1_000_000
+    hosts = len(data_set.keys)
+    span = max(1, rows // (ROWS_PER_GROUP * hosts)) * WINDOW * 1_000_000
     times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01, in microseconds
     columns = {
         "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-        "host": shape.keys.take(pa.array(rng.integers(0, hosts, rows))),
+        "host": data_set.keys.take(pa.array(rng.integers(0, hosts, rows))),
         "latency_ms": draw("lognormal", rows),
     }
     pq.write_table(pa.table(columns), path)
 
 
-def frame(shape: Shape) -> TiltFrame:
+def frame(data_set: DataSet) -> TiltFrame:
     """Return a frame with windows of 10 seconds, the key ``host`` and nine measures."""
-    return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=shape.nine)
+    return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=data_set.nine_measures)
 
 
-def states(path: Path, shape: Shape) -> pa.Table:
+def states(path: Path, data_set: DataSet) -> pa.Table:
     """Read a file and return one state per window, host and measure."""
-    return rollup(path, frame(shape))
+    return rollup(path, frame(data_set))
 
 
-def answers(path: Path, shape: Shape) -> pa.Table:
+def answers(path: Path, data_set: DataSet) -> pa.Table:
     """Read a file, and return the results of the nine measures by window and host."""
-    frame_of_shape = frame(shape)
-    return finish(rollup(path, frame_of_shape), frame_of_shape)
+    frame_of_data_set = frame(data_set)
+    return finish(rollup(path, frame_of_data_set), frame_of_data_set)
 
 
 def read_columns(path: Path) -> int:
@@ -108,11 +112,11 @@ def query_duckdb(path: Path, aggregates: str) -> pa.Table:
     ).to_arrow_table()
 
 
-def check(path: Path, shape: Shape) -> None:
+def check(path: Path, data_set: DataSet) -> None:
     """Raise ``AssertionError`` if the simple aggregates of tiltframe and DuckDB differ in a group, or if quantiles of
     the first group are wrong.
     """
-    answer = answers(path, shape)
+    answer = answers(path, data_set)
     duckdb_answer = query_duckdb(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by(
         [("w", "ascending"), ("host", "ascending")]
     )

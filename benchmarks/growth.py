@@ -27,7 +27,7 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 
 @dataclass(frozen=True)
-class Extent:
+class RunSize:
     """The sizes of data that are measured: each number of ``rows`` in `GROUPS` groups, and ``rows_for_groups`` rows in
     each number of ``groups``.
     """
@@ -37,8 +37,8 @@ class Extent:
     rows_for_groups: int
 
 
-FULL = Extent((1_000_000, 10_000_000, 100_000_000), (100, 10_000, 1_000_000), 10_000_000)
-QUICK = Extent((100_000, 1_000_000), (100, 10_000), 1_000_000)
+FULL = RunSize((1_000_000, 10_000_000, 100_000_000), (100, 10_000, 1_000_000), 10_000_000)
+QUICK = RunSize((100_000, 1_000_000), (100, 10_000), 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,11 @@ class SizeCost:
     worker_bytes: int
 
 
-def measure_sizes(spark: SparkSession, folder: Path, extent: Extent) -> list[SizeCost]:
+def measure_sizes(spark: SparkSession, folder: Path, run_size: RunSize) -> list[SizeCost]:
     """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
-    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.rows_for_groups, groups) for groups in extent.groups]
+    sizes = [(rows, GROUPS) for rows in run_size.rows] + [
+        (run_size.rows_for_groups, groups) for groups in run_size.groups
+    ]
     return [measure_size(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 

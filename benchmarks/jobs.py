@@ -16,8 +16,8 @@ from pyspark.sql.pandas import functions as pandas_functions
 
 import aggr
 import spark_udaf as su
+from benchmarks.data_sets import TEXTS, DataSet, X
 from benchmarks.quantiles import QUANTILES
-from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.session import local_session
@@ -34,12 +34,12 @@ START = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
-def frame(levels: list[str], shape: Shape) -> TiltFrame:
-    """Return a frame with these levels, and with the key ``host`` and the nine measures of ``shape``."""
-    return TiltFrame(levels, "ts", shape.nine, ["host"])
+def frame(levels: list[str], data_set: DataSet) -> TiltFrame:
+    """Return a frame with these levels, and with the key ``host`` and the nine measures of ``data_set``."""
+    return TiltFrame(levels, "ts", data_set.nine_measures, ["host"])
 
 
-def write_rows(folder: Path, rows: int, groups: int, shape: Shape, in_order: bool = True) -> None:
+def write_rows(folder: Path, rows: int, groups: int, data_set: DataSet, in_order: bool = True) -> None:
     """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). ``groups`` is the
     number of pairs of a host and a window of the finest level. Rows are in the order of time if ``in_order`` is true.
     Otherwise each file has rows of all times.
@@ -47,14 +47,14 @@ def write_rows(folder: Path, rows: int, groups: int, shape: Shape, in_order: boo
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     rows_per_file = rows // FILES
-    span = groups * 10_000_000 // len(shape.keys)
+    span = groups * 10_000_000 // len(data_set.keys)
     for number in range(FILES):
         times_in_order = (number * rows_per_file + np.arange(rows_per_file)) * span // rows
         times = START + (times_in_order if in_order else rng.integers(0, span, rows_per_file))
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-                "host": shape.keys.take(pa.array(rng.integers(0, len(shape.keys), rows_per_file))),
+                "host": data_set.keys.take(pa.array(rng.integers(0, len(data_set.keys), rows_per_file))),
                 X: rng.lognormal(3, 1, rows_per_file),
             }
         )
@@ -71,15 +71,15 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[], None]]:
-    """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of ``shape``."""
+def jobs(spark: SparkSession, folder: str, data_set: DataSet) -> dict[str, Callable[[], None]]:
+    """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of ``data_set``."""
     df = spark.read.parquet(folder)
     scan = su.scan_parquet(spark, folder)
     group_columns = (F.window("ts", "10 seconds"), "host")
     groups = df.groupBy(*group_columns)
-    one_host = df.where(F.col("host") == shape.keys[0].as_py())
+    one_host = df.where(F.col("host") == data_set.keys[0].as_py())
     groups_of_host = one_host.groupBy(*group_columns)
-    builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
+    builtin_aggregates = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
 
     def count_job(bytes_: str) -> Callable[[], None]:
         def run() -> None:
@@ -90,42 +90,44 @@ def jobs(spark: SparkSession, folder: str, shape: Shape) -> dict[str, Callable[[
 
         return run
 
-    def rollup_job(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
+    def rollup_job(source: DataFrame | ParquetScan, *level_lists: list[str]) -> Callable[[], None]:
         def run() -> None:
-            for levels in chains:
-                run_and_discard(su.rollup(source, frame(levels, shape)))
+            for levels in level_lists:
+                run_and_discard(su.rollup(source, frame(levels, data_set)))
 
         return run
 
     def results_job(source: DataFrame | ParquetScan) -> Callable[[], None]:
-        return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, shape)), frame(LEVELS, shape)))
+        return lambda: run_and_discard(su.finish(su.rollup(source, frame(LEVELS, data_set)), frame(LEVELS, data_set)))
 
-    on_dataframe = "rollup of a DataFrame"
-    on_files = "rollup of files"
+    dataframe_label = "rollup of a DataFrame"
+    files_label = "rollup of files"
     single_levels = [[level] for level in LEVELS]
     return {
         "percentile_approx": lambda: run_and_discard(groups.agg(F.percentile_approx(X, QUANTILES))),
         "kll_sketch_agg_double": lambda: run_and_discard(groups.agg(F.kll_sketch_agg_double(X))),
-        "count … variance": lambda: run_and_discard(groups.agg(*builtin)),
+        "count … variance": lambda: run_and_discard(groups.agg(*builtin_aggregates)),
         "mapInArrow that counts": count_job(str(2**31 - 1)),
         "mapInArrow that counts, Spark's own settings": count_job("64m"),
         "pandas UDAF of a mean, a tenth of the rows": lambda: run_and_discard(groups_of_host.agg(_mean(X))),
         "Arrow UDAF that counts": lambda: run_and_discard(groups.agg(_size(X))),
         "A.dds": lambda: run_and_discard(groups.agg(A.dds(X, QUANTILES))),
         "su.group_by of dds": lambda: run_and_discard(su.group_by(df, *group_columns).agg(aggr.dds(X, QUANTILES))),
-        f"{on_dataframe}, to answers": results_job(df),
-        f"{on_files}, to answers": results_job(scan),
-        on_dataframe: rollup_job(df, LEVELS),
-        f"{on_dataframe}, {FINEST} alone": rollup_job(df, [FINEST]),
-        f"{on_dataframe}, four queries": rollup_job(df, *single_levels),
-        on_files: rollup_job(scan, LEVELS),
-        f"{on_files}, {FINEST} alone": rollup_job(scan, [FINEST]),
-        f"{on_files}, four queries": rollup_job(scan, *single_levels),
+        f"{dataframe_label}, to answers": results_job(df),
+        f"{files_label}, to answers": results_job(scan),
+        dataframe_label: rollup_job(df, LEVELS),
+        f"{dataframe_label}, {FINEST} alone": rollup_job(df, [FINEST]),
+        f"{dataframe_label}, four queries": rollup_job(df, *single_levels),
+        files_label: rollup_job(scan, LEVELS),
+        f"{files_label}, {FINEST} alone": rollup_job(scan, [FINEST]),
+        f"{files_label}, four queries": rollup_job(scan, *single_levels),
     }
 
 
 def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
-    """Return the jobs that group by a column ``k`` with many keys: count, sum and dds, and Spark's own functions."""
+    """Return the jobs that group by a column ``k`` with many keys: two jobs of tiltframe, which compute count, sum and
+    dds, and two of Spark's own functions.
+    """
     scan = su.scan_parquet(spark, files)
     df = spark.read.parquet(*files)
     measures = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
@@ -150,16 +152,20 @@ def check(spark: SparkSession, folder: str) -> None:
     """Raise ``AssertionError`` if rollups of a DataFrame and of files have different states, or if the results of the
     first ten minutes differ from those of Spark and from true quantiles.
     """
-    chain = frame(LEVELS, TEXTS)
+    tilt_frame = frame(LEVELS, TEXTS)
     df = spark.read.parquet(folder)
-    on_dataframe = su.rollup(df, chain)
-    on_files = su.rollup(su.scan_parquet(spark, folder), chain)
+    dataframe_states = su.rollup(df, tilt_frame)
+    file_states = su.rollup(su.scan_parquet(spark, folder), tilt_frame)
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
-    states_of_hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (on_dataframe, on_files)]
+    states_of_hour = [
+        states.where("level = '1h'").toArrow().sort_by(order) for states in (dataframe_states, file_states)
+    ]
     if states_of_hour[0] != states_of_hour[1]:
         raise AssertionError("the rollups of the DataFrame and of the files have different states")
     first_window = f"window_start = timestamp_micros({START})"
-    library_results = su.finish(on_files, chain).where(f"level = '10m' AND {first_window}").toArrow().sort_by(order)
+    library_results = (
+        su.finish(file_states, tilt_frame).where(f"level = '10m' AND {first_window}").toArrow().sort_by(order)
+    )
     exact_aggregates = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
     spark_results = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact_aggregates)
     spark_results = spark_results.where(first_window.replace("window_start", "at")).toArrow()

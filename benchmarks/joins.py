@@ -103,7 +103,7 @@ def check(store: FrameStore, events: pa.Table) -> None:
 
 def main(events: int, rows: int, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, write them to ``out`` if it is passed, and return the ratios with their limits."""
-    lines = []
+    limited_figures = []
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         store = store_of_a_year(Path(folder), rows)
@@ -119,15 +119,15 @@ def main(events: int, rows: int, out: Path | None) -> list[LimitedFigure]:
             rounds = [one_round(calls, number) for number in range(ROUNDS)]
             seconds[name] = {call: [times[call] for times in rounds] for call in calls}
             ratio = median(seconds[name]["join"]) / median(seconds[name]["queries"])
-            lines.append(
+            limited_figures.append(
                 LimitedFigure(f"{data.num_rows:,} events, {name}: join / queries of distinct ranges", 5, ratio)
             )
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
         about = circumstances(("deltalake", "pyarrow", "numpy"))
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
         out.write_text(json.dumps({**about, "seconds": seconds, "must_hold": limits}, indent=1) + "\n")
-    return lines
+    return limited_figures
 
 
 @click.command()
@@ -135,8 +135,8 @@ def main(events: int, rows: int, out: Path | None) -> list[LimitedFigure]:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
     """Compare joins with plain queries; exit with status 1 if a limit is exceeded."""
-    lines = main(200, 4_000, out) if quick else main(10_000, 100_000, out)
-    if not quick and any(line.verdict == "FAIL" for line in lines):
+    limited_figures = main(200, 4_000, out) if quick else main(10_000, 100_000, out)
+    if not quick and any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

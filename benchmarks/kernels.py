@@ -31,11 +31,12 @@ from benchmarks.quantiles import QUANTILES
 ROWS = 1_000_000
 GROUPS = 1_800
 PLAIN_SUM = "numpy:sum(x)"
-# `PARTS` states, each of ROWS_A_PART rows, are merged into each of MERGED states.
-MERGED = 2_500
-ROWS_A_PART = 400
-FINISHED = 10_000
-ROWS_A_STATE = 500
+# `PARTS` states, each of ROWS_PER_PART rows, are merged into each of MERGED_STATE_COUNT states. The results of
+# FINISHED_STATE_COUNT states, each of ROWS_PER_STATE rows, are computed.
+MERGED_STATE_COUNT = 2_500
+ROWS_PER_PART = 400
+FINISHED_STATE_COUNT = 10_000
+ROWS_PER_STATE = 500
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 
 # The limit of each function in nanoseconds per row. It is for a machine on which NumPy's plain sum takes about 1.5
@@ -48,7 +49,9 @@ SEVEN_LIMIT = 1_000  # the limit for the results of the seven exact functions to
 
 @dataclass(frozen=True)
 class OperationCost:
-    """The time of an operation in nanoseconds, that of NumPy's plain sum per row, and the limit of the operation."""
+    """The time of an operation in nanoseconds, the time of NumPy's plain sum in nanoseconds per row, and ``may_cost``,
+    the limit of the operation. The JSON file of figures contains the names of these fields.
+    """
 
     what: str
     ns: float
@@ -69,11 +72,11 @@ def sample(rows: int, sigma: float = 1.0) -> pa.Table:
 
 
 def nanoseconds_of_stages(
-    measure: aggr.Measure, rows: pa.Table, groups: int, rounds: int, checked_states: bool = False
+    measure: aggr.Measure, rows: pa.Table, groups: int, rounds: int, are_states_trusted: bool = False
 ) -> dict[str, float]:
     """Return the nanoseconds of each stage of a measure, and those of the plain sum as `PLAIN_SUM`. If
-    ``checked_states`` is true, merge and finish do not check their states, as in a job that has computed them itself.
-    Raise ``AssertionError`` if merged states differ from the states of all rows.
+    ``are_states_trusted`` is true, merge and finish do not check their states, as in a job that has computed the states
+    itself. Raise ``AssertionError`` if merged states differ from the states of all rows.
     """
     report: Report = bench(
         measure,
@@ -82,7 +85,7 @@ def nanoseconds_of_stages(
         groups=(groups,),
         rounds=rounds,
         memory=False,
-        checked_states=checked_states,
+        checked_states=are_states_trusted,
         cpu_time=True,
     )
     if not all(report.keeps_bits.values()):
@@ -110,8 +113,10 @@ def reduce_costs(rounds: int) -> list[OperationCost]:
 
 
 def merge_costs(rounds: int) -> list[OperationCost]:
-    """Return the nanoseconds per state to merge dds states of `ROWS_A_PART` rows."""
-    ns = nanoseconds_of_stages(aggr.dds("x"), sample(MERGED * PARTS * ROWS_A_PART, sigma=1.2), MERGED, rounds)
+    """Return the nanoseconds per state to merge dds states of `ROWS_PER_PART` rows."""
+    ns = nanoseconds_of_stages(
+        aggr.dds("x"), sample(MERGED_STATE_COUNT * PARTS * ROWS_PER_PART, sigma=1.2), MERGED_STATE_COUNT, rounds
+    )
     return [OperationCost("dds", ns["merge"], ns[PLAIN_SUM], MERGE_LIMIT)]
 
 
@@ -120,31 +125,33 @@ def finish_costs(rounds: int) -> list[OperationCost]:
     together. States that a job has computed itself are not checked again. For states from outside, the time includes
     the check.
     """
-    rows = sample(FINISHED * ROWS_A_STATE)
+    rows = sample(FINISHED_STATE_COUNT * ROWS_PER_STATE)
     measures = {name: getattr(aggr, name)("x") for name in SEVEN}
     measures |= {"dds": aggr.dds("x", QUANTILES), "hdr": aggr.hdr("x", QUANTILES, digits=3, unit=0.001)}
     costs: list[OperationCost] = []
     costs_of_seven: list[OperationCost] = []
-    for title, is_trusted in (("", True), (", from outside", False)):
+    for title, are_states_trusted in (("", True), (", from outside", False)):
         ns = {
-            name: nanoseconds_of_stages(measure, rows, groups=FINISHED, rounds=rounds, checked_states=is_trusted)
+            name: nanoseconds_of_stages(
+                measure, rows, groups=FINISHED_STATE_COUNT, rounds=rounds, are_states_trusted=are_states_trusted
+            )
             for name, measure in measures.items()
         }
         plain_sum_ns = median(figures[PLAIN_SUM] for figures in ns.values())
-        if is_trusted:
+        if are_states_trusted:
             costs += [
                 OperationCost(name, figures["finish"], plain_sum_ns, FINISH_LIMITS.get(name))
                 for name, figures in ns.items()
             ]
         seven = sum(ns[name]["finish"] for name in SEVEN)
-        limit = SEVEN_LIMIT if is_trusted else None
+        limit = SEVEN_LIMIT if are_states_trusted else None
         costs_of_seven.append(OperationCost(f"the seven together{title}", seven, plain_sum_ns, limit))
     return costs + costs_of_seven
 
 
 def show_operation_costs(title: str, unit: str, costs: Sequence[OperationCost]) -> None:
     """Print figures as a table."""
-    table = create_table(title, ["", unit, "numpy's sum", "ratio", "may cost"])
+    table = create_table(title, ["", unit, "numpy's sum", "ratio", "at most"])
     for cost in costs:
         limit = "" if cost.may_cost is None else f"{cost.may_cost:,}"
         ratio = f"{cost.ns / cost.numpy_ns:,.1f} ×"
@@ -163,10 +170,12 @@ def command(rounds: int, out: Path | None) -> None:
     show_operation_costs(f"Reduce: {ROWS:,} rows into {GROUPS:,} groups", "ns a row", costs_of_reduce)
     costs_of_merge = merge_costs(max(3, rounds // 2))
     show_operation_costs(
-        f"Merge: {PARTS * MERGED:,} states of {ROWS_A_PART} rows into {MERGED:,}", "ns a state", costs_of_merge
+        f"Merge: {PARTS * MERGED_STATE_COUNT:,} states of {ROWS_PER_PART} rows into {MERGED_STATE_COUNT:,}",
+        "ns a state",
+        costs_of_merge,
     )
     costs_of_finish = finish_costs(max(3, rounds // 2))
-    title = f"Finish: {FINISHED:,} states of {ROWS_A_STATE} rows, four quantiles, hdr of 3 digits"
+    title = f"Finish: {FINISHED_STATE_COUNT:,} states of {ROWS_PER_STATE} rows, four quantiles, hdr of 3 digits"
     show_operation_costs(title, "ns a state", costs_of_finish)
     if out is not None:
         parts = {"reduce": costs_of_reduce, "merge": costs_of_merge, "finish": costs_of_finish}

@@ -12,10 +12,11 @@ Figure = float | None
 
 @dataclass(frozen=True)
 class LimitedFigure:
-    """A figure ``got`` and its limit ``most``, the largest value that is allowed.
+    """A figure with a limit. JSON files of figures contain the names of these fields.
 
-    ``got`` is missing (None) if it needs a library that is not installed. The limits apply to full runs. Fixed costs
-    dominate in quick runs, which have few rows, so their figures are printed without a verdict.
+    ``what`` is the name of the figure, ``got`` the measured value, and ``most`` the limit: the largest value that is
+    allowed. ``got`` is None if the measurement needs a library that is not installed. The limits apply to full runs.
+    Fixed costs dominate in quick runs, which have few rows, so their figures are printed without a verdict.
     """
 
     what: str
@@ -33,17 +34,17 @@ class LimitedFigure:
         return "pass" if self.got <= self.most else "FAIL"
 
 
-def without_verdicts(lines: Sequence[LimitedFigure]) -> list[LimitedFigure]:
+def without_verdicts(figures: Sequence[LimitedFigure]) -> list[LimitedFigure]:
     """Return the same figures without a verdict, for quick runs."""
-    return [replace(line, is_judged=False) for line in lines]
+    return [replace(figure, is_judged=False) for figure in figures]
 
 
 def show_limits(limits: Sequence[LimitedFigure]) -> None:
-    """Print one line per limit."""
-    table = create_table("Must hold", ["", "at most", "is", ""])
+    """Print one figure per limit."""
+    table = create_table("Must hold", ["", "at most", "measured", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
-    for line in limits:
-        got = "" if line.got is None else f"{line.got:,.3f}"
-        verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
-        table.add_row(line.what, f"{line.most:,.3f}", got, verdict)
+    for figure in limits:
+        measured = "" if figure.got is None else f"{figure.got:,.3f}"
+        verdict = f"[{colours[figure.verdict]}]{figure.verdict}[/]"
+        table.add_row(figure.what, f"{figure.most:,.3f}", measured, verdict)
     print_table(table)

@@ -87,17 +87,17 @@ def main(rounds: int, out: Path | None) -> None:
     one_core()
     seconds_per_run = harness_seconds(rounds)
     click.echo(f"the harness takes {seconds_per_run * 1e6:.1f} µs per run")
-    lines = [
+    limited_figures = [
         LimitedFigure(f"{measure}, {groups:,} groups", LIMIT, overhead(measure, groups, rounds, seconds_per_run))
         for measure in MEASURES
         for groups in GROUPS
     ]
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
-        limits = [asdict(line) for line in lines]
+        limits = [asdict(figure) for figure in limited_figures]
         figures = {"rows": ROWS, "rounds": rounds, "harness_seconds": seconds_per_run, "must_hold": limits}
         out.write_text(json.dumps({**circumstances(), **figures}, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from aggr.bench.report import OURS
 from benchmarks import files
-from benchmarks.costs import OURS_REDUCE, Cost, cost_of, reduce_label
+from benchmarks.costs import OURS_REDUCE_ONLY, Cost, cost_of, reduce_only_library
+from benchmarks.data_sets import INTEGER_KEYS, TEXTS
 from benchmarks.musthold import Figure, LimitedFigure
 from benchmarks.peer_reports import MANY, SCATTERED, Bytes
-from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
 
 def limited_figures(
@@ -18,9 +18,9 @@ def limited_figures(
     """Return the figures of `benchmarks.peers` that have limits: ratios of the costs of reducing rows and of reading
     files, the costs of merging states, and ratios of the bytes of states.
     """
-    dds_cost = cost_of(reduce_costs, "dds", OURS_REDUCE, MANY)
+    dds_cost = cost_of(reduce_costs, "dds", OURS_REDUCE_ONLY, MANY)
     duckdb_quantile_cost = cost_of(reduce_costs, "approx_quantile", "duckdb", MANY)
-    ddsketch_cost = cost_of(reduce_costs, "ddsketch", reduce_label("ddsketch"), MANY)
+    ddsketch_cost = cost_of(reduce_costs, "ddsketch", reduce_only_library("ddsketch"), MANY)
     limits = [
         LimitedFigure("dds reduce / DuckDB approx_quantile, many groups", 0.5, _ratio(dds_cost, duckdb_quantile_cost)),
         LimitedFigure("dds reduce / ddsketch.add, many groups", 1 / 50, _ratio(dds_cost, ddsketch_cost)),
@@ -31,16 +31,18 @@ def limited_figures(
         if cost.who == OURS and cost.what.startswith("dds") and SCATTERED not in cost.what
     ]
     bytes_of = {(size.what, size.rows): size.bytes for size in state_sizes}
-    for (what, rows), protobuf in bytes_of.items():
-        if what == "ddsketch":
+    for (sketch, rows), protobuf in bytes_of.items():
+        if sketch == "ddsketch":
             limits.append(LimitedFigure(f"dds bytes / protobuf, {rows:,} rows", 1.2, bytes_of["dds", rows] / protobuf))
-    for shape in (TEXTS, INTEGER_KEYS):
-        queries = ((files.NINE, files.ANSWERS), (files.EIGHT, "DuckDB"))
-        own_cost, duckdb_cost = (cost_of(file_costs, *query, shape.name) for query in queries)
-        label = f"Parquet to answers of nine functions / DuckDB's seven and approx_quantile, {shape.name}"
+    for data_set in (TEXTS, INTEGER_KEYS):
+        own_cost = cost_of(file_costs, files.NINE_FUNCTIONS_NAME, files.OURS_TO_RESULTS, data_set.name)
+        duckdb_cost = cost_of(file_costs, files.EIGHT_AGGREGATES_NAME, "DuckDB", data_set.name)
+        # The time from Parquet to results of tiltframe's nine functions, divided by DuckDB's time for seven aggregates
+        # and approx_quantile.
+        label = f"Parquet to answers of nine functions / DuckDB's seven and approx_quantile, {data_set.name}"
         limits.append(LimitedFigure(label, 0.4, _ratio(own_cost, duckdb_cost)))
     return limits
 
 
-def _ratio(dds_cost: Figure, duckdb_quantile_cost: Figure) -> Figure:
-    return None if dds_cost is None or duckdb_quantile_cost is None else dds_cost / duckdb_quantile_cost
+def _ratio(numerator: Figure, denominator: Figure) -> Figure:
+    return None if numerator is None or denominator is None else numerator / denominator

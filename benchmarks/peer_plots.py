@@ -8,10 +8,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots import OURS, PALE_OURS, bar_chart
+from benchmarks.plots import OUR_COLOUR, OUR_PALE_COLOUR, bar_chart
 from benchmarks.quantiles import EXTREME_QUANTILES
 
-LINES = ("#475569", "#0284c7", "#059669", "#7c3aed", "#ca8a04", "#db2777", "#0f766e", "#854d0e")
+PEER_COLOURS = ("#475569", "#0284c7", "#059669", "#7c3aed", "#ca8a04", "#db2777", "#0f766e", "#854d0e")
 MARKERS = "osv^DPX<"
 SMALLEST_ERROR = 1e-6
 
@@ -19,7 +19,7 @@ SMALLEST_ERROR = 1e-6
 def draw_reduce(figures: Any) -> Figure:
     """Draw bars with the nanoseconds per row of each sketch. The sketch that is fastest for many groups comes first."""
     cases = ["many groups", "one group"]
-    ns = {(_label(line), line["case"]): line["ns"] for line in figures["quantiles"]}
+    ns = {(_label(record), record["case"]): record["ns"] for record in figures["quantiles"]}
     labels = sorted({label for label, _ in ns}, key=lambda label: ns[label, cases[0]])
     rows = {label: [ns.get((label, case)) for case in cases] for label in labels}
     return bar_chart(
@@ -29,19 +29,19 @@ def draw_reduce(figures: Any) -> Figure:
 
 def draw_accuracy(figures: Any) -> Figure:
     """Draw a line with the relative errors of each sketch by quantile, in one panel per distribution."""
-    lines = figures["accuracy"]
-    distributions = list(dict.fromkeys(line["distribution"] for line in lines))
-    peers = [label for label in dict.fromkeys(map(_label, lines)) if not _is_ours(label)]
+    records = figures["accuracy"]
+    distributions = list(dict.fromkeys(record["distribution"] for record in records))
+    peers = [label for label in dict.fromkeys(map(_label, records)) if not _is_ours(label)]
     figure = Figure(figsize=(12, 5.4), layout="constrained")
     panels = figure.subplots(1, len(distributions), sharey=True)
     for axes, distribution in zip(panels, distributions, strict=True):
-        for line in lines:
-            if line["distribution"] != distribution:
+        for record in records:
+            if record["distribution"] != distribution:
                 continue
-            label = _label(line)
+            label = _label(record)
             # An error of 0 cannot be drawn on a logarithmic scale, so it is drawn at the lower edge.
-            errors = [max(error, SMALLEST_ERROR) for error in line["errors"]]
-            axes.plot(range(len(errors)), errors, label=label, **_look(label, line["what"], peers))
+            errors = [max(error, SMALLEST_ERROR) for error in record["errors"]]
+            axes.plot(range(len(errors)), errors, label=label, **_look(label, record["what"], peers))
         axes.axhline(0.01, color="#94a3b8", ls=":", lw=1.4, zorder=0)
         axes.set_xticks(range(len(EXTREME_QUANTILES)), [str(q) for q in EXTREME_QUANTILES])
         axes.set(yscale="log", xlabel="quantile", title=distribution)
@@ -53,11 +53,11 @@ def draw_accuracy(figures: Any) -> Figure:
 
 
 def draw_bytes(figures: Any) -> Figure:
-    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. A number of rows
-    is left out if a sketch was not measured with it.
+    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Only the row
+    counts with which every sketch was measured are drawn.
     """
-    lognormal_lines = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
-    size = {(_label(line), line["rows"]): line["bytes"] for line in lognormal_lines}
+    lognormal_records = [record for record in figures["bytes"] if record["distribution"] == "lognormal"]
+    size = {(_label(record), record["rows"]): record["bytes"] for record in lognormal_records}
     labels = list({label for label, _ in size})
     all_counts = sorted({count for _, count in size}, reverse=True)
     counts = [count for count in all_counts if all((label, count) in size for label in labels)]
@@ -76,15 +76,15 @@ def draw_functions(figures: Any) -> Figure:
     return bar_chart(rows, ["reduce"], is_ours=lambda _: False, xlabel=xlabel, form="{:,.0f}", scale="log")
 
 
-def _look(label: str, what: str, peers: list[str]) -> dict[str, Any]:
+def _look(label: str, operation: str, peers: list[str]) -> dict[str, Any]:
     """Return Matplotlib's properties for the line of a sketch. The lines of tiltframe are broad, so that they remain
     visible if other lines coincide with them.
     """
     if _is_ours(label):
-        return {"color": OURS if what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}
+        return {"color": OUR_COLOUR if operation == "dds" else OUR_PALE_COLOUR, "lw": 5, "zorder": 2}
     number = peers.index(label)
     return {
-        "color": LINES[number % len(LINES)],
+        "color": PEER_COLOURS[number % len(PEER_COLOURS)],
         "lw": 1.2,
         "marker": MARKERS[number % len(MARKERS)],
         "ms": 4.5,
@@ -95,12 +95,12 @@ def _is_ours(label: str) -> bool:
     return "(tiltframe" in label
 
 
-def _label(line: Any) -> str:
+def _label(record: Any) -> str:
     """Return the name of an operation with its library, such as ``approx_quantile (DuckDB)``."""
-    what = line["what"]
-    who = line["who"]
-    if who.endswith(", reduce"):
-        return f"{what} ({who} alone)"
-    if what.startswith(who):
-        return f"{what} (package)"
-    return f"{what} ({who})"
+    operation = record["what"]
+    library = record["who"]
+    if library.endswith(", reduce"):
+        return f"{operation} ({library} alone)"
+    if operation.startswith(library):
+        return f"{operation} (package)"
+    return f"{operation} ({library})"

@@ -14,7 +14,7 @@ from aggr.bench.costs import PARTS
 from aggr.bench.peers import counterparts, installed
 from aggr.bench.report import OURS
 from aggr.measure import Measure
-from benchmarks.costs import Cost, costs_of, label, reduce_label
+from benchmarks.costs import Cost, costs_of, operation_and_library, reduce_only_library
 from benchmarks.quantiles import EXTREME_QUANTILES, QUANTILES
 
 ROWS_A_GROUP = 555
@@ -29,7 +29,9 @@ SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are ad
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest relative error of a sketch for each of `EXTREME_QUANTILES`, on one distribution."""
+    """The largest relative errors of the sketch ``what`` of the library ``who``, one for each of `EXTREME_QUANTILES`,
+    on one distribution.
+    """
 
     what: str
     who: str
@@ -39,7 +41,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Bytes:
-    """The bytes of a state of a sketch, with ``rows`` values of a distribution."""
+    """The bytes of a state of the sketch ``what`` of the library ``who``, for ``rows`` values of a distribution."""
 
     what: str
     who: str
@@ -105,11 +107,11 @@ def _report(measure: Measure, peers: Sequence[str], rows: int, rounds: int) -> R
 
 
 def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
-    """Return the costs of reducing rows, whose libraries have the names of `reduce_label`, and those from rows to
+    """Return the costs of reducing rows, with the library names of `reduce_only_library`, and the costs from rows to
     results.
     """
     cases = {1: ONE_GROUP, rows // ROWS_A_GROUP: MANY}
-    reduce_costs = [Cost(c.what, reduce_label(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
+    reduce_costs = [Cost(c.what, reduce_only_library(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
     return reduce_costs + costs_of(report, "answers", cases)
 
 
@@ -149,15 +151,18 @@ def errors_of(reports: Sequence[Report]) -> list[Errors]:
     worst: dict[tuple[str, str, str], list[float]] = {}
     for report in reports:
         for error in report.errors:
-            key = (*label(error.measure, error.by), error.distribution)
+            key = (*operation_and_library(error.measure, error.by), error.distribution)
             worst.setdefault(key, []).append(error.worst_relative)
-    return [Errors(what, who, distribution, tuple(errors)) for (what, who, distribution), errors in worst.items()]
+    return [
+        Errors(operation, library, distribution, tuple(errors))
+        for (operation, library, distribution), errors in worst.items()
+    ]
 
 
 def bytes_of(reports: Sequence[Report]) -> list[Bytes]:
     """Return the bytes of a state of each sketch in reports, by the number of rows."""
     return [
-        Bytes(*label(size.measure, size.by), DISTRIBUTIONS[0], size.rows, size.bytes)
+        Bytes(*operation_and_library(size.measure, size.by), DISTRIBUTIONS[0], size.rows, size.bytes)
         for report in reports
         for size in report.sizes
         if size.bytes is not None and size.rows > 1

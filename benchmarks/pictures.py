@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks.peer_plots import draw_accuracy, draw_bytes, draw_functions, draw_reduce
-from benchmarks.plots import SMALL_PRINT, STYLE
+from benchmarks.plots import SMALL_PRINT_COLOUR, STYLE
 from benchmarks.spark_plots import draw_answers, draw_growth, draw_jobs, draw_streams
 from benchmarks.store_plots import draw_querying, draw_scale, draw_serving, draw_storing, draw_year
 
@@ -43,7 +43,7 @@ class Picture:
         with mpl.rc_context(STYLE):
             figure = self.draw(figures)
             figure.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
-            figure.supxlabel(", ".join(versions[:4]), fontsize=7.5, color=SMALL_PRINT, x=0.01, ha="left")
+            figure.supxlabel(", ".join(versions[:4]), fontsize=7.5, color=SMALL_PRINT_COLOUR, x=0.01, ha="left")
             text = io.StringIO()
             figure.savefig(text, format="svg", metadata={"Title": self.title, "Date": None, "Creator": None})
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"

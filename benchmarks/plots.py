@@ -8,14 +8,14 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-OURS = "#c2410c"
-PEERS = "#475569"
-PALE = "#b6c2d1"
-PALE_OURS = "#f6bd9b"
-GRID = "#e2e8f0"
-INK = "#334155"
-SMALL_PRINT = "#64748b"
-DARK_AND_PALE = ((OURS, PEERS), (PALE_OURS, PALE))
+OUR_COLOUR = "#c2410c"
+PEER_COLOUR = "#475569"
+PALE_COLOUR = "#b6c2d1"
+OUR_PALE_COLOUR = "#f6bd9b"
+GRID_COLOUR = "#e2e8f0"
+TEXT_COLOUR = "#334155"
+SMALL_PRINT_COLOUR = "#64748b"
+DARK_AND_PALE = ((OUR_COLOUR, PEER_COLOUR), (OUR_PALE_COLOUR, PALE_COLOUR))
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -71,15 +71,17 @@ def bar_chart(
         shift = (number - (len(cases) - 1) / 2) * height
         colours = [own_colour if is_ours(labels[row]) else other_colour for row in values]
         bars = axes.barh([row + shift for row in values], list(values.values()), height=0.95 * height, color=colours)
-        axes.bar_label(bars, [form.format(value) for value in values.values()], padding=3, fontsize=8, color=INK)
+        axes.bar_label(
+            bars, [form.format(value) for value in values.values()], padding=3, fontsize=8, color=TEXT_COLOUR
+        )
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.margins(x=0.08, y=0.02)
     for text in axes.get_yticklabels():
         if is_ours(text.get_text()):
-            text.set(color=OURS, fontweight="bold")
+            text.set(color=OUR_COLOUR, fontweight="bold")
     axes.set(xscale=scale, xlabel=xlabel)
-    axes.grid(axis="x", color=GRID)
+    axes.grid(axis="x", color=GRID_COLOUR)
     if len(cases) > 1:
         patches = [
             Patch(color=other_colour, label=case) for case, (_, other_colour) in zip(cases, shades, strict=False)

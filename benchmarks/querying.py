@@ -38,7 +38,7 @@ from benchmarks.storing import (
     HOUR,
     HOURS,
     LEVELS,
-    Extent,
+    RunSize,
     clickhouse_command,
     duckdb_command,
     rollup_command,
@@ -49,8 +49,8 @@ from benchmarks.storing import (
 from tiltframe import FrameStore
 
 DAY = HOURS * HOUR  # in microseconds
-FULL = Extent(rows=6_000_000, keys=1000, rounds=9)
-QUICK = Extent(rows=240_000, keys=100, rounds=3)
+FULL = RunSize(rows=6_000_000, keys=1000, rounds=9)
+QUICK = RunSize(rows=240_000, keys=100, rounds=3)
 DAYS = 365
 OURS = "tiltframe"
 CLICKHOUSE = "ClickHouse"
@@ -168,44 +168,44 @@ def _host_list(panel: Panel) -> str:
     return ", ".join(f"'host-{number:04}'" for number in range(panel.hosts or 0))
 
 
-def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
+def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
     """Measure all queries, print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
     seconds: dict[str, dict[str, float]] = {}
     rows: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
-        systems = dict(_systems(Path(folder), extent))
+        systems = dict(_systems(Path(folder), run_size))
         for name, panels in QUERIES.items():
             able_systems = {
                 label: system for label, system in systems.items() if system.can_merge or not panels[0].is_merged
             }
             rows[name] = check(able_systems, panels)
             calls = [partial(_ask_all, system, panels) for system in able_systems.values()]
-            seconds[name] = dict(zip(able_systems, alternate(calls, extent.rounds), strict=True))
-    lines = [
+            seconds[name] = dict(zip(able_systems, alternate(calls, run_size.rounds), strict=True))
+    limited_figures = [
         LimitedFigure(
-            f"{name}: tiltframe / the fastest other system", 0.5, _ratio(seconds_by_system), is_judged=extent == FULL
+            f"{name}: tiltframe / the fastest other system", 0.5, _ratio(seconds_by_system), is_judged=run_size == FULL
         )
         for name, seconds_by_system in seconds.items()
     ]
-    table = create_table(f"Queries of {extent.keys:,} keys, in ms", ["", "rows", *systems])
+    table = create_table(f"Queries of {run_size.keys:,} keys, in ms", ["", "rows", *systems])
     for name, seconds_by_system in seconds.items():
         cells = [f"{1000 * seconds_by_system[label]:,.1f}" if label in seconds_by_system else "" for label in systems]
         table.add_row(name, f"{rows[name]:,}", *cells)
     print_table(table)
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
         figures = {"result_rows": rows, "seconds": seconds, "must_hold": limits}
-        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
-    return lines
+        out.write_text(json.dumps({**about, **asdict(run_size), **figures}, indent=1) + "\n")
+    return limited_figures
 
 
-def _systems(folder: Path, extent: Extent) -> Iterator[tuple[str, System]]:
+def _systems(folder: Path, run_size: RunSize) -> Iterator[tuple[str, System]]:
     """Write the rows, and yield the name of each installed system with the system that contains them."""
     rows = folder / "rows"
-    write_day(rows, extent)
-    write_past(rows, extent.keys)
+    write_day(rows, run_size)
+    write_past(rows, run_size.keys)
     installations: list[tuple[str, str, Callable[..., Sequence[str]], Callable[[Path], System]]] = [
         (OURS, "tiltframe", rollup_command, Store),
         (CLICKHOUSE, "chdb", clickhouse_command, ClickHouse),
@@ -311,8 +311,8 @@ def _ratio(seconds: Mapping[str, float]) -> float | None:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
     """Compare the time of queries with ClickHouse and DuckDB. Exit with status 1 if a limit is exceeded."""
-    lines = main(QUICK if quick else FULL, out)
-    if any(line.verdict == "FAIL" for line in lines):
+    limited_figures = main(QUICK if quick else FULL, out)
+    if any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

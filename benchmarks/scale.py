@@ -88,7 +88,7 @@ def measure_processes() -> Iterator[dict[str, float]]:
     ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the largest total memory of the
     descendants that run Python.
     """
-    peaks = {"peak_bytes": 0.0}
+    process_costs = {"peak_bytes": 0.0}
     has_ended = threading.Event()
     cpu_seconds: dict[int, float] = {}
     seconds_before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
@@ -97,7 +97,7 @@ def measure_processes() -> Iterator[dict[str, float]]:
         workers = _descendants(os.getpid())
         for process in [os.getpid(), *workers]:
             cpu_seconds[process] = max(cpu_seconds.get(process, 0.0), _cpu_seconds(process))
-        peaks["peak_bytes"] = max(peaks["peak_bytes"], sum(map(_python_bytes, workers)))
+        process_costs["peak_bytes"] = max(process_costs["peak_bytes"], sum(map(_python_bytes, workers)))
 
     def take_samples() -> None:
         while not has_ended.wait(0.2):
@@ -105,26 +105,27 @@ def measure_processes() -> Iterator[dict[str, float]]:
 
     thread = threading.Thread(target=take_samples, daemon=True)
     thread.start()
-    yield peaks
+    yield process_costs
     has_ended.set()
     thread.join()
     take_sample()
-    peaks["core_seconds"] = sum(
+    process_costs["core_seconds"] = sum(
         max(seconds - seconds_before.get(process, 0.0), 0.0) for process, seconds in cpu_seconds.items()
     )
 
 
 def _descendants(process: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
+    """Return the ids of all descendants of a process."""
+    children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             after_name = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        parents.setdefault(int(after_name[1]), []).append(int(path.parent.name))
+        children.setdefault(int(after_name[1]), []).append(int(path.parent.name))
     processes = [process]
     for parent in processes:
-        processes += parents.get(parent, [])
+        processes += children.get(parent, [])
     return processes[1:]
 
 
@@ -208,24 +209,26 @@ def roll_up(master: str, folder: Path, files: Path, days: int, rounds: int, fram
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
     """Measure, and print the figures together with their predictions."""
-    counts = [int(count) for count in days.split(",")]
+    day_counts = [int(text) for text in days.split(",")]
     capacity = predict_costs(rows_per_day)
     click.echo(repr(capacity))
     runs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder_name:
         files = Path(folder_name) / "rows"
-        write_hours(files, [rows_per_day // 24] * 24 * max(counts))
-        for count in counts:
-            run = runs[str(count)] = roll_up(master, Path(folder_name), files, days=count, rounds=1 if runs else 2)
-            rows = count * rows_per_day
+        write_hours(files, [rows_per_day // 24] * 24 * max(day_counts))
+        for day_count in day_counts:
+            run = roll_up(master, Path(folder_name), files, days=day_count, rounds=1 if runs else 2)
+            runs[str(day_count)] = run
+            rows = day_count * rows_per_day
             states = sum(run["states"].values())
             size = sum(run["bytes"].values())
             click.echo(
-                f"{rows:,} rows: {run['seconds']:.1f} s, {run['core_seconds'] / rows * 1e9:.0f} core-ns a row, "
-                f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB a day, "
-                f"{run['files']} files; states {states / capacity.states_per_day / count:.3f}, bytes "
-                f"{size / capacity.bytes_per_day / count:.3f}, core-seconds "
-                f"{run['core_seconds'] / capacity.core_seconds_per_day / count:.2f} of the prediction"
+                f"{rows:,} rows: {run['seconds']:.1f} s, {run['core_seconds'] / rows * 1e9:.0f} core-ns per row, "
+                f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB per day, "
+                f"{run['files']} files; measured / predicted: "
+                f"states {states / capacity.states_per_day / day_count:.3f}, "
+                f"bytes {size / capacity.bytes_per_day / day_count:.3f}, core-seconds "
+                f"{run['core_seconds'] / capacity.core_seconds_per_day / day_count:.2f}"
             )
     if out is not None:
         prediction = json.loads(capacity.to_json())

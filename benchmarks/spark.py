@@ -21,9 +21,9 @@ from rich.progress import track
 
 from aggr.bench.timing import circumstances, one_round
 from benchmarks import growth
+from benchmarks.data_sets import INTEGER_KEYS, TEXTS, DataSet
 from benchmarks.jobs import FINEST, check, jobs, many_keys, session, write_rows
 from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
-from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,29 +43,29 @@ PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
 
 @dataclass(frozen=True)
-class Extent:
+class RunSize:
     """The numbers of rows, groups and keys, and the number of rounds."""
 
     rows: int
     groups: int  # the number of pairs of a key and a window of the finest level
     rounds: int
     keys: tuple[int, int]  # the numbers of rows and of keys of the jobs with many keys
-    growth: growth.Extent
-    shapes: tuple[Shape, ...]
+    growth: growth.RunSize
+    data_sets: tuple[DataSet, ...]
 
 
-FULL = Extent(
+FULL = RunSize(
     rows=20_000_000,
     groups=36_000,
     rounds=3,
     keys=(10_000_000, 1_000_000),
     growth=growth.FULL,
-    shapes=(TEXTS, INTEGER_KEYS),
+    data_sets=(TEXTS, INTEGER_KEYS),
 )
-QUICK = Extent(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), growth=growth.QUICK, shapes=(TEXTS,))
+QUICK = RunSize(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), growth=growth.QUICK, data_sets=(TEXTS,))
 
 
-def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]:
+def main(run_size: RunSize, out: Path | None, answers: bool) -> list[LimitedFigure]:
     """Measure and print the figures, and write them to ``out`` if it is passed.
 
     If ``answers`` is true, measure only the jobs that return results.
@@ -73,34 +73,34 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         times: dict[str, dict[str, list[float]]] = {}
-        for shape in extent.shapes:
-            rows_folder = Path(folder) / str(shape.digits)
-            write_rows(rows_folder, extent.rows, extent.groups, shape)
-            if shape is TEXTS:
+        for number, data_set in enumerate(run_size.data_sets):
+            rows_folder = Path(folder) / f"data-set-{number}"
+            write_rows(rows_folder, run_size.rows, run_size.groups, data_set)
+            if data_set is TEXTS:
                 check(spark, str(rows_folder))
-            all_jobs = jobs(spark, str(rows_folder), shape)
+            all_jobs = jobs(spark, str(rows_folder), data_set)
             selected_jobs = {name: job for name, job in all_jobs.items() if name in ANSWERS} if answers else all_jobs
-            times[shape.name] = time_jobs(selected_jobs, extent.rounds)
-            show_seconds(medians_of(times)[shape.name], extent.rows, shape.name)
-            unordered_files = Path(folder) / "in no order" / str(shape.digits)
-            write_rows(unordered_files, extent.rows, extent.groups, shape, in_order=False)
-            all_jobs = jobs(spark, f"{folder}/in no order/{shape.digits}", shape)
-            times[unordered_name(shape)] = time_jobs({name: all_jobs[name] for name in IN_NO_ORDER}, extent.rounds)
-            show_seconds(medians_of(times)[unordered_name(shape)], extent.rows, unordered_name(shape))
-        jobs_of_many_keys = many_keys(spark, growth.files(Path(folder), *extent.keys))
-        times["many keys"] = time_jobs(jobs_of_many_keys, extent.rounds)
+            times[data_set.name] = time_jobs(selected_jobs, run_size.rounds)
+            show_seconds(medians_of(times)[data_set.name], run_size.rows, data_set.name)
+            unordered_folder = Path(folder) / f"data-set-{number}-in-no-order"
+            write_rows(unordered_folder, run_size.rows, run_size.groups, data_set, in_order=False)
+            all_jobs = jobs(spark, str(unordered_folder), data_set)
+            times[unordered_name(data_set)] = time_jobs({name: all_jobs[name] for name in IN_NO_ORDER}, run_size.rounds)
+            show_seconds(medians_of(times)[unordered_name(data_set)], run_size.rows, unordered_name(data_set))
+        jobs_of_many_keys = many_keys(spark, growth.files(Path(folder), *run_size.keys))
+        times["many keys"] = time_jobs(jobs_of_many_keys, run_size.rounds)
         medians = medians_of(times)
-        show_seconds(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
-        size_costs = [] if answers else growth.measure_sizes(spark, Path(folder), extent.growth)
-    lines = limited_figures(medians, size_costs)
-    if extent == QUICK:
-        lines = without_verdicts(lines)
+        show_seconds(medians["many keys"], run_size.keys[0], f"{run_size.keys[1]:,} keys")
+        size_costs = [] if answers else growth.measure_sizes(spark, Path(folder), run_size.growth)
+    figures_with_limits = limited_figures(medians, size_costs)
+    if run_size == QUICK:
+        figures_with_limits = without_verdicts(figures_with_limits)
     if size_costs:
         growth.show_sizes(size_costs)
-    show_limits(lines)
+    show_limits(figures_with_limits)
     if out is not None:
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
-        size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in figures_with_limits]
+        size = {"rows": run_size.rows, "finest windows": run_size.groups, "rounds": run_size.rounds}
         figures = {
             "seconds": medians,
             "all": times,
@@ -108,16 +108,16 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[LimitedFigure]
             "must_hold": limits,
         }
         out.write_text(json.dumps({**about, **size, **figures}, indent=1) + "\n")
-    return lines
+    return figures_with_limits
 
 
-def unordered_name(shape: Shape) -> str:
-    """Return the name of the figures for files of the shape ``shape`` whose rows are not in the order of time."""
-    return f"{shape.name}, in no order"
+def unordered_name(data_set: DataSet) -> str:
+    """Return the name of the figures for files of a data set whose rows are not in the order of time."""
+    return f"{data_set.name}, in no order"
 
 
 def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """Return the median time of each job, by shape and job."""
+    """Return the median time of each job, by data set and job."""
     return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
@@ -137,13 +137,13 @@ def limited_figures(
     medians: Mapping[str, Mapping[str, float]], size_costs: Sequence[growth.SizeCost]
 ) -> list[LimitedFigure]:
     """Return the measured ratios with their limits."""
-    shapes = [shape for shape in (TEXTS, INTEGER_KEYS) if shape.name in medians]
-    limits = [line for shape in shapes for line in _answers(shape, medians[shape.name])]
-    for shape in shapes:
-        spark_seconds, own_seconds = (medians[unordered_name(shape)][name] for name in IN_NO_ORDER)
+    data_sets = [data_set for data_set in (TEXTS, INTEGER_KEYS) if data_set.name in medians]
+    limits = [figure for data_set in data_sets for figure in _answers(data_set, medians[data_set.name])]
+    for data_set in data_sets:
+        spark_seconds, own_seconds = (medians[unordered_name(data_set)][name] for name in IN_NO_ORDER)
         limits.append(
             LimitedFigure(
-                f"files in no order, to answers / count … variance, {shape.name}", 0.6, own_seconds / spark_seconds
+                f"files in no order, to answers / count … variance, {data_set.name}", 0.6, own_seconds / spark_seconds
             )
         )
     keys = medians["many keys"]
@@ -155,16 +155,16 @@ def limited_figures(
     ]
 
 
-def _answers(shape: Shape, seconds: Mapping[str, float]) -> list[LimitedFigure]:
-    def line(own_job: str, spark_job: str, limit: float) -> LimitedFigure:
-        return LimitedFigure(f"{own_job} / {spark_job}, {shape.name}", limit, seconds[own_job] / seconds[spark_job])
+def _answers(data_set: DataSet, seconds: Mapping[str, float]) -> list[LimitedFigure]:
+    def limited_figure(own_job: str, spark_job: str, limit: float) -> LimitedFigure:
+        return LimitedFigure(f"{own_job} / {spark_job}, {data_set.name}", limit, seconds[own_job] / seconds[spark_job])
 
     return [
-        line("rollup of files, to answers", "percentile_approx", 0.12),
-        line("rollup of files, to answers", "count … variance", 0.5),
-        line("rollup of a DataFrame, to answers", "percentile_approx", 0.35),
-        line("A.dds", "Arrow UDAF that counts", 1.5),
-        line("su.group_by of dds", "percentile_approx", 0.5),
+        limited_figure("rollup of files, to answers", "percentile_approx", 0.12),
+        limited_figure("rollup of files, to answers", "count … variance", 0.5),
+        limited_figure("rollup of a DataFrame, to answers", "percentile_approx", 0.35),
+        limited_figure("A.dds", "Arrow UDAF that counts", 1.5),
+        limited_figure("su.group_by of dds", "percentile_approx", 0.5),
     ]
 
 
@@ -221,8 +221,8 @@ def show_seconds(medians: Mapping[str, float], rows: int, description: str) -> N
 @click.option("--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth.")
 def command(quick: bool, out: Path | None, answers: bool) -> None:
     """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds a limit."""
-    lines = main(QUICK if quick else FULL, out, answers)
-    if any(line.verdict == "FAIL" for line in lines):
+    figures_with_limits = main(QUICK if quick else FULL, out, answers)
+    if any(figure.verdict == "FAIL" for figure in figures_with_limits):
         raise SystemExit(1)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots import OURS, bar_chart
-from benchmarks.shapes import TEXTS
+from benchmarks.data_sets import TEXTS
+from benchmarks.plots import OUR_COLOUR, bar_chart
 
-OWN_JOBS = ("rollup", "su.", "A.dds")
+OWN_JOB_PREFIXES = ("rollup", "su.", "A.dds")
 
 
 def draw_jobs(figures: Any) -> Figure:
@@ -25,30 +25,34 @@ def draw_answers(figures: Any) -> Figure:
     """Draw bars with the seconds from rows to results of each job, the fastest first. The files are in the order of
     time.
     """
-    shapes = {name: seconds for name, seconds in figures["seconds"].items() if "percentile_approx" in seconds}
-    first = next(iter(shapes.values()))
+    data_sets = {name: seconds for name, seconds in figures["seconds"].items() if "percentile_approx" in seconds}
+    first = next(iter(data_sets.values()))
     jobs = sorted(first, key=lambda job: first[job])
-    rows = {job: [seconds[job] for seconds in shapes.values()] for job in jobs}
-    return bar_chart(rows, list(shapes), is_ours=_is_ours, xlabel="seconds", form="{:.1f}")
+    rows = {job: [seconds[job] for seconds in data_sets.values()] for job in jobs}
+    return bar_chart(rows, list(data_sets), is_ours=_is_ours, xlabel="seconds", form="{:.1f}")
 
 
 def draw_growth(figures: Any) -> Figure:
     """Draw the seconds of a job and the memory of its largest worker, by the number of rows and by the number of
     groups.
     """
-    lines_of_growth = figures["growth"]
-    group_counts = [line["groups"] for line in lines_of_growth]
+    growth_records = figures["growth"]
+    group_counts = [record["groups"] for record in growth_records]
     groups = max(set(group_counts), key=group_counts.count)
-    by_rows = sorted((line for line in lines_of_growth if line["groups"] == groups), key=lambda line: line["rows"])
-    rows = max((line["rows"] for line in lines_of_growth if line["groups"] != groups), default=0)
-    by_groups = sorted((line for line in lines_of_growth if line["rows"] == rows), key=lambda line: line["groups"])
+    by_rows = sorted(
+        (record for record in growth_records if record["groups"] == groups), key=lambda record: record["rows"]
+    )
+    rows = max((record["rows"] for record in growth_records if record["groups"] != groups), default=0)
+    by_groups = sorted(
+        (record for record in growth_records if record["rows"] == rows), key=lambda record: record["groups"]
+    )
     figure = Figure(figsize=(9, 6), layout="constrained")
     grid = figure.subplots(2, 2, sharey="row", squeeze=False)
     sides = [(by_rows, "rows", f"{groups:,} groups"), (by_groups, "groups", f"{rows:,} rows")]
-    for column, (lines, axis, constant_size) in enumerate(sides):
-        sizes = [line[axis] for line in lines]
-        grid[0][column].loglog(sizes, [line["seconds"] for line in lines], "o-", color=OURS)
-        grid[1][column].loglog(sizes, [line["worker_bytes"] / 2**20 for line in lines], "o-", color=OURS)
+    for column, (records, axis, constant_size) in enumerate(sides):
+        sizes = [record[axis] for record in records]
+        grid[0][column].loglog(sizes, [record["seconds"] for record in records], "o-", color=OUR_COLOUR)
+        grid[1][column].loglog(sizes, [record["worker_bytes"] / 2**20 for record in records], "o-", color=OUR_COLOUR)
         grid[0][column].set_title(f"by {axis} ({constant_size})")
         grid[1][column].set_xlabel(axis)
     grid[0][0].set_ylabel("seconds")
@@ -68,4 +72,4 @@ def draw_streams(figures: Any) -> Figure:
 
 
 def _is_ours(job: str) -> bool:
-    return job.startswith(OWN_JOBS)
+    return job.startswith(OWN_JOB_PREFIXES)

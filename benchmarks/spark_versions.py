@@ -22,35 +22,36 @@ from aggr.bench.timing import circumstances
 from benchmarks.jobs import jobs, session, write_rows
 from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from benchmarks.scale import measure_processes
-from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, medians_of, show_seconds, time_jobs
+from benchmarks.spark import FULL, PACKAGES, QUICK, RunSize, medians_of, show_seconds, time_jobs
 
-FILES = "rollup of files, to answers"
-PERCENTILES = "percentile_approx"
-SIMPLE = "count … variance"
+FILES_JOB = "rollup of files, to answers"
+PERCENTILE_JOB = "percentile_approx"
+SIMPLE_JOB = "count … variance"
 LIMIT = 0.2
-CLOCK = "by the clock"
-PROCESSORS = "CPU time"
+# The titles of the two measured times, which the JSON file contains.
+ELAPSED = "by the clock"
+CPU = "CPU time"
 
 Times = dict[str, dict[str, list[float]]]
 
 
-def measure_versions(extent: Extent) -> tuple[Times, Times]:
-    """Return the seconds by the clock and the CPU seconds of each job and round, by the shape of the rows."""
-    clock: Times = {}
-    processors: Times = {}
+def measure_versions(run_size: RunSize) -> tuple[Times, Times]:
+    """Return the elapsed seconds and the CPU seconds of each job and round, by the name of the data set."""
+    elapsed_seconds: Times = {}
+    cpu_seconds: Times = {}
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        for data in extent.shapes:
-            files = Path(folder) / str(data.digits)
-            write_rows(files, extent.rows, extent.groups, data)
-            all_jobs = jobs(spark, str(files), data)
-            cpu_seconds: dict[str, list[float]] = {}
+        for number, data_set in enumerate(run_size.data_sets):
+            files = Path(folder) / f"data-set-{number}"
+            write_rows(files, run_size.rows, run_size.groups, data_set)
+            all_jobs = jobs(spark, str(files), data_set)
+            cpu_seconds_of_job: dict[str, list[float]] = {}
             timed_jobs = {
-                name: with_cpu_time(all_jobs[name], cpu_seconds.setdefault(name, []))
-                for name in (PERCENTILES, SIMPLE, FILES)
+                name: with_cpu_time(all_jobs[name], cpu_seconds_of_job.setdefault(name, []))
+                for name in (PERCENTILE_JOB, SIMPLE_JOB, FILES_JOB)
             }
-            clock[data.name] = time_jobs(timed_jobs, extent.rounds)
-            processors[data.name] = {name: seconds[1:] for name, seconds in cpu_seconds.items()}
-    return clock, processors
+            elapsed_seconds[data_set.name] = time_jobs(timed_jobs, run_size.rounds)
+            cpu_seconds[data_set.name] = {name: seconds[1:] for name, seconds in cpu_seconds_of_job.items()}
+    return elapsed_seconds, cpu_seconds
 
 
 def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable[[], None]:
@@ -71,27 +72,29 @@ def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
     """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds the limit."""
-    extent = QUICK if quick else FULL
-    times_by_kind = dict(zip((CLOCK, PROCESSORS), measure_versions(extent), strict=True))
+    run_size = QUICK if quick else FULL
+    times_by_kind = dict(zip((ELAPSED, CPU), measure_versions(run_size), strict=True))
     medians = {kind: medians_of(times) for kind, times in times_by_kind.items()}
-    for kind, shapes in medians.items():
-        for name, seconds in shapes.items():
-            show_seconds(seconds, extent.rows, f"{name}, {kind}")
-    lines = [
-        LimitedFigure(f"{FILES} / {PERCENTILES}, {name}, {kind}", LIMIT, seconds[FILES] / seconds[PERCENTILES])
-        for kind, shapes in medians.items()
-        for name, seconds in shapes.items()
+    for kind, seconds_of_data_sets in medians.items():
+        for name, seconds in seconds_of_data_sets.items():
+            show_seconds(seconds, run_size.rows, f"{name}, {kind}")
+    limited_figures = [
+        LimitedFigure(
+            f"{FILES_JOB} / {PERCENTILE_JOB}, {name}, {kind}", LIMIT, seconds[FILES_JOB] / seconds[PERCENTILE_JOB]
+        )
+        for kind, seconds_of_data_sets in medians.items()
+        for name, seconds in seconds_of_data_sets.items()
     ]
-    lines = without_verdicts(lines) if quick else lines
-    show_limits(lines)
+    limited_figures = without_verdicts(limited_figures) if quick else limited_figures
+    show_limits(limited_figures)
     if out is not None:
         about = circumstances(PACKAGES)
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
-        size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
+        size = {"rows": run_size.rows, "finest windows": run_size.groups, "rounds": run_size.rounds}
         runs = json.loads(out.read_text()) if out.exists() else {}
         runs[str(about["pyspark"])] = {**about, **size, "seconds": medians, "all": times_by_kind, "must_hold": limits}
         out.write_text(json.dumps(runs, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

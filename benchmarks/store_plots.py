@@ -1,5 +1,5 @@
-"""Plots of the benchmarks of stores: writing, queries of a year, response times over HTTP, and measured costs as shares
-of predicted ones.
+"""Plots of the benchmarks of stores: writing, queries of a year, response times over HTTP, and ratios of measured to
+predicted costs.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots import OURS, PALE, PALE_OURS, PEERS, bar_chart
+from benchmarks.plots import OUR_COLOUR, OUR_PALE_COLOUR, PALE_COLOUR, PEER_COLOUR, bar_chart
 
-SHADES_OF_SYSTEMS = ((OURS, OURS), (PEERS, PEERS), (PALE, PALE))
+SHADES_OF_SYSTEMS = ((OUR_COLOUR, OUR_COLOUR), (PEER_COLOUR, PEER_COLOUR), (PALE_COLOUR, PALE_COLOUR))
 TIMES_OF_A_PANEL = {"cold": "first time, alone", "p50": "p50 of 32 clients", "p99": "p99 of 32 clients"}
 
 
@@ -35,10 +35,10 @@ def draw_year(figures: Any) -> Figure:
 def draw_storing(figures: Any) -> Figure:
     """Draw bars with the elapsed seconds and the CPU seconds of each system that writes states or results."""
     rows = {
-        side: [statistics.median(run[name] for run in runs) for name in ("seconds", "core_seconds")]
-        for side, runs in figures["runs"].items()
+        system: [statistics.median(run[name] for run in runs) for name in ("seconds", "core_seconds")]
+        for system, runs in figures["runs"].items()
     }
-    shades = ((OURS, OURS), (PALE_OURS, PALE_OURS))
+    shades = ((OUR_COLOUR, OUR_COLOUR), (OUR_PALE_COLOUR, OUR_PALE_COLOUR))
     return bar_chart(
         rows, ["seconds", "core seconds"], is_ours=_is_never_ours, xlabel="seconds", form="{:.1f}", shades=shades
     )
@@ -62,7 +62,7 @@ def draw_serving(figures: Any) -> Figure:
     requests of 32 clients.
     """
     rows = {panel: [1000 * times[name] for name in TIMES_OF_A_PANEL] for panel, times in figures["panels"].items()}
-    shades = ((PALE, PALE), (OURS, OURS), (PALE_OURS, PALE_OURS))
+    shades = ((PALE_COLOUR, PALE_COLOUR), (OUR_COLOUR, OUR_COLOUR), (OUR_PALE_COLOUR, OUR_PALE_COLOUR))
     cases = list(TIMES_OF_A_PANEL.values())
     xlabel = "milliseconds, log scale"
     return bar_chart(rows, cases, is_ours=_is_never_ours, xlabel=xlabel, form="{:,.0f}", scale="log", shades=shades)
@@ -82,11 +82,11 @@ def draw_scale(figures: Any) -> Figure:
     measured = [_costs_per_day(int(days), run) for days, run in figures["days"].items()]
     rows = {what: [costs[what] / amount for costs in measured] for what, amount in expected.items()}
     cases = [f"{days} day{'s' if int(days) > 1 else ''}" for days in figures["days"]]
-    shades = ((PALE_OURS, PALE_OURS), (OURS, OURS), (PEERS, PEERS))
+    shades = ((OUR_PALE_COLOUR, OUR_PALE_COLOUR), (OUR_COLOUR, OUR_COLOUR), (PEER_COLOUR, PEER_COLOUR))
     figure = bar_chart(
         rows, cases, is_ours=_is_never_ours, xlabel="measured, × of predicted", form="{:.2f}", shades=shades
     )
-    figure.axes[0].axvline(1.0, color=PEERS, ls=":", lw=1.4)
+    figure.axes[0].axvline(1.0, color=PEER_COLOUR, ls=":", lw=1.4)
     return figure
 
 

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from aggr.bench.timing import circumstances
 from aggr.workers import available_cores
 from benchmarks.costs import create_table, print_table
-from benchmarks.musthold import LimitedFigure, show_limits
+from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from tiltframe import FrameStore
 
 HOURS = 24  # the number of hours
@@ -76,7 +76,7 @@ _CLICKHOUSE_CALLS = {
 
 
 @dataclass(frozen=True)
-class Extent:
+class RunSize:
     """The number of rows and keys of the day, and the number of runs of each system."""
 
     rows: int
@@ -113,16 +113,16 @@ print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024]
 sys.exit(status)
 """
 
-FULL = Extent(rows=6_000_000, keys=1000, rounds=3)
-QUICK = Extent(rows=240_000, keys=100, rounds=1)
+FULL = RunSize(rows=6_000_000, keys=1000, rounds=3)
+QUICK = RunSize(rows=240_000, keys=100, rounds=1)
 
 
-def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
+def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
     """Measure all systems, print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "day"
-        write_day(rows, extent)
+        write_day(rows, run_size)
         systems = {
             OURS: System(partial(rollup_command, rows), read_store),
             ONE_THREAD: System(partial(rollup_command, rows, jobs=1), read_store),
@@ -132,7 +132,7 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
         if importlib.util.find_spec("duckdb"):
             systems[DUCKDB] = System(partial(duckdb_command, rows), read_duckdb)
         runs: dict[str, list[Run]] = {name: [] for name in systems}
-        for number in range(extent.rounds + 1):
+        for number in range(run_size.rounds + 1):
             for name, system in systems.items():
                 target = Path(folder) / "written"
                 shutil.rmtree(target, ignore_errors=True)
@@ -148,40 +148,40 @@ def main(extent: Extent, out: Path | None) -> list[LimitedFigure]:
         return medians[numerator] / medians[denominator] if denominator in medians else None
 
     peak = max(run.peak_bytes for run in runs[OURS])
-    lines = [
+    limited_figures = [
         LimitedFigure("a store / ClickHouse's states", 0.30, ratio(OURS, CLICKHOUSE)),
         LimitedFigure("a store / DuckDB's results", 0.9, ratio(OURS, DUCKDB)),
         LimitedFigure("all cores / one thread", 1 / 1.8, ratio(OURS, ONE_THREAD), is_judged=available_cores() > 1),
         LimitedFigure("peak memory, GB", 1.5, peak / 1e9),
     ]
-    if extent != FULL:
-        lines = [LimitedFigure(line.what, line.most, line.got, is_judged=False) for line in lines]
-    table = create_table(f"{extent.rows:,} rows of {extent.keys:,} keys", ["", "s", "core s", "peak GB"])
+    if run_size != FULL:
+        limited_figures = without_verdicts(limited_figures)
+    table = create_table(f"{run_size.rows:,} rows of {run_size.keys:,} keys", ["", "s", "core s", "peak GB"])
     for name, runs_of_system in runs.items():
         core_seconds = statistics.median(run.core_seconds for run in runs_of_system)
         peak_bytes = max(run.peak_bytes for run in runs_of_system)
         table.add_row(name, f"{medians[name]:.1f}", f"{core_seconds:.1f}", f"{peak_bytes / 1e9:.2f}")
     print_table(table)
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
         figures = {"runs": {name: [asdict(run) for run in runs_of_system] for name, runs_of_system in runs.items()}}
-        out.write_text(json.dumps({**about, **asdict(extent), **figures, "must_hold": limits}, indent=1) + "\n")
-    return lines
+        out.write_text(json.dumps({**about, **asdict(run_size), **figures, "must_hold": limits}, indent=1) + "\n")
+    return limited_figures
 
 
-def write_day(folder: Path, extent: Extent) -> None:
+def write_day(folder: Path, run_size: RunSize) -> None:
     """Write one file per hour with the columns ts, host and ms."""
     folder.mkdir()
     rng = np.random.default_rng(7)
-    hosts = pa.array([f"host-{number:04}" for number in range(extent.keys)])
+    hosts = pa.array([f"host-{number:04}" for number in range(run_size.keys)])
     for hour in range(HOURS):
-        rows = extent.rows // HOURS
+        rows = run_size.rows // HOURS
         times = np.sort(rng.integers(0, HOUR, rows)) + BEGIN + hour * HOUR
         table = pa.table(
             {
                 "ts": pa.array(times, pa.timestamp("us", "UTC")),
-                "host": hosts.take(pa.array(rng.integers(0, extent.keys, rows))),
+                "host": hosts.take(pa.array(rng.integers(0, run_size.keys, rows))),
                 "ms": np.round(rng.lognormal(3, 1, rows), 3),
             }
         )
@@ -274,8 +274,8 @@ def read_clickhouse(target: Path, level: str) -> pa.Table:
     results = ", ".join(f"{call} AS r_{name}" for name, call in merge_calls.items())
     file = target / f"{level}.parquet"
     query = (
-        f"SELECT toDateTime64(t, 6, 'UTC') AS at, toString(host) AS name, {results} FROM d.of_{level} GROUP BY t, host "
-        f"INTO OUTFILE '{file}' FORMAT Parquet"
+        f"SELECT toDateTime64(t, 6, 'UTC') AS window_start, toString(host) AS host_text, {results} "
+        f"FROM d.of_{level} GROUP BY t, host INTO OUTFILE '{file}' FORMAT Parquet"
     )
     program = f"from chdb.session import Session\nSession({str(target / 'chdb')!r}).query({query!r})"
     run_process([sys.executable, "-c", program])
@@ -327,8 +327,8 @@ def command(quick: bool, out: Path | None) -> None:
     """Compare the time of writing a durable store with ClickHouse and DuckDB. Exit with status 1 if a limit is
     exceeded.
     """
-    lines = main(QUICK if quick else FULL, out)
-    if any(line.verdict == "FAIL" for line in lines):
+    limited_figures = main(QUICK if quick else FULL, out)
+    if any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

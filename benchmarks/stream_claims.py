@@ -309,17 +309,17 @@ def main(quick: bool, out: Path | None) -> list[LimitedFigure]:
         "records": partial(records, 10_000 if quick else 5_000_000),
     }
     figures = {}
-    lines = list[LimitedFigure]()
+    limited_figures = list[LimitedFigure]()
     for name, call in calls.items():
         figures[name], limits = call()
         click.echo(f"{name}: {json.dumps(figures[name])}")
-        lines += limits
-    show_limits(lines)
+        limited_figures += limits
+    show_limits(limited_figures)
     if out is not None:
         about = circumstances(("pyarrow", "numpy", "deltalake"))
-        limits_as_data = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits_as_data = [{**asdict(figure), "verdict": figure.verdict} for figure in limited_figures]
         out.write_text(json.dumps({**about, "figures": figures, "must_hold": limits_as_data}, indent=1) + "\n")
-    return lines
+    return limited_figures
 
 
 @click.command()
@@ -328,8 +328,8 @@ def main(quick: bool, out: Path | None) -> list[LimitedFigure]:
 def command(quick: bool, out: Path | None) -> None:
     """Measure streams on one core. Exit with status 1 if a limit is exceeded."""
     one_core()
-    lines = main(quick, out)
-    if not quick and any(line.verdict == "FAIL" for line in lines):
+    limited_figures = main(quick, out)
+    if not quick and any(figure.verdict == "FAIL" for figure in limited_figures):
         raise SystemExit(1)
 
 

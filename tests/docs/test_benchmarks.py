@@ -40,7 +40,7 @@ def test_figures_of_a_quick_run_can_be_plotted(part, options, tmp_path):
 
 
 def test_wrong_results_of_a_side_fail_the_benchmark_of_writing(tmp_path):
-    storing.write_day(tmp_path / "day", storing.Extent(rows=4800, keys=3, rounds=1))
+    storing.write_day(tmp_path / "day", storing.RunSize(rows=4800, keys=3, rounds=1))
     _, _, program = storing.duckdb_command(tmp_path / "day", tmp_path)
     exec(program, {})
     storing.check("DuckDB", partial(storing.read_duckdb, tmp_path), tmp_path / "day")

@@ -19,8 +19,8 @@ import pytest
 
 import aggr
 from benchmarks import report
+from benchmarks.data_sets import TEXTS
 from benchmarks.pictures import PICTURES
-from benchmarks.shapes import TEXTS
 from tests.docs.following import FOLLOW, follow, paths
 from tiltframe import TiltFrame
 from tiltframe.streaming import OpenWindows

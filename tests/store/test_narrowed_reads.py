@@ -17,7 +17,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.sql import bounds, rows_where
-from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
+from benchmarks.key_filter_bytes import bytes_ratio_of_one_key, bytes_read, write_month_store
 from spark_udaf.store.options import from_options, to_options
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
@@ -226,11 +226,11 @@ def digest_of(results: pa.Table) -> list[str]:
 
 
 def test_one_key_of_a_hundred_reads_a_fifth_at_most(tmp_path):
-    store = month_of_hours(tmp_path)
+    store = write_month_store(tmp_path)
     every, one_host = store.query("1h"), store.query("1h", where="host = 'host-42'")
     assert digest_of(one_host) == digest_of(every.filter(pc.equal(every["host"], "host-42")))
     assert one_host.num_rows == 30 * 24
-    assert share_of_a_key(store) <= 1 / 5
+    assert bytes_ratio_of_one_key(store) <= 1 / 5
     day = ("2024-05-10", "2024-05-11")
     of_a_day = bytes_read(lambda: store.query("1h", within=day))
     assert of_a_day <= 0.6 * bytes_read(lambda: store.query("1h"))
@@ -238,7 +238,7 @@ def test_one_key_of_a_hundred_reads_a_fifth_at_most(tmp_path):
 
 
 def test_the_data_source_reads_as_little(tmp_path):
-    store = month_of_hours(tmp_path, rows=1)
+    store = write_month_store(tmp_path, rows_per_hour=1)
     readers = [
         TiltframeReader(question, question.schema, rows_per_task)
         for where in ({}, {"where": "host = 'host-42'"})
@@ -315,7 +315,7 @@ def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
 
 
 def test_a_file_that_has_lost_rows_is_noticed_also_when_little_of_it_is_read(tmp_path):
-    store = month_of_hours(tmp_path, rows=1)
+    store = write_month_store(tmp_path, rows_per_hour=1)
     parts = store.backend.snapshot().of("1h")
     (part,) = parts
     range_of_part = part.range

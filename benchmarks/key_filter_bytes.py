@@ -30,18 +30,18 @@ FRAME = TiltFrame(
 )
 
 
-def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
-    """Return a compacted store in ``folder`` with 30 days of 100 hosts, written by one commit. Each host has ``rows``
-    events per hour.
+def write_month_store(folder: Path, rows_per_hour: int = 5) -> FrameStore:
+    """Write a compacted store of 30 days and 100 hosts to ``folder``, with one commit, and return it. Each host has
+    ``rows_per_hour`` events per hour.
     """
     rng = np.random.default_rng(7)
     hours = np.arange(DAYS * 24) * HOUR + BEGIN
     hosts = np.char.add("host-", np.arange(HOSTS).astype(str))
-    count = len(hours) * HOSTS * rows
+    count = len(hours) * HOSTS * rows_per_hour
     events = pa.table(
         {
-            "ts": pa.array(np.repeat(hours, HOSTS * rows)).cast(pa.timestamp("us", "UTC")),
-            "host": pa.array(np.tile(np.repeat(hosts, rows), len(hours))),
+            "ts": pa.array(np.repeat(hours, HOSTS * rows_per_hour)).cast(pa.timestamp("us", "UTC")),
+            "host": pa.array(np.tile(np.repeat(hosts, rows_per_hour), len(hours))),
             "x": rng.lognormal(3, 1, count),
         }
     )
@@ -64,7 +64,7 @@ def bytes_read(call: Callable[[], Any]) -> int:
         set_cache_memory(previous_limit)
 
 
-def share_of_a_key(store: FrameStore) -> float:
+def bytes_ratio_of_one_key(store: FrameStore) -> float:
     """Return the bytes read for a month of one host, divided by the bytes read for all hosts."""
     bytes_of_one_key = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
     return bytes_of_one_key / bytes_read(lambda: store.query("1h"))

@@ -1,4 +1,4 @@
-"""The two kinds of rows in the benchmarks that read files, and the nine functions that are computed from them."""
+"""The two data sets of the benchmarks that read files, and the nine functions that are computed from them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ X = "latency_ms"
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A kind of rows: the possible keys, and the precision (``digits`` and ``unit``) of the measure hdr."""
+class DataSet:
+    """A data set: its name, the possible keys of its rows, and the precision (``digits`` and ``unit``) of the measure
+    hdr.
+    """
 
     name: str
     keys: pa.Array
@@ -23,7 +25,7 @@ class Shape:
     unit: float
 
     @property
-    def nine(self) -> dict[str, Measure]:
+    def nine_measures(self) -> dict[str, Measure]:
         """The measures of the nine functions, by name: seven simple aggregates, dds and hdr."""
         seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
         return {name: getattr(aggr, name)(X) for name in seven} | {
@@ -32,5 +34,5 @@ class Shape:
         }
 
 
-TEXTS = Shape("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
-INTEGER_KEYS = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
+TEXTS = DataSet("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
+INTEGER_KEYS = DataSet("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
