@@ -25,12 +25,12 @@ OURS_REDUCE_ONLY = reduce_only_library(OURS)
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state. JSON files
-    of figures contain the names of these fields.
+    """The cost of an operation of a library in a case, in nanoseconds per row or state. JSON files of figures contain
+    the field names.
     """
 
-    what: str
-    who: str
+    what: str  # the name of the operation
+    who: str  # the name of the library
     case: str
     ns: float
 

@@ -50,7 +50,7 @@ SEVEN_LIMIT = 1_000  # the limit for the results of the seven exact functions to
 @dataclass(frozen=True)
 class OperationCost:
     """The time of an operation in nanoseconds, the time of NumPy's plain sum in nanoseconds per row, and ``may_cost``,
-    the limit of the operation. The JSON file of figures contains the names of these fields.
+    the limit of the operation. The JSON file of figures contains the field names.
     """
 
     what: str

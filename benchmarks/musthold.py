@@ -12,16 +12,16 @@ Figure = float | None
 
 @dataclass(frozen=True)
 class LimitedFigure:
-    """A figure with a limit. JSON files of figures contain the names of these fields.
+    """A figure with a limit, which is the largest value that is allowed. JSON files of figures contain the field names.
 
-    ``what`` is the name of the figure, ``got`` the measured value, and ``most`` the limit: the largest value that is
-    allowed. ``got`` is None if the measurement needs a library that is not installed. The limits apply to full runs.
-    Fixed costs dominate in quick runs, which have few rows, so their figures are printed without a verdict.
+    The limits apply to full runs. Fixed costs dominate in quick runs, which have few rows, so their figures are printed
+    without a verdict.
     """
 
-    what: str
+    what: str  # the name of the figure
+    # the limit
     most: float
-    got: Figure
+    got: Figure  # the measured value, or None if the measurement needs a library that is not installed
     is_judged: bool = True
 
     @property

@@ -29,22 +29,20 @@ SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are ad
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest relative errors of the sketch ``what`` of the library ``who``, one for each of `EXTREME_QUANTILES`,
-    on one distribution.
-    """
+    """The largest relative errors of a sketch, one for each of `EXTREME_QUANTILES`, on one distribution."""
 
-    what: str
-    who: str
+    what: str  # the name of the sketch
+    who: str  # the name of the library
     distribution: str
     errors: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """The bytes of a state of the sketch ``what`` of the library ``who``, for ``rows`` values of a distribution."""
+    """The bytes of a state of a sketch, with ``rows`` values of a distribution."""
 
-    what: str
-    who: str
+    what: str  # the name of the sketch
+    who: str  # the name of the library
     distribution: str
     rows: int
     bytes: int

@@ -45,7 +45,7 @@ FRAME = TiltFrame(
 @dataclass(frozen=True)
 class RunSize:
     """The size of the data, and the number of rounds. Each host has ``rows`` events per second. The JSON file of
-    figures contains the names of these fields.
+    figures contains the field names.
     """
 
     days: int

@@ -59,7 +59,7 @@ MINUTE_FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 @dataclass(frozen=True)
 class RunSize:
     """The numbers of days and hosts in the store, and the minutes for which clients send requests. The JSON file of
-    figures contains the names of these fields.
+    figures contains the field names.
     """
 
     days: int

@@ -196,7 +196,7 @@ CASES = [
     *cases_of("ordered.weighted_count(weight)", {**not_text(), **nameless()}, lambda w, v: ordered.weighted_count(3, v), "name of a column"),
     *cases_of("ordered.interval(length)", LENGTHS, lambda w, v: ordered.interval(v), "length", "such as|at most"),
     *cases_of("ordered.session(gap)", LENGTHS, lambda w, v: ordered.session(v), "gap", "such as|at most"),
-    *cases_of("ordered.session(max)", {k: v for k, v in LENGTHS.items() if k != "none"}, lambda w, v: ordered.session("1h", max=v), "maximum length", "such as|at most"),
+    *cases_of("ordered.session(max)", {k: v for k, v in LENGTHS.items() if k != "none"}, lambda w, v: ordered.session("1h", max=v), *("maximum length", "such as|at most")),
     *(Bad(f"ordered.{name} = zero", make, ("at least one microsecond",)) for name, make in {
         "interval(length)": lambda w: ordered.interval("0s"), "session(gap)": lambda w: ordered.session("0us"), "session(max)": lambda w: ordered.session("1h", max="0s")}.items()),
     *cases_of("ordered.session(bounds)", {**not_text(), "other": "[[", "words": "closed", "empty": ""}, lambda w, v: ordered.session("1h", bounds=v), "bounds"),

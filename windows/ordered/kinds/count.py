@@ -30,10 +30,11 @@ class Count(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         exclusive_ends = positions(rows, carry) + 1  # the position after each row
         closing_rows = np.flatnonzero(exclusive_ends % self.n == 0)
-        ends = exclusive_ends[closing_rows]
+        window_ends = exclusive_ends[closing_rows]
         row_counts = carry.position + rows.lengths
         new_open_starts = row_counts - row_counts % self.n
-        return non_overlapping(closing_rows, ends - self.n, ends, rows), next_carry(carry, rows, new_open_starts)
+        ranges = non_overlapping(closing_rows, window_ends - self.n, window_ends, rows)
+        return ranges, next_carry(carry, rows, new_open_starts)
 
     def __str__(self) -> str:
         return f"count({self.n})"
@@ -145,9 +146,8 @@ def _mask_closing_rows(weights, heads, lengths, unclosed_windows, open_weight, s
     ``open_weight``.
 
     A row whose weight fills several windows closes one of them. ``unclosed_windows`` is the number of the other full
-    windows, each of which a later row of the key closes. ``open_weight`` is the weight of the window after them, which
-    is less than ``size``. The total weight of all these windows is not stored, because it could exceed the maximum of
-    int64.
+    windows, which later rows of the key close. ``open_weight`` is the weight of the window after them, which is less
+    than ``size``. The total weight of all windows is not stored, because it could exceed the maximum of int64.
     """
     is_closing = np.zeros(len(weights), np.bool_)
     unclosed_windows = unclosed_windows + open_weight // size
