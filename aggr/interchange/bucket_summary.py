@@ -1,8 +1,8 @@
 """The sum, min and max of imported sketches.
 
 Messages of other systems may lack the sum, min or max of their values, so the caller may supply these figures for each
-message. A figure that is not supplied is computed from the values that represent the buckets. The value of a bucket is
-within the relative accuracy of all values in the bucket.
+message. A figure that is not supplied is computed from the values that represent the buckets. The value of a bucket
+differs from all values in the bucket by a relative error of at most the relative accuracy.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ def derive_summaries(
 
     >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
-    >>> made = derive_summaries(Histograms(one, one, one), Histograms(0 * one, none, none), one,
-    ...     lambda side: LogarithmicMapping(0.5).values(side.keys))
-    >>> made["min"][0].as_py(), round(made["max"][0].as_py(), 9)
+    >>> parts = derive_summaries(Histograms(one, one, one), Histograms(0 * one, none, none), one,
+    ...     lambda histograms: LogarithmicMapping(0.5).values(histograms.keys))
+    >>> parts["min"][0].as_py(), round(parts["max"][0].as_py(), 9)
     (0.0, 1.5)
     """
     values = [_clip_infinities(values_of(positive)), -_clip_infinities(values_of(negative))]
     has_positive = positive.sizes > 0
     has_negative = negative.sizes > 0
     (positive_low, positive_high), (negative_high, negative_low) = (
-        first_last(side.sizes, side_values) for side_values, side in zip(values, (positive, negative), strict=True)
+        first_last(histograms.sizes, bucket_values)
+        for bucket_values, histograms in zip(values, (positive, negative), strict=True)
     )
     is_empty = ~(has_positive | has_negative | (zero > 0))
     minima = np.where(has_negative, negative_low, np.where(zero > 0, 0.0, positive_low))
@@ -61,8 +62,8 @@ def fill_summaries(
 
     Raise ``TypeError`` or ``ValueError`` for a column of another type or length, and if a min is greater than its max.
 
-    >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
-    >>> fill_summaries(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
+    >>> parts = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
+    >>> fill_summaries(parts, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
     [0.5, 2.0]
     """
     filled_parts = dict(parts)

@@ -137,13 +137,14 @@ def from_dds_proto(
     Guarantee
     ---------
     Every count is read into its own bucket. If sum, min or max is missing or null, it is computed from the values of
-    the buckets. Min and max are then within the relative accuracy α, and the error of the sum is at most ``α·Σ|x|``.
+    the buckets. The relative error of min and max is then at most α, the relative accuracy, and the error of the sum is
+    at most ``α·Σ|x|``.
 
     Examples
     --------
     >>> states = Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3))
-    >>> beside = [states.field(name) for name in ("sum", "min", "max")]
-    >>> from_dds_proto(to_dds_proto(states, Dds()), Dds(), *beside).equals(states)
+    >>> summaries = [states.field(name) for name in ("sum", "min", "max")]
+    >>> from_dds_proto(to_dds_proto(states, Dds()), Dds(), *summaries).equals(states)
     True
     """
     shift = _key_shift(keys)
@@ -158,7 +159,9 @@ def from_dds_proto(
     for sign, store in _SIGNS.items():
         columns[sign] = _read_stores([getattr(sketch, store) for sketch in sketches], function, shift, rows)
     positive, negative = (Histograms.from_arrow(columns[sign]) for sign in _SIGNS)
-    derived_parts = derive_summaries(positive, negative, zero, lambda side: function.mapping.values(side.keys))
+    derived_parts = derive_summaries(
+        positive, negative, zero, lambda histograms: function.mapping.values(histograms.keys)
+    )
     parts = fill_summaries(derived_parts, {"sum": sums, "min": mins, "max": maxs}, valid)
     if function.max_bins is not None:
         merge_low_buckets = Buckets(function.max_bins, wider=True).merge_checked

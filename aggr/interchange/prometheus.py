@@ -213,9 +213,10 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     Guarantee
     ---------
     Every count is read into its own bucket, or into the coarser bucket that contains it. Whole counts of float type,
-    which Prometheus may forward, are read in the same way. Values that a message counts as zero, up to its
-    threshold, become 0. Min and max, and a sum that is missing or not finite, are computed from the values of the
-    buckets, which are within the relative accuracy of the scale.
+    which Prometheus may forward, are read in the same way. Values in a message's zero bucket, whose magnitudes are at
+    most its zero threshold, become 0. Min and max, and a sum that is missing or not finite, are computed from the
+    values that represent the buckets. The value of a bucket differs from all values in the bucket by a relative error
+    of at most the relative accuracy at the state's scale.
 
     Examples
     --------
@@ -281,7 +282,7 @@ def _parse_histogram(message: bytes, row: int) -> Point:
     count = _read_count(parsed.sample_count_float or parsed.sample_count, row)
     zero = _read_count(parsed.zero_count_float or parsed.zero_count, row)
     (positive, high), (negative, low) = (_read_buckets(parsed, sign, row) for sign in SIGNS)
-    bucket_total = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
+    bucket_total = zero + sum(sum(counts.tolist()) for _, counts in (positive, negative)) + high + low
     nan = count - bucket_total if np.isnan(parsed.sample_sum) else 0
     if nan < 0 or bucket_total + nan != count:
         raise ValueError(
