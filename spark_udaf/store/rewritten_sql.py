@@ -2,8 +2,8 @@
 table. A query is answered only if the result is provably equal to the result that Spark computes from the table.
 
 The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
-The types of its result must be those of the query over the table. A query with a part that may give another result
-raises an error, which names the part.
+The types of its result must be those of the query over the table. If the store could return a different result than
+Spark for a part of the query, an error is raised, which names the part.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from spark_udaf.store.select import (
     quoted,
     refuse,
     text_of,
-    time_group,
     time_of_literal,
+    window_of_group,
     without_table_names,
 )
 from spark_udaf.store.source import read
@@ -40,7 +40,7 @@ from tiltframe.names import END, START
 from windows import as_window
 
 _UTC = ("UTC", "Etc/UTC")
-_CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
+_MEASURE_BY_AGGREGATE: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Count: aggr.count,
     exp.Sum: aggr.sum,
     exp.Min: aggr.min,
@@ -121,15 +121,15 @@ class _RewrittenQuery:
     GROUP BY expression and each aggregate of the query.
     """
 
-    def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
-        """Read the clauses of ``select``. Raise ``ValueError`` for a clause that may have another result if the store
-        answers the query.
+    def __init__(self, store: FrameStore, table_schema: StructType, select: exp.Select, exact: bool) -> None:
+        """Read the clauses of ``select``. Raise ``ValueError`` for a clause for which the store could return a
+        different result than Spark.
         """
         self.store = store
         self.select = select
         self.exact = exact
-        self.types = {column.name.lower(): column.dataType for column in table}
-        self.names = {column.name.lower(): column.name for column in table}
+        self.types = {column.name.lower(): column.dataType for column in table_schema}
+        self.names = {column.name.lower(): column.name for column in table_schema}
         frame = store.frame
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
@@ -175,13 +175,13 @@ class _RewrittenQuery:
             self.columns[normalized_text(group)] = quoted(key)
             self.keys += [] if key in self.keys else [key]
             return
-        size, column = time_group(group, self.store.frame.time)
-        if size is None:
+        window_text, column = window_of_group(group, self.store.frame.time)
+        if window_text is None:
             keys = ", ".join(self.keys_of_frame.values())
             refuse(f"the group {text_of(group)}", f"is neither a window of the time nor a key of the store ({keys})")
-        if self.per not in ("all", size):
+        if self.per not in ("all", window_text):
             refuse(f"the group {text_of(group)}", "is a second window, and only one is supported")
-        self.per = size
+        self.per = window_text
         self.columns[normalized_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
@@ -223,7 +223,7 @@ class _RewrittenQuery:
                     "is not supported: conditions must use only keys, or compare the time with a constant by >= or <",
                 )
             if bounds[bound_index] is not None:
-                refuse(condition, "is a second bound of the time on the same side")
+                refuse(condition, f"is a second {'upper' if bound_index else 'lower'} bound of the time")
             bounds[bound_index] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
@@ -272,9 +272,9 @@ class _RewrittenQuery:
         """Add the measure that has the same result and type as an aggregate, and return the name of its column. Raise
         ``ValueError`` if there is no such measure.
         """
-        calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
+        measure_by_aggregate = _MEASURE_BY_AGGREGATE if self.exact else _MEASURE_BY_AGGREGATE | {exp.Avg: aggr.avg}
         column = call.this
-        make_measure = calls.get(type(call))
+        make_measure = measure_by_aggregate.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
         if make_measure is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
             refuse(
@@ -286,7 +286,11 @@ class _RewrittenQuery:
         is_of_doubles = isinstance(self.types.get(name), FloatType | DoubleType)
         is_of_text = isinstance(self.types.get(name), StringType) and type(call) in (exp.Sum, exp.Avg)
         if is_of_text or (type(call) is exp.Sum and is_of_doubles and self.exact):
-            remedy = "cast the column to a number" if is_of_text else "pass exact=False to allow other last digits"
+            remedy = (
+                "cast the column to a number"
+                if is_of_text
+                else "pass exact=False to accept results that differ in the last digits"
+            )
             refuse(
                 text_of(call),
                 f"adds doubles: in Spark, their sum depends on the order of rows, but not in a store; {remedy}",
@@ -303,9 +307,10 @@ class _RewrittenQuery:
         """Return the result of the query, read from the store, with the names of ``schema``. Raise ``ValueError`` if
         the store lacks a part of the range, or if the types differ from ``schema``.
         """
+        # A query without aggregates needs only the groups, but `read` requires a measure.
         measures: Any = self.measures or list(self.store.frame.measures)[:1]
         try:
-            # This only plans the query. Results would be computed while they are read from the answer.
+            # `ask` only plans the query. `read` below returns a DataFrame whose tasks read the results.
             answer = self.store.ask(
                 Query(self.per, within=self.within, where=self.where, measures=measures, keys=self.keys)
             )

@@ -14,7 +14,7 @@ _SPARK = Spark()
 _UNITS = {"SECOND": "1s", "MINUTE": "1m", "HOUR": "1h", "DAY": "1d", "WEEK": "1w", "MONTH": "1mo", "YEAR": "1y"}
 _LENGTH = re.compile(r"\s*([0-9]{1,9})\s+(second|minute|hour|day)s?\s*", re.IGNORECASE)
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?)?")
-_CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "kind"}
+_SUPPORTED_CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit"}
 
 
 def parse_select(query: str) -> exp.Select:
@@ -35,17 +35,17 @@ def parse_select(query: str) -> exp.Select:
         ) from None
     if not isinstance(select, exp.Select):
         refuse("the query", "is not a single SELECT")
-    unsupported_clauses = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
-    if unsupported_clauses or select.args.get("kind"):
-        refuse(
-            f"the clause {unsupported_clauses[0].strip('_') if unsupported_clauses else select.args['kind']}",
-            "is not supported",
-        )
+    passed_clauses = [name for name, clause in select.args.items() if clause and name != "kind"]
+    unsupported_clauses = [name for name in passed_clauses if name not in _SUPPORTED_CLAUSES]
+    if unsupported_clauses:
+        refuse(f"the clause {unsupported_clauses[0].strip('_')}", "is not supported")
+    if kind := select.args.get("kind"):  # STRUCT or VALUE, as in SELECT AS STRUCT
+        refuse(f"the clause {kind}", "is not supported")
     if any(subquery is not select for subquery in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not supported")
     group = select.args.get("group")
     if group is not None and any(clause for name, clause in group.args.items() if name != "expressions"):
-        refuse(text_of(group), "contains more than a list of groups")
+        refuse(text_of(group), "is not a plain list of expressions; ROLLUP, CUBE and GROUPING SETS are not supported")
     source = select.args.get("from_")
     if (
         source is None
@@ -56,23 +56,23 @@ def parse_select(query: str) -> exp.Select:
     return select
 
 
-def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
+def window_of_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
     """Return the text of the window by which an expression of GROUP BY groups the column ``time``, such as ``1h``, and
     the name of the result column. The text is None if the expression is not such a window.
     """
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions
         match = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
-        size = f"{match[1]}{match[2][0].lower()}" if match else None
+        window_text = f"{match[1]}{match[2][0].lower()}" if match else None
         column = "window"
     elif isinstance(group, exp.TimestampTrunc):
         column_of_time = group.this
-        size = _UNITS.get(group.text("unit").upper())
+        window_text = _UNITS.get(group.text("unit").upper())
         column = "__time"
     else:
         return None, ""
     is_time = isinstance(column_of_time, exp.Column) and column_of_time.name.lower() == time.lower()
-    return (size if is_time else None), column
+    return (window_text if is_time else None), column
 
 
 def time_of_literal(literal: exp.Expr) -> dt.datetime | None:
