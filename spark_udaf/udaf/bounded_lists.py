@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from spark_udaf.udaf.list_errors import interval_of, number_of_call
+from spark_udaf.udaf.list_errors import interval_text, register_call
 
 # an estimate of the bytes that each value of a list needs in the JVM: a boxed value, its place in a growing array, and
 # its serialized copy
@@ -39,19 +39,20 @@ def bounded_list(values: Column, label: str) -> Column:
         The call, for the message of the error.
     """
     limit = max_list_values(SparkSession.getActiveSession())
-    overflow_check = F.sum(F.when(values.isNotNull(), F.expr(interval_step(label, limit))))
-    return F.when(overflow_check.isNotNull(), F.collect_list(values)).otherwise(F.array())
+    # The sum is null if the group has no values. Spark evaluates the sum only because the result refers to it.
+    interval_sum = F.sum(F.when(values.isNotNull(), F.expr(interval_per_value(label, limit))))
+    return F.when(interval_sum.isNotNull(), F.collect_list(values)).otherwise(F.array())
 
 
-def interval_step(label: str, limit: int) -> str:
+def interval_per_value(label: str, limit: int) -> str:
     """Return the text of an interval in SQL. Its sum over about ``limit`` rows overflows, with and without ``ANSI``
     mode. The message of this error is then replaced by one that names the call ``label``.
     """
     max_seconds = (2**63 - 1) // 1_000_000
-    # The interval also has microseconds, which contain the number of the call. They amount to less than a second;
-    # subtracting one second therefore leaves room for them.
+    # The interval also has microseconds, which contain the call id. They amount to less than a second. One second is
+    # subtracted to leave room for them.
     seconds = max_seconds // limit - 1
-    return interval_of(seconds, number_of_call(label, limit))
+    return interval_text(seconds, register_call(label, limit))
 
 
 def max_list_values(spark: SparkSession | None) -> int:

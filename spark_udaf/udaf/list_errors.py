@@ -1,10 +1,10 @@
 """list_errors: explain Spark's error for a query whose lists have too many values.
 
-To limit the length of a list, the query adds up one SQL interval per value, the same for all values of a call
-(`bounded_lists`). This sum overflows, and fails the query, if the list is too long. Spark's error reports only this
-overflow: it names neither the call that reads the list nor the group. The interval of each call has other microseconds,
-which identify the call in the plan of the query. The plan also contains the keys by which rows are grouped. On classic
-Spark, a second job counts the values of each group to find the largest group. The job is cancelled after six seconds.
+To limit the length of a list, the query also sums a constant SQL interval, once per value (`bounded_lists`). If the
+list is too long, the sum overflows, and the query fails. Spark's error reports only this overflow: it names neither the
+call that reads the list nor the group. The intervals of different calls have different microseconds, which identify the
+call in the plan of the query. The plan also contains the keys by which rows are grouped. On classic Spark, a second job
+counts the values of each group to find the largest group. The job is cancelled after six seconds.
 """
 
 from __future__ import annotations
@@ -23,66 +23,66 @@ if TYPE_CHECKING:
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
 _CALL_INTERVAL = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
-_NUMBER_LIMIT = 100_000  # numbers of calls are smaller than this, so that they have at most five digits
+_CALL_ID_LIMIT = 100_000  # call ids are smaller than this, so that they have at most five digits
 _MAX_LABELS = 3
 _LATEST_QUERIES = 5
 # The time limit for counting the values of each group, so that the error appears within ten seconds.
 _COUNT_SECONDS = 6.0
-_numbers = count()
-# The label of each call with a bounded list -> the maximum number of values of a list, and the number of the call. The
-# label that was used last is at the end.
-_labels: dict[str, tuple[int, int]] = {}
+_next_call_ids = count()
+# The label of each call with a bounded list -> the maximum number of values of a list, and the call id. The label that
+# was used last is at the end.
+_registered_calls: dict[str, tuple[int, int]] = {}
 
 
-def number_of_call(label: str, limit: int) -> int:
-    """Return the number of the call ``label``, and record that its lists have at most ``limit`` values. The number is
-    part of the plan of the query. After an error, the label is found by the number in the plan.
+def register_call(label: str, limit: int) -> int:
+    """Return the call id of the call ``label``, and record that its lists have at most ``limit`` values. The call id is
+    part of the plan of the query. After an error, the label is found by the call id in the plan.
     """
-    if label in _labels:
-        _, number = _labels.pop(label)
+    if label in _registered_calls:
+        _, call_id = _registered_calls.pop(label)
     else:
-        number = next(_numbers) % _NUMBER_LIMIT
-    _labels[label] = (limit, number)
-    explain_errors(_sentence_of_overflow)
-    return number
+        call_id = next(_next_call_ids) % _CALL_ID_LIMIT
+    _registered_calls[label] = (limit, call_id)
+    explain_errors(_explain_overflow)
+    return call_id
 
 
-def interval_of(seconds: int, number: int) -> str:
-    """Return the text of an interval in Spark's SQL with this number of seconds. Its microseconds are the number of the
-    call, followed by the digit 1.
+def interval_text(seconds: int, call_id: int) -> str:
+    """Return the text of an interval in Spark's SQL with this number of seconds. Its microseconds are the call id,
+    followed by the digit 1.
 
-    >>> interval_of(7, 12)
+    >>> interval_text(7, 12)
     "INTERVAL '7.000121' SECOND"
     """
-    return f"INTERVAL '{seconds}.{_digits(number)}' SECOND"
+    return f"INTERVAL '{seconds}.{_microsecond_digits(call_id)}' SECOND"
 
 
-def _digits(number: int) -> str:
-    """Return the number of a call as text of six digits, which are used as microseconds. The last digit is 1, because
-    Spark does not print trailing zeros.
+def _microsecond_digits(call_id: int) -> str:
+    """Return a call id as text of six digits, which are used as microseconds. The last digit is 1, because Spark does
+    not print trailing zeros.
     """
-    return f"{number:05}1"
+    return f"{call_id:05}1"
 
 
 def long_list_message(
-    plans: Iterator[str], group_of: Callable[[str], LargestGroup | None] = lambda marker: None
+    plans: Iterator[str], find_largest_group: Callable[[str], LargestGroup | None] = lambda marker: None
 ) -> str:
     """Return a message that names the call whose list is too long, and functions that avoid such lists.
 
     Parameters
     ----------
     plans : iterator of str
-        The plans of the latest queries, the latest first. The message names the call whose list is in one of them. If
-        no plan has such a list, the message names the latest calls.
-    group_of : callable
+        The plans of the latest queries, the latest first. The message names the call whose interval occurs in one of
+        the plans. If no plan has such an interval, the message names the latest calls.
+    find_largest_group : callable
         Receives the text in a plan that marks the lists of a call, and returns the group with the most values, or None
         if it is unknown.
     """
     label = next((label for plan in plans for label in _labels_in(plan)), None)
-    labels = [label] if label is not None else list(reversed(_labels))[:_MAX_LABELS]
-    limit, number = _labels[labels[0]]
-    group = None if label is None else group_of(f".{_digits(number)}'")
-    group_text = "" if group is None else f" (the group {group.keys} has {group.values:,})"
+    labels = [label] if label is not None else list(reversed(_registered_calls))[:_MAX_LABELS]
+    limit, call_id = _registered_calls[labels[0]]
+    group = None if label is None else find_largest_group(f".{_microsecond_digits(call_id)}'")
+    group_text = "" if group is None else f" (the group {group.keys_text} has {group.value_count:,})"
     return (
         f"{' or '.join(labels)}: a group has more than {limit:,} values{group_text}, which do not fit into a list in "
         "the memory of a task; use su.group_by(df, …).agg(…), which does not collect rows into lists, or groups='large'"
@@ -90,20 +90,21 @@ def long_list_message(
 
 
 def _labels_in(plan: str) -> list[str]:
-    labels = {number: label for label, (_, number) in _labels.items()}
-    numbers = (int(digits[:-1]) for digits in _CALL_INTERVAL.findall(plan))
-    return [labels[number] for number in numbers if number in labels]
+    labels = {call_id: label for label, (_, call_id) in _registered_calls.items()}
+    call_ids = (int(digits[:-1]) for digits in _CALL_INTERVAL.findall(plan))
+    return [labels[call_id] for call_id in call_ids if call_id in labels]
 
 
-def _sentence_of_overflow(text: str) -> str | None:
-    if _OVERFLOW not in text or not _labels:
+def _explain_overflow(text: str) -> str | None:
+    """Return the message that replaces Spark's error ``text`` if a list had too many values, and None otherwise."""
+    if _OVERFLOW not in text or not _registered_calls:
         return None
     df = failed_dataframe()
 
-    def group_of(marker: str) -> LargestGroup | None:
+    def find_largest_group(marker: str) -> LargestGroup | None:
         return None if df is None else largest_group(df, marker, _COUNT_SECONDS)
 
-    return long_list_message(_latest_plans(df), group_of)
+    return long_list_message(_latest_plans(df), find_largest_group)
 
 
 def _latest_plans(df: DataFrame | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ import aggr
 from aggr.function import Function
 from aggr.function_inputs import WEIGHT, keyword
 from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
-from spark_udaf.udaf.bounded_lists import interval_step
+from spark_udaf.udaf.bounded_lists import interval_per_value
 from spark_udaf.udaf.sql import LIST
 from spark_udaf.versions.features import has_collations
 
@@ -326,4 +326,4 @@ def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list
 
 def _overflow_check(name: str, row: str, max_values: int) -> str:
     """Return an aggregate in SQL that fails if a group has more than about ``max_values`` values."""
-    return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, max_values)}, INTERVAL '0' SECOND))"
+    return f"sum(IF(({row}) IS NOT NULL, {interval_per_value(name, max_values)}, INTERVAL '0' SECOND))"

@@ -31,8 +31,8 @@ _LIST = "collect_list("
 class LargestGroup(NamedTuple):
     """The group with the most values: its keys as text, such as ``host='a', hour=7``, and the number of values."""
 
-    keys: str
-    values: int
+    keys_text: str
+    value_count: int
 
 
 def failed_dataframe() -> DataFrame | None:
@@ -133,12 +133,12 @@ def _count_largest_group(df: DataFrame, marker: str, is_late: threading.Event) -
         java_class = getattr(jvm, df._jdf.getClass().getName())
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
         key_columns = [F.expr(key).alias(f"key {index}") for index, key in enumerate(keys)]
-        values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
-        counts = rows.groupBy(*key_columns).agg(values.alias("values")).orderBy(F.desc("values")).limit(1)
+        value_count = F.expr(f"count({lists[0].removeprefix(_LIST)}").alias("value_count")
+        counts = rows.groupBy(*key_columns).agg(value_count).orderBy(F.desc("value_count")).limit(1)
         if is_late.is_set():
             return None
         (row,) = counts.collect()
-        return LargestGroup(_key_text(keys, row), row["values"])
+        return LargestGroup(_key_text(keys, row), row["value_count"])
     return None
 
 
