@@ -144,7 +144,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     this limit and ``value`` is at most the relative accuracy. For hdr, the two have the same significant digits. NaN is
     never counted.
     """
-    value = checked_rank_limit(value)
+    value = checked_rank_value(value)
     function = function_of(states)
     state = function.own_state
     if not isinstance(state, BucketState):
@@ -153,7 +153,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     return with_nulls(state.share_up_to(column.drop_null(), value), column.is_valid())
 
 
-def checked_rank_limit(value: float) -> float:
+def checked_rank_value(value: float) -> float:
     """Return the argument of `rank` as a float. Raise ``ValueError`` unless it is a number and not NaN."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"rank needs a number; got {shown(value)}")
@@ -252,15 +252,15 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     >>> bounds(ApproxCountDistinct().reduce(pa.array(["a", "b", "a"]), Groups.single(3)))[0].as_py()
     {'estimate': 2.0, 'lower': 2.0, 'upper': 2.0, 'theta': 1.0, 'retained': 2}
     """
-    errors = standard_errors(sigmas)
+    sigmas = checked_sigmas(sigmas)
     function = function_of(states)
     if not isinstance(function.own_state, HashesState):
         raise _missing_accessor_error("bounds", function)
     column = checked(function, states).states
-    return with_nulls(Sketches.from_arrow(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
+    return with_nulls(Sketches.from_arrow(column.drop_null().field("sketch")).bounds(sigmas), column.is_valid())
 
 
-def standard_errors(sigmas: float) -> float:
+def checked_sigmas(sigmas: float) -> float:
     """Return the argument of `bounds` as a float. Raise ``ValueError`` unless it is a finite number above 0."""
     if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
         raise ValueError(

@@ -21,9 +21,10 @@ from spark_udaf.udaf.aggregate_function import error_label
 from spark_udaf.udaf.state_columns import read_states
 from spark_udaf.versions.arrow_types import from_arrow_type
 
-_NAMES = ("union", "intersection", "difference", "jaccard")
-OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}
-_STATES = ApproxCountDistinct().state_type(pa.int64())
+SET_OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
+    name: getattr(set_operations, name) for name in ("union", "intersection", "difference", "jaccard")
+}
+_DISTINCT_STATE_TYPE = ApproxCountDistinct().state_type(pa.int64())
 
 
 def quantile(states: Column | str, q: float) -> Column:
@@ -79,7 +80,7 @@ def rank(states: Column | str, value: float) -> Column:
         If ``value`` is not a number. States of a function without ranks fail the job with an error that names the
         function.
     """
-    return _read("double", states, accessors.rank, accessors.checked_rank_limit(value))
+    return _read("double", states, accessors.rank, accessors.checked_rank_value(value))
 
 
 def mean(states: Column | str) -> Column:
@@ -195,7 +196,7 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
         If ``sigmas`` is not a number above 0. States of a function without estimates fail the job with an error that
         names the function.
     """
-    return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.standard_errors(sigmas))
+    return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.checked_sigmas(sigmas))
 
 
 def read_accessor(states: Column | str, accessor: str, *arguments: Any, function: str | None = None) -> Column:
@@ -206,7 +207,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     ----------
     states : Column or str
     accessor : str
-        The name of the accessor, such as ``"quantile"``, or a method that is declared by `aggr.extend.accessor`.
+        The name of an accessor: a built-in one, such as ``"quantile"``, or one declared by `aggr.extend.accessor`.
     *arguments
         The argument of the accessor, if it takes an argument. It is the same for all states.
     function : str, optional
@@ -329,15 +330,15 @@ def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
 
     def operation(left: pa.Array, right: pa.Array) -> pa.Array:
         with error_label(name):
-            return OPERATIONS[name](left, right)
+            return SET_OPERATIONS[name](left, right)
 
     return operation
 
 
-def operation_type(name: str) -> pa.DataType:
+def set_operation_result_type(name: str) -> pa.DataType:
     """Return the Arrow type of the result of `set_operation`."""
-    return pa.float64() if name == "jaccard" else _STATES
+    return pa.float64() if name == "jaccard" else _DISTINCT_STATE_TYPE
 
 
 def _operate(name: str, left: Column | str, right: Column | str) -> Column:
-    return read_states(OPERATIONS[name], from_arrow_type(operation_type(name)), left, right)
+    return read_states(SET_OPERATIONS[name], from_arrow_type(set_operation_result_type(name)), left, right)

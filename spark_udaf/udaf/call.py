@@ -59,8 +59,8 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _with_collation_check(self, role: str, column: Column) -> Column:
-        """Return the Column of an input. If the function may read the input as strings, the query fails if Spark
-        compares these strings by a collation.
+        """Return the Column of an input. Unless the input is always a number, add a check that fails the query if its
+        strings have a collation.
         """
         if input_rule(self.function, role).use == Use.NUMBER:
             return column
@@ -68,11 +68,11 @@ class Call:
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Return the function of `spark_udaf.functions` with the name ``name``, which calls the registered function of this
-    name and returns a Column. If ``df`` is passed, the types of columns are read from its schema.
+    """Return a function that applies the registered function ``name`` to Columns, and returns a Column. If ``df`` is
+    passed, the types of columns are read from its schema.
     """
     measure_of = aggr.caller(name)
-    further_keywords = column_keywords(aggr.get(name))
+    keywords_of_columns = column_keywords(aggr.get(name))
     needs_times = EVENT_TIME in aggr.get(name).inputs
 
     def call(
@@ -85,7 +85,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     ) -> Column:
         if groups not in (None, "large"):
             raise ValueError(f"groups must be None, or 'large' for groups that do not fit into a list; got {groups!r}")
-        first_column = column if column is None or isinstance(column, Column | str) else _record_of(name, column)
+        first_column = column if column is None or isinstance(column, Column | str) else _column_or_struct(name, column)
         label = f"{name}({text_of(first_column) if first_column is not None else ''})"
         first_column = None if counts_rows(name, first_column) else first_column
         positional: list[Any] = [None if first_column is None else "value", *parameters]
@@ -94,12 +94,12 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             arguments = call_signature.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{name}: {error}; write {name}({', '.join(call_signature.parameters)})") from None
-        columns_by_keyword = {word: arguments[word] for word in further_keywords if arguments.get(word) is not None}
+        columns_by_keyword = {word: arguments[word] for word in keywords_of_columns if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(columns_by_keyword, "other")}).function
         if function.further_columns:
             raise ValueError(
-                f"{name} cannot use Columns of DataFrames for its measures; write su.group_by(df, "
-                f"…).agg(m=aggr.{name}(…))"
+                f"{name} was called with Columns, but its parameters contain names of columns; write "
+                f"su.group_by(df, …).agg(m=aggr.{name}(…))"
             )
         if needs_times and "by" not in columns_by_keyword:
             raise ValueError(f"{name} needs event times; name their column as by='…'")
@@ -116,9 +116,9 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     return call
 
 
-def _record_of(name: str, columns: Any) -> Column:
-    """Return a struct of the listed columns if the function accepts records. Otherwise, the argument is read as one
-    column, which raises ``TypeError`` unless it is a name or a Column.
+def _column_or_struct(name: str, columns: Any) -> Column:
+    """Return a struct of the listed columns if the function accepts records. Otherwise, return the argument as one
+    Column. Raise ``TypeError`` unless it is a name or a Column.
     """
     function = aggr.get(name)
     takes_records = input_rule(function, function.inputs[0]).takes_records
@@ -233,9 +233,9 @@ def _describe(name: str) -> str:
     where : Column or SQL condition
         Only rows for which the condition is true are aggregated.
     type : Spark type or its name, say 'bigint'
-        The type in which the column is read. If the result has the type of its column, the default is double, except
-        for functions of ``A.of(df)``. With the default double, the job fails for a column that is not numeric, and for
-        a result that a double cannot represent exactly.
+        The type in which the column is read. If the result has the type of its column, the default is double; for
+        functions from ``spark_udaf.functions.of(df)``, it is the type in the schema of ``df``. With the default double,
+        the job fails for a column that is not numeric, and for a result that a double cannot represent exactly.
     groups : "large" or None
         ``"large"`` aggregates groups that do not fit into a list, by one Python call per group. Spark allows one such
         call in an `agg()`, without other aggregates.

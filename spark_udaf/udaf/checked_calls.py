@@ -22,7 +22,7 @@ from aggr.function import Function
 from aggr.function_inputs import WEIGHT
 from aggr.tables.identify import class_of, unknown_state_type_error
 from spark_udaf.plan.columns import collation_message, compares_text, is_collated
-from spark_udaf.udaf.accessors import OPERATIONS
+from spark_udaf.udaf.accessors import SET_OPERATIONS
 from spark_udaf.udaf.aggregate_function import error_label
 from spark_udaf.udaf.list_sql import check_columns
 from spark_udaf.udaf.sql import LIST, Family, further_inputs
@@ -132,8 +132,8 @@ def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
     "0".
     """
     arguments = [argument for argument in node.expressions if not isinstance(argument, exp.Kwarg)]
-    is_operation = name.rpartition("_")[2] in OPERATIONS
-    return {str(position): argument for position, argument in enumerate(arguments[: 2 if is_operation else 1])}
+    is_set_operation = name.rpartition("_")[2] in SET_OPERATIONS
+    return {str(position): argument for position, argument in enumerate(arguments[: 2 if is_set_operation else 1])}
 
 
 def _check_states(name: str, fields: Sequence[StructField]) -> None:

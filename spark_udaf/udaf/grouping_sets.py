@@ -6,7 +6,7 @@ a      2       t             a      2       0     t
                              a      null    1     s, t
                              null   null    3     s, t
 
-The column ``set`` contains the number of the grouping set: one bit for each key that the set leaves out.
+The column ``set`` contains the number of the grouping set: one bit for each key that the set omits.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from pyspark.sql import functions as F
 from spark_udaf.batch.running import quoted_column
 
 
-def rollup_sets(keys: int) -> list[int]:
+def rollup_sets(key_count: int) -> list[int]:
     """Return the numbers of the grouping sets of a rollup. A number equals Spark's ``grouping_id``: one bit for each
     omitted key, with the last key as the lowest bit.
 
     >>> rollup_sets(2)
     [0, 1, 3]
     """
-    return [(1 << left_out) - 1 for left_out in range(keys + 1)]
+    return [(1 << omitted_count) - 1 for omitted_count in range(key_count + 1)]
 
 
-def cube_sets(keys: int) -> list[int]:
+def cube_sets(key_count: int) -> list[int]:
     """Return the numbers of the grouping sets of a cube, as `rollup_sets` does.
 
     >>> cube_sets(2)
     [0, 1, 2, 3]
     """
-    return list(range(1 << keys))
+    return list(range(1 << key_count))
 
 
 def repeat_per_set(
-    states: DataFrame, parts_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
+    states: DataFrame, columns_by_key: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
 ) -> DataFrame:
-    """Return each row of states once per grouping set. Keys that the set leaves out are null.
+    """Return each row of states once per grouping set. Keys that the set omits are null.
 
     Parameters
     ----------
     states : DataFrame
         One row per group of all keys.
-    parts_of_keys : the columns of each key
+    columns_by_key : for each key, the names of its columns
     sets : numbers from `rollup_sets` or `cube_sets`
     set_column : the name of the column that receives the number of the set
     """
-    key_indices = {part: index for index, parts in enumerate(parts_of_keys) for part in parts}
+    key_indices = {column_name: index for index, names in enumerate(columns_by_key) for column_name in names}
     repeated_states = states.withColumn(set_column, F.explode(F.array(*map(F.lit, sets))))
     number = quoted_column(set_column)
     columns: Mapping[str, Column] = {name: quoted_column(name) for name in states.columns}
-    last = len(parts_of_keys) - 1
+    last = len(columns_by_key) - 1
     key_values = {
         name: F.when(number.bitwiseAND(1 << (last - key_indices[name])) == 0, column) if name in key_indices else column
         for name, column in columns.items()

@@ -141,6 +141,6 @@ def _functions(
     families_by_function: dict[str, Family] = {}
     current_families = [family for family in registered if type(family.function) in classes]
     for family in [*current_families, *families()]:
-        functions |= dict.fromkeys(family.aggregates, family.function)
+        functions |= dict.fromkeys(family.aggregate_names, family.function)
         families_by_function |= dict.fromkeys(family.names, family)
     return functions, families_by_function

@@ -1,7 +1,8 @@
 """SQL: every registered function has a family of SQL functions ``aggr_…``: results, states, merges and accessors.
 
 aggr_dds(x, array(0.5D, 0.99D))      the result in one step
-aggr_dds_list(collect_list(x))       the same from a list: thousands of groups per call, also with Spark's aggregates
+aggr_dds_list(collect_list(x))       the same from a list: thousands of groups per call; the same SELECT may also
+                                     contain Spark's own aggregates
 aggr_dds_state(x)                    a state for each group …
 aggr_dds_merge(state)                … merged into coarser groups …
 aggr_dds_quantile(state, 0.99)       … and read repeatedly
@@ -32,7 +33,7 @@ from aggr.tables.accessors import accessors_of, parameters_of, read_accessor, re
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
-from spark_udaf.udaf.accessors import OPERATIONS, operation_type, set_operation
+from spark_udaf.udaf.accessors import SET_OPERATIONS, set_operation, set_operation_result_type
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     accepts_records,
@@ -86,7 +87,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     Raises
     ------
     ValueError
-        If a type cannot be read, or a function does not exist.
+        If a type is not supported, or a function does not exist.
 
     Examples
     --------
@@ -108,18 +109,21 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     ]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
     explain_task_errors()
-    explain_errors(_sentence_of_placement)
+    explain_errors(_explain_misplaced_aggregate)
     register_functions(spark, list(udfs.values()))
     register_source(spark)
     _registered_families.update((family.name, family) for family in families)
     return sorted(udfs)
 
 
-def _sentence_of_placement(text: str) -> str | None:
-    names = _MISPLACED.search(text)
-    if names is None:
+def _explain_misplaced_aggregate(text: str) -> str | None:
+    """Return the message that replaces Spark's error ``text`` if an aggregate function of this library was called next
+    to Spark's own aggregates, and None otherwise.
+    """
+    match = _MISPLACED.search(text)
+    if match is None:
         return None
-    return f"{names[1]} cannot be called next to Spark's own aggregates by spark.sql; use su.sql(spark, query)"
+    return f"{match[1]} cannot be called next to Spark's own aggregates by spark.sql; use su.sql(spark, query)"
 
 
 def registered_families() -> tuple[Family, ...]:
@@ -140,7 +144,7 @@ class Family:
     dtype: pa.DataType | None
 
     @property
-    def aggregates(self) -> tuple[str, ...]:
+    def aggregate_names(self) -> tuple[str, ...]:
         """The names of the functions that aggregate rows or merge states. For each of them, there is also a function
         that reads lists.
         """
@@ -149,11 +153,12 @@ class Family:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all functions of the family."""
-        readers = ["finish", *accessors_of(type(self.function))]
+        reader_suffixes = ["finish", *accessors_of(type(self.function))]
         if self.name == f"aggr_{aggr.ApproxCountDistinct.name}":
-            readers += OPERATIONS
-        lists = (f"{name}{LIST}" for name in self.aggregates)
-        return (*self.aggregates, *lists, *(f"{self.name}_{reader}" for reader in readers))
+            reader_suffixes += SET_OPERATIONS
+        list_function_names = (f"{name}{LIST}" for name in self.aggregate_names)
+        reader_names = (f"{self.name}_{suffix}" for suffix in reader_suffixes)
+        return (*self.aggregate_names, *list_function_names, *reader_names)
 
     def udfs(self) -> dict[str, SqlFunction]:
         """Return the functions by their names in SQL."""
@@ -163,9 +168,9 @@ class Family:
         udfs = _create_functions(self.name, self.function, self.dtype)
         if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
             return udfs
-        for operation in OPERATIONS:
+        for operation in SET_OPERATIONS:
             name = f"{self.name}_{operation}"
-            dtype = operation_type(operation)
+            dtype = set_operation_result_type(operation)
             returns_states = pa.types.is_struct(dtype)
             udfs[name] = SqlFunction(
                 name, set_operation(operation), dtype, is_aggregate=False, returns_states=returns_states
@@ -253,9 +258,9 @@ def _families(name: str, types_by_name: Mapping[str, pa.DataType], is_requested:
 def _create_functions(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, SqlFunction]:
     result_spec = UdafSpec(function, name, dtype, is_type_assumed=dtype == pa.float64())
     state_spec = UdafSpec(function, f"{name}_state", dtype, returns_states=True)
-    result = sql_type(result_spec.result_type)
-    state = state_spec.result_type
-    inputs = len(function.inputs)
+    sql_result_type = sql_type(result_spec.result_type)
+    state_type = state_spec.result_type
+    input_count = len(function.inputs)
     # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
     # The parameters that determine the state, and the parameters that determine only the result.
@@ -264,7 +269,7 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
 
     def result_of_rows(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         called_spec, values, weights = _read_arguments(result_spec, parameters, positional, named)
-        return sql_column(called_spec.results(values, weights), result)[0]
+        return sql_column(called_spec.results(values, weights), sql_result_type)[0]
 
     def state_of_rows(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
         called_spec, values, weights = _read_arguments(state_spec, state_parameters, positional, named)
@@ -272,7 +277,7 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
 
     def results_of_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         called_spec, values, groups = _read_list_arguments(result_spec, parameters, positional, named)
-        return sql_column(called_spec.results_of_columns(values, groups), result)
+        return sql_column(called_spec.results_of_columns(values, groups), sql_result_type)
 
     def states_of_lists(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         called_spec, values, groups = _read_list_arguments(state_spec, state_parameters, positional, named)
@@ -302,26 +307,30 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
             column, parameters = _column(positional)
             constants = _constants(result_parameters, parameters, named)
             called_function = replace(_with_state_parameters(function, column), **constants)
-            return sql_column(called_function.finish(column), result)
+            return sql_column(called_function.finish(column), sql_result_type)
 
-    family = {
-        name: SqlFunction(name, result_of_rows, result, is_aggregate=True, input_count=inputs),
+    functions_by_name = {
+        name: SqlFunction(name, result_of_rows, sql_result_type, is_aggregate=True, input_count=input_count),
         f"{name}_state": SqlFunction(
-            f"{name}_state", state_of_rows, state, is_aggregate=True, returns_states=True, input_count=inputs
+            f"{name}_state", state_of_rows, state_type, is_aggregate=True, returns_states=True, input_count=input_count
         ),
-        f"{name}_merge": SqlFunction(f"{name}_merge", merge_states, state, is_aggregate=True, returns_states=True),
-        f"{name}_finish": SqlFunction(f"{name}_finish", finish_states, result, is_aggregate=False),
+        f"{name}_merge": SqlFunction(f"{name}_merge", merge_states, state_type, is_aggregate=True, returns_states=True),
+        f"{name}_finish": SqlFunction(f"{name}_finish", finish_states, sql_result_type, is_aggregate=False),
     }
+    # These functions receive lists unchanged, so their `input_count` is 0. The inputs of the other functions are
+    # wrapped in lists of at most one value.
     list_functions = [
-        SqlFunction(f"{name}{LIST}", results_of_lists, result, is_aggregate=False, input_count=0),
+        SqlFunction(f"{name}{LIST}", results_of_lists, sql_result_type, is_aggregate=False, input_count=0),
         SqlFunction(
-            f"{name}_state{LIST}", states_of_lists, state, is_aggregate=False, returns_states=True, input_count=0
+            f"{name}_state{LIST}", states_of_lists, state_type, is_aggregate=False, returns_states=True, input_count=0
         ),
-        SqlFunction(f"{name}_merge{LIST}", merge_lists, state, is_aggregate=False, returns_states=True, input_count=0),
+        SqlFunction(
+            f"{name}_merge{LIST}", merge_lists, state_type, is_aggregate=False, returns_states=True, input_count=0
+        ),
     ]
-    family |= {function_of_lists.name: function_of_lists for function_of_lists in list_functions}
+    functions_by_name |= {function_of_lists.name: function_of_lists for function_of_lists in list_functions}
     accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
-    return family | {
+    return functions_by_name | {
         full_name: SqlFunction(
             full_name,
             _accessor(accessor, type(function)),
@@ -346,12 +355,12 @@ def _read_list_arguments(
         values, groups = groups_of_lists(lists)
         constants = _constants(names, parameters, named)
         inputs = spec.function.inputs
-        fields_of_rows = values.type.num_fields if pa.types.is_struct(values.type) else 1
-        has_weights = spec.function.takes_weights and fields_of_rows == len(inputs) + 1
+        field_count = values.type.num_fields if pa.types.is_struct(values.type) else 1
+        has_weights = spec.function.takes_weights and field_count == len(inputs) + 1
         called_spec = replace(spec, function=replace(spec.function, **constants), has_weights=has_weights)
         if len(called_spec.names) == 1:
             return called_spec, values, groups
-        if fields_of_rows != len(called_spec.names):
+        if field_count != len(called_spec.names):
             raise TypeError(
                 f"it needs lists of structs, such as {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); "
                 "got "
@@ -502,10 +511,10 @@ def sql_type(dtype: pa.DataType) -> pa.DataType:
     """
     if not pa.types.is_struct(dtype):
         return dtype
-    return pa.struct([pa.field(f.name, _member(f)) for f in dtype])
+    return pa.struct([pa.field(f.name, _sql_field_type(f)) for f in dtype])
 
 
-def _member(field: pa.Field) -> pa.DataType:
+def _sql_field_type(field: pa.Field) -> pa.DataType:
     if field.name == "quantiles":
         return pa.map_(pa.string(), pa.float64())
     return pa.float64() if pa.types.is_integer(field.type) and field.name != "count" else field.type
@@ -516,18 +525,18 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(dtype):
         return results.cast(dtype)
     pairs = zip(results.flatten(), dtype, strict=True)
-    children = [_member_column(part, f.type) for part, f in pairs]
+    children = [_sql_field(values, f.type) for values, f in pairs]
     return pa.StructArray.from_arrays(children, fields=list(dtype), mask=results.is_null())
 
 
-def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
+def _sql_field(values: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return a field of records in its type in SQL. Quantiles are a record in Python, and a map in SQL."""
-    if pa.types.is_map(dtype) and pa.types.is_struct(part.type):
-        return _map(part)
-    return part.cast(dtype, safe=False)
+    if pa.types.is_map(dtype) and pa.types.is_struct(values.type):
+        return _quantile_maps(values)
+    return values.cast(dtype, safe=False)
 
 
-def _map(record: pa.StructArray) -> pa.MapArray:
+def _quantile_maps(record: pa.StructArray) -> pa.MapArray:
     """Return records of quantiles as maps from the names of fields to their values."""
     names = [f.name for f in record.type]
     count = len(record)

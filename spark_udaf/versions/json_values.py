@@ -30,33 +30,33 @@ _INTERVAL = re.compile(r"INTERVAL '(-?)(\d+) (\d+):(\d+):(\d+)(?:\.(\d+))?' DAY 
 _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
-def to_json(column: Column) -> Column:
+def column_to_json(column: Column) -> Column:
     """Return a Column with the values of a Column as JSON text. Spark must be able to write the type of the values as
     JSON.
     """
     return F.to_json(F.struct(column.alias("v")), _OPTIONS)
 
 
-def from_json(text: Column, kind: DataType) -> Column:
-    """Return a Column of the type ``kind``, read from texts that `write_values` has returned. Any other text fails the
-    job.
+def column_from_json(text: Column, dtype: DataType) -> Column:
+    """Return a Column of the type ``dtype``, read from texts that `array_to_json` has returned. Any other text fails
+    the job.
     """
     options = _OPTIONS | {"mode": "FAILFAST"}
-    return F.from_json(text, StructType([StructField("v", kind)]), options).getField("v")
+    return F.from_json(text, StructType([StructField("v", dtype)]), options).getField("v")
 
 
-def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
-    """Return an array of a type, with one value for each text that `to_json` has written."""
+def array_from_json(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
+    """Return an array of a type, with one value for each text that `column_to_json` has written."""
     list_text = ",".join("null" if text is None else text for text in texts)
     rows = json.loads(f"[{list_text}]", parse_float=str)
     return _read([None if row is None else row.get("v") for row in rows], dtype)
 
 
-def write_values(values: pa.Array) -> list[str]:
-    """Return the values of an array as texts for `from_json`."""
+def array_to_json(values: pa.Array) -> list[str]:
+    """Return the values of an array as texts for `column_from_json`."""
     convert = _writer(values.type)
-    # `_with_plain_leaves` reads the buffers of lists from their beginning. The buffers of an array with an offset begin
-    # before its first value, so `take` copies the values to new buffers.
+    # `_with_lossless_times` reads the buffers of lists from their beginning. The buffers of an array with an offset
+    # begin before its first value, so `take` copies the values to new buffers.
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
     return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain_values(values)]
@@ -118,10 +118,11 @@ def _plain_values(values: pa.Array) -> list[Any]:
     """Return the values of an array as Python values. Times are text and intervals are whole microseconds, so that they
     are not rounded.
     """
-    return list(_with_plain_leaves(values).to_pylist())
+    return list(_with_lossless_times(values).to_pylist())
 
 
-def _with_plain_leaves(values: pa.Array) -> pa.Array:
+def _with_lossless_times(values: pa.Array) -> pa.Array:
+    """Return the array with times and dates as text and intervals as whole microseconds, also inside nested values."""
     dtype = values.type
     if pa.types.is_timestamp(dtype):
         time_format = "%Y-%m-%dT%H:%M:%S" + ("" if dtype.tz is None else "Z")
@@ -131,11 +132,11 @@ def _with_plain_leaves(values: pa.Array) -> pa.Array:
     if pa.types.is_date(dtype):
         return values.cast(pa.string())
     if pa.types.is_struct(dtype):
-        children = [_with_plain_leaves(child) for child in values.flatten()]
+        children = [_with_lossless_times(child) for child in values.flatten()]
         return pa.StructArray.from_arrays(children, [f.name for f in dtype], mask=values.is_null())
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         offsets = values.offsets.cast(pa.int64())
-        return pa.LargeListArray.from_arrays(offsets, _with_plain_leaves(values.values), mask=values.is_null())
+        return pa.LargeListArray.from_arrays(offsets, _with_lossless_times(values.values), mask=values.is_null())
     return values
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DataType
 
 from spark_udaf.versions.column_text import text_of
-from spark_udaf.versions.json_values import from_json, read_values, to_json, write_values
+from spark_udaf.versions.json_values import array_from_json, array_to_json, column_from_json, column_to_json
 from spark_udaf.versions.same_version import TaskFunction
 from spark_udaf.versions.type_names import parse_type_name
 
@@ -42,7 +42,7 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Calla
 
     def call(*columns: Column) -> Column:
         text = udf(*(part for column in columns for part in _with_type(column)))
-        return from_json(text, dtype).alias(_call_text(function.__name__, columns))
+        return column_from_json(text, dtype).alias(_call_text(function.__name__, columns))
 
     return call
 
@@ -55,13 +55,15 @@ def window_function(
 
     def aggregate(texts: pd.Series, type_names: pd.Series) -> str:
         result = compute(_values(texts, type_names))
-        return write_values(pa.repeat(result, 1))[0]
+        return array_to_json(pa.repeat(result, 1))[0]
 
     aggregate.__name__ = function.__name__
     udf: Any = pandas_udf(aggregate, "string")  # type: ignore[call-overload]
 
     def call(column: Column, window: WindowSpec) -> Column:
-        return from_json(udf(*_with_type(column)).over(window), dtype).alias(_call_text(function.__name__, [column]))
+        return column_from_json(udf(*_with_type(column)).over(window), dtype).alias(
+            _call_text(function.__name__, [column])
+        )
 
     return call
 
@@ -85,7 +87,7 @@ def list_function(
     def call(lists: Column) -> Column:
         parts = [lists] if len(names) == 1 else [lists.getField(name) for name in names]
         columns = [column for part in parts for column in _as_columns(part, has_nulls=len(names) > 1)]
-        return from_json(udf(*columns), dtype)
+        return column_from_json(udf(*columns), dtype)
 
     return call
 
@@ -105,7 +107,7 @@ def _call_text(name: str, columns: Sequence[Column]) -> str:
 
 
 def _with_type(column: Column) -> tuple[Column, Column]:
-    return to_json(column), F.typeof(column)
+    return column_to_json(column), F.typeof(column)
 
 
 def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
@@ -120,19 +122,19 @@ def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column,
         nulls = F.when(is_exact, F.transform(lists, lambda value: value.isNull()))
     else:
         nulls = F.lit(None).cast("array<boolean>")
-    return values, nulls, F.when(~is_exact, to_json(lists)), F.typeof(lists)
+    return values, nulls, F.when(~is_exact, column_to_json(lists)), F.typeof(lists)
 
 
 def _values(texts: pd.Series, type_names: pd.Series) -> pa.Array:
     dtype = parse_type_name(type_names.iloc[0]) if len(type_names) else pa.null()
-    return read_values(texts.tolist(), dtype)
+    return array_from_json(texts.tolist(), dtype)
 
 
 def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, type_names: pd.Series) -> pa.ListArray:
     """Return an array of the lists that `_as_columns` has divided into four Columns. Null lists become empty lists."""
     dtype = parse_type_name(type_names.iloc[0]) if len(type_names) else pa.list_(pa.null())
     if not len(type_names) or type_names.iloc[0] not in _EXACT_LISTS:
-        return read_values(texts.tolist(), dtype)
+        return array_from_json(texts.tolist(), dtype)
     elements = _flat(values, dtype.value_type)
     if nulls.iloc[0] is None:
         return pa.ListArray.from_arrays(_offsets(values), elements)
@@ -153,4 +155,4 @@ def _flat(lists: pd.Series, dtype: pa.DataType) -> pa.Array:
 
 def _texts(results: pa.Array | pa.ChunkedArray) -> pd.Series:
     array = results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results
-    return pd.Series(write_values(array), dtype=object)
+    return pd.Series(array_to_json(array), dtype=object)

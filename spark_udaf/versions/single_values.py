@@ -13,5 +13,8 @@ def values_of_single_lists(lists: pa.Array) -> pa.Array:
     offsets = lists.offsets.to_numpy()
     lengths = np.diff(offsets)
     if lengths.max(initial=0) > 1:
-        raise TypeError("lists cannot be aggregated; explode the list, or write array_compact(array(x))")
+        raise TypeError(
+            "the column contains lists; use explode to aggregate their elements; to pass a scalar column x as a list, "
+            "write array_compact(array(x))"
+        )
     return lists.values.take(pa.array(offsets[:-1], mask=lengths == 0))

@@ -79,7 +79,7 @@ def test_groups_have_the_local_results(df):
 def test_a_map_over_columns_names_the_way_to_read_others():
     from spark_udaf import functions as A
 
-    with pytest.raises(ValueError, match="per cannot use Columns of DataFrames for its measures"):
+    with pytest.raises(ValueError, match="per was called with Columns, but its parameters contain names of columns"):
         A.per("host", of={"early": aggr.first("status")})
 
 

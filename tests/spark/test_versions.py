@@ -34,7 +34,7 @@ from spark_udaf import functions as A
 from spark_udaf.versions import features, same_version
 from spark_udaf.versions.arrow_tables import collect_arrow
 from spark_udaf.versions.arrow_types import UnsupportedType, from_arrow_type, to_arrow_type
-from spark_udaf.versions.json_values import read_values, write_values
+from spark_udaf.versions.json_values import array_from_json, array_to_json
 from spark_udaf.versions.single_values import values_of_single_lists
 from spark_udaf.versions.type_names import parse_type_name
 from tests import engines, same_bits
@@ -113,14 +113,14 @@ VALUES = [
 def test_values_survive_as_text(dtype, values):
     array = pa.array(values, pa.string()).cast(dtype) if pa.types.is_decimal(dtype) else pa.array(values, dtype)
     padded = pa.concat_arrays([array[:1], array])[1:]  # a slice
-    texts = write_values(padded)
-    assert [repr(v) for v in read_values(texts, dtype).to_pylist()] == [repr(v) for v in array.to_pylist()]
+    texts = array_to_json(padded)
+    assert [repr(v) for v in array_from_json(texts, dtype).to_pylist()] == [repr(v) for v in array.to_pylist()]
     assert all(isinstance(json.loads(text), dict) for text in texts)
 
 
 def test_lists_of_one_are_values():
     assert values_of_single_lists(pa.array([[1], [], None, [BIG]])).to_pylist() == [1, None, None, BIG]
-    with pytest.raises(TypeError, match=r"^lists cannot be aggregated; explode the list"):
+    with pytest.raises(TypeError, match=r"^the column contains lists; use explode to aggregate their elements"):
         values_of_single_lists(pa.array([[1, 2]]))
 
 
