@@ -30,8 +30,8 @@ COUNTERPARTS: Mapping[str, Sequence[str]] = {
 
 
 def counterparts(measure: Measure) -> list[str]:
-    """Return Spark's expressions in SQL that compute the same result as a measure, such as ``percentile_approx``
-    for `aggr.dds`.
+    """Return Spark SQL expressions for the same statistic as a measure, exact or approximate, such as
+    ``percentile_approx`` for `aggr.dds`.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def counterparts(measure: Measure) -> list[str]:
         return []
     quantiles = ", ".join(map(repr, getattr(measure.function, "quantiles", ())))
     further_columns = [text for text in measure.others if text is not None]
-    words = {
+    placeholders = {
         "x": measure.column or "1",
         "q": quantiles,
         "other": further_columns[0] if further_columns else "",
     }
-    return [text.format(**words) for text in COUNTERPARTS.get(measure.function.name, ())]
+    return [text.format(**placeholders) for text in COUNTERPARTS.get(measure.function.name, ())]

@@ -27,7 +27,7 @@ from spark_udaf.bench.builtins import counterparts
 from spark_udaf.bench.peer import SparkPeer, aggregate_in_spark
 from spark_udaf.bench.rows import EVEN, SKEWED, TIME, copy_with_keys, parquet_rows, random_table, write_random
 from spark_udaf.bench.traffic import JobResources, run_and_measure
-from spark_udaf.bench.ways import FILES_SUFFIX, RESULT, VIEW, Build, Grouping, Rows, ways_to_compute
+from spark_udaf.bench.ways import FILES_SUFFIX, RESULT, VIEW, BuildDataFrame, Grouping, Rows, ways_to_compute
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, interruptible
 from spark_udaf.versions.arrow_tables import collect_arrow
@@ -61,17 +61,17 @@ class _DataSet:
     groups : int or None
         The number of groups. None if the user named key columns of existing data. The groups are then counted after
         the rows are loaded.
-    keys : str
+    keys_label : str
         The label of the keys in the report: ``even`` or ``skewed`` for random keys, or the names of the key columns.
     """
 
     load: Callable[[], Rows]
     grouping: Grouping
     groups: int | None
-    keys: str
+    keys_label: str
 
 
-Ways = Mapping[str, Build]
+BuildsByName = Mapping[str, BuildDataFrame]
 
 
 def bench(
@@ -115,7 +115,8 @@ def bench(
     rows : int
         The number of random rows, at least 1. Ignored if ``data`` is passed.
     groups : sequence of int
-        Numbers of different random keys. All jobs run for each number. Ignored if ``keys`` is passed.
+        The numbers of groups, that is, of distinct random keys. All jobs run once for each number of groups. Ignored if
+        ``keys`` is passed.
     skewed : bool
         Whether to measure skewed random keys as well: half of the rows have the same key.
     distribution : str
@@ -146,7 +147,7 @@ def bench(
     Notes
     -----
     All jobs of a measure alternate within one session. Results are discarded by Spark's format ``noop``. If all rows
-    are in one group, `A` and SQL collect all of them in one task.
+    are in one group, the functions of `spark_udaf.functions` and SQL collect all of them in one task.
 
     Examples
     --------
@@ -162,13 +163,13 @@ def bench(
     checked_whole(rounds, "rounds", low=1)
     checked_whole(rows, "rows", low=1)
     group_counts = list(dict.fromkeys(checked_whole(count, "a number of groups", low=1) for count in groups))
-    draw(distribution, 0)
+    draw(distribution, 0)  # raises an error for an unknown distribution
     with tempfile.TemporaryDirectory(dir=_checked_folder(folder)) as temporary:
         temporary_folder = Path(temporary)
         if data is None:
             if keys or time is not None:
                 raise ValueError("keys and time are columns of data; pass data as well, or leave them out")
-            empty_rows, data_sets = _random_data_sets(
+            rows_to_plan, data_sets = _random_data_sets(
                 spark,
                 measures,
                 rows=rows,
@@ -180,13 +181,13 @@ def bench(
             )
         else:
             grouping = Grouping(tuple(keys), time, tuple(levels))
-            empty_rows, data_sets = _user_data_sets(
+            rows_to_plan, data_sets = _user_data_sets(
                 spark, data, grouping, group_counts=group_counts, skewed=skewed, seed=seed, folder=temporary_folder
             )
-        ways = [_checked_ways(measure, against, empty_rows, data_sets[0].grouping) for measure in measures]
-        figures = _Figures([note for ways_of_measure in ways for note in ways_of_measure.omission_reasons])
+        ways_by_measure = [_checked_ways(measure, against, rows_to_plan, data_sets[0].grouping) for measure in measures]
+        figures = _Figures([reason for ways in ways_by_measure for reason in ways.omission_reasons])
         is_complete = True
-        steps = list(_steps(spark, measures, ways=ways, data_sets=data_sets, rounds=rounds))
+        steps = list(_steps(spark, measures, ways_by_measure=ways_by_measure, data_sets=data_sets, rounds=rounds))
         try:
             with interruptible(spark):
                 for number, (description, step) in enumerate(steps):
@@ -242,14 +243,14 @@ def _random_data_sets(
     if not group_counts:
         raise ValueError(f"more groups than rows: there are {len(table):,} rows; pass more rows or fewer groups")
     schema = table.schema.append(pa.field(GROUP, pa.int64()))
-    grouping = Grouping((GROUP,), TIME, is_one_window=True)
+    grouping = Grouping((GROUP,), TIME, has_single_window=True)
 
     def load(count: int, key_distribution: str) -> Rows:
         path = write_random(table, folder, count, key_distribution=key_distribution, seed=seed)
         return parquet_rows(spark, path)
 
     data_sets = [
-        _DataSet(partial(load, count, key_distribution), grouping, groups=count, keys=key_distribution)
+        _DataSet(partial(load, count, key_distribution), grouping, groups=count, keys_label=key_distribution)
         for count, key_distribution in _groups_and_distributions(group_counts, skewed)
     ]
     return spark.createDataFrame([], spark_schema(schema)), data_sets
@@ -280,7 +281,7 @@ def _user_data_sets(
             partial(copy_with_keys, rows.df, folder, count, key_distribution=key_distribution, seed=seed),
             grouping_with_key,
             groups=count,
-            keys=key_distribution,
+            keys_label=key_distribution,
         )
         for count, key_distribution in _groups_and_distributions(group_counts, skewed)
     ]
@@ -300,23 +301,25 @@ def _groups_and_distributions(group_counts: Sequence[int], skewed: bool) -> list
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _WaysOfMeasure:
     """The ways to compute a measure with this library and with Spark's own functions, by name, and the reasons why ways
     of this library were left out.
     """
 
-    library_ways: Ways
-    spark_ways: Ways
+    library_ways: BuildsByName
+    spark_ways: BuildsByName
     omission_reasons: Sequence[str]
 
 
-def _checked_ways(measure: Measure, against: str | Sequence[str], empty_rows: DataFrame, grouping: Grouping) -> _Ways:
+def _checked_ways(
+    measure: Measure, against: str | Sequence[str], rows_to_plan: DataFrame, grouping: Grouping
+) -> _WaysOfMeasure:
     """Return the ways to compute a measure, and plan each of them without starting a job. Raise an error if the measure
     or one of Spark's expressions is invalid.
     """
-    library_ways: dict[str, Build] = {}
+    library_ways: dict[str, BuildDataFrame] = {}
     omission_reasons: list[str] = []
-    rows = Rows(empty_rows, None)
+    rows = Rows(rows_to_plan, None)
     for name, build in ways_to_compute(measure, grouping):
         # Ways that read files cannot be planned here, because the files do not exist yet. For each of them, there is a
         # way with the same plan that reads a DataFrame, and which is checked here.
@@ -333,9 +336,9 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty_rows: Da
         library_ways[name] = build
     spark_ways = {}
     for expression in checked_peers(against, measure):
-        aggregate_in_spark(empty_rows, expression, grouping.columns())
-        spark_ways[f"{SparkPeer.name}:{expression}"] = _plan_expression(expression)
-    return _Ways(library_ways, spark_ways, omission_reasons)
+        aggregate_in_spark(rows_to_plan, expression, grouping.columns())
+        spark_ways[f"{SparkPeer.name}:{expression}"] = _builder_of_expression(expression)
+    return _WaysOfMeasure(library_ways, spark_ways, omission_reasons)
 
 
 def checked_peers(against: str | Sequence[str], measure: Measure) -> list[str]:
@@ -361,7 +364,7 @@ def checked_peers(against: str | Sequence[str], measure: Measure) -> list[str]:
     return expressions
 
 
-def _plan_expression(expression: str) -> Build:
+def _builder_of_expression(expression: str) -> BuildDataFrame:
     return lambda rows, grouping: aggregate_in_spark(rows.df, expression, grouping.columns())
 
 
@@ -369,19 +372,20 @@ def _steps(
     spark: SparkSession,
     measures: Sequence[Measure],
     *,
-    ways: Sequence[_Ways],
+    ways_by_measure: Sequence[_WaysOfMeasure],
     data_sets: Sequence[_DataSet],
     rounds: int,
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
     """Yield pairs of the description of a step and the function that runs the step. For each data set, the first step
-    loads the rows, and each further step runs one measure on these rows.
+    loads the rows, and each further step runs one measure on these rows. ``ways_by_measure`` has one element for each
+    measure.
     """
     for data_set in data_sets:
         load_step = _LoadStep(data_set)
-        yield f"rows, {data_set.keys}", load_step.load
-        for measure, ways_of_measure in zip(measures, ways, strict=True):
-            measure_step = _MeasureStep(spark, measure, ways=ways_of_measure, load_step=load_step, rounds=rounds)
-            yield f"{measure}, {data_set.keys}", measure_step.run
+        yield f"rows, {data_set.keys_label}", load_step.load
+        for measure, ways in zip(measures, ways_by_measure, strict=True):
+            measure_step = _MeasureStep(spark, measure, ways=ways, load_step=load_step, rounds=rounds)
+            yield f"{measure}, {data_set.keys_label}", measure_step.run
 
 
 class _LoadStep:
@@ -407,7 +411,7 @@ class _MeasureStep:
 
     spark: SparkSession
     measure: Measure
-    ways: _Ways
+    ways: _WaysOfMeasure
     load_step: _LoadStep
     rounds: int
 
@@ -448,14 +452,14 @@ class _MeasureStep:
             "groups": self.load_step.groups,
             "rows": self.load_step.count,
         }
-        keys = self.load_step.data_set.keys
+        keys_label = self.load_step.data_set.keys_label
         ns = seconds / max(1, self.load_step.count) * 1e9
-        figures.timings.append(Timing(**labels, stage="answers", unit="row", ns=ns, keys=keys))
+        figures.timings.append(Timing(**labels, stage="answers", unit="row", ns=ns, keys=keys_label))
         runs_python = name in self.ways.library_ways
         figures.traffic.append(
             Traffic(
                 **labels,
-                keys=keys,
+                keys=keys_label,
                 shuffle_bytes=runs[-1].shuffle_bytes,
                 spill_bytes=runs[-1].spill_bytes,
                 worker_bytes=_largest(run.worker_bytes for run in runs) if runs_python else None,

@@ -41,14 +41,14 @@ class Grouping:
     levels : sequence of str
         The levels of the tilt frame. The other ways to compute a measure group by keys and by the windows of the finest
         level.
-    is_one_window : bool
+    has_single_window : bool
         Whether all rows are in one window of the finest level. Ways other than `su.rollup` then group by keys alone.
     """
 
     keys: tuple[str, ...]
     time: str | None = None
     levels: tuple[str, ...] = ("1d",)
-    is_one_window: bool = False
+    has_single_window: bool = False
 
     @property
     def finest(self) -> TimeWindow:
@@ -60,7 +60,7 @@ class Grouping:
         """The length of the windows by which rows are grouped, as a duration in Spark's notation. None if rows are
         grouped by keys alone.
         """
-        if self.time is None or self.is_one_window:
+        if self.time is None or self.has_single_window:
             return None
         if not _FIXED.fullmatch(self.finest.name):
             raise ValueError(
@@ -93,10 +93,10 @@ class Rows:
     scan: ParquetScan | None
 
 
-Build = Callable[[Rows, Grouping], DataFrame]
+BuildDataFrame = Callable[[Rows, Grouping], DataFrame]
 
 
-def ways_to_compute(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]:
+def ways_to_compute(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, BuildDataFrame]]:
     """Yield the name of each way to compute a measure with this library, and the function that returns its DataFrame.
 
     Parameters
@@ -155,9 +155,9 @@ def _plan_function(measure: Measure, rows: Rows, grouping: Grouping) -> DataFram
     call = getattr(A.of(rows.df), function.name)
     condition = None if measure.where is None else F.expr(measure.where)
     column = [] if measure.column is None else [_column(measure.column, rows.df)]
-    results = call(*column, **parameters, **named_arguments, where=condition).alias(RESULT)
-    answers: DataFrame = _spark_groups(rows.df, grouping).agg(results)
-    return answers
+    result_column = call(*column, **parameters, **named_arguments, where=condition).alias(RESULT)
+    results: DataFrame = _spark_groups(rows.df, grouping).agg(result_column)
+    return results
 
 
 def _plan_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
