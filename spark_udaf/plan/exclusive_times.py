@@ -64,7 +64,7 @@ def exclusive_times(bounds_by_task: Sequence[TimeBounds]) -> list[Span | None]:
 
 
 def time_bounds_of(
-    groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC"
+    row_groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC"
 ) -> TimeBounds | None:
     """Return the earliest and the latest event time of row groups, in microseconds UTC.
 
@@ -73,7 +73,7 @@ def time_bounds_of(
 
     Parameters
     ----------
-    groups : row groups, in the order of files
+    row_groups : pairs of a file and the index of a row group, in the order of files
     time : name of the column of event times
     dtype : the type in which the column is read
     timezone : the time zone of the windows; if the column has dates, a date is a day in this zone
@@ -83,8 +83,8 @@ def time_bounds_of(
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None
     times_by_file = []
-    for file, entries in groupby(groups, key=itemgetter(0)):
-        times = _row_group_times(file, [group for _, group in entries], time, timezone)
+    for file, row_groups_of_file in groupby(row_groups, key=itemgetter(0)):
+        times = _row_group_times(file, [index for _, index in row_groups_of_file], time, timezone)
         if times is None:
             return None
         times_by_file.append(times)
@@ -93,7 +93,7 @@ def time_bounds_of(
 
 
 def _row_group_times(
-    file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str
+    file: ds.ParquetFileFragment, row_group_indices: Sequence[int], time: str, timezone: str
 ) -> NDArray[np.int64] | None:
     """Return the event times in the statistics of row groups as one array, in microseconds UTC: the earliest and the
     latest time of each row group that has rows. Return None if a row group has no statistics, or a time that Python or
@@ -101,18 +101,18 @@ def _row_group_times(
     """
     metadata = file.metadata
     column_index = file.physical_schema.get_field_index(time)
-    # The statistics are numbered by leaf columns. A nested column can have several leaf columns; the position of a
-    # column in the schema is then not its number.
+    # Parquet indexes leaf columns. If a column is nested, the indices of later columns differ from their positions in
+    # the Arrow schema.
     if metadata.num_columns != len(file.physical_schema):
         column_index = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if column_index < 0:
         return None
     extremes: list[object] = []
     try:
-        for group in map(metadata.row_group, groups):
-            if not group.num_rows:
+        for row_group in map(metadata.row_group, row_group_indices):
+            if not row_group.num_rows:
                 continue
-            statistics = group.column(column_index).statistics
+            statistics = row_group.column(column_index).statistics
             if statistics is None or not statistics.has_min_max:
                 return None
             extremes += (statistics.min, statistics.max)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-_WRITER = b"org.apache.spark.version"
-_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
+_SPARK_VERSION_KEY = b"org.apache.spark.version"
+_LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_FIRST_GREGORIAN_VERSION = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
 
 
 def int96_columns(footer: pq.FileMetaData) -> list[str]:
@@ -38,12 +38,12 @@ def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> s
     if nested_columns:
         return f"contains times as INT96 inside the column {min(nested_columns)!r}"
     file_metadata = footer.metadata or {}
-    if any(key in file_metadata for key in _LEGACY):
+    if any(key in file_metadata for key in _LEGACY_KEYS):
         return "was written with the legacy calendar"
-    version = file_metadata.get(_WRITER)
+    version = file_metadata.get(_SPARK_VERSION_KEY)
     if version is None:
         return "is read with the legacy calendar" if rebase_mode == "LEGACY" else None
-    return None if int(version.split(b".")[0]) >= _FIRST_GREGORIAN else "was written with the legacy calendar"
+    return None if int(version.split(b".")[0]) >= _FIRST_GREGORIAN_VERSION else "was written with the legacy calendar"
 
 
 def _int96_paths(footer: pq.FileMetaData) -> list[str]:

@@ -42,7 +42,10 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
             # `_add_to_registry` uses internal parts of Spark, which a release or a cluster may lack. The registration
             # below uses only public parts of PySpark.
             log = logging.getLogger("spark_udaf")
-            log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
+            log.info(
+                "cannot add the data source to Spark's registry directly, so its registration takes seconds longer: %s",
+                str(error).partition("\n")[0],
+            )
     try:
         spark.dataSource.register(source)
     # Spark 4.0 raises this error if its search for data sources has already found the module pyspark_tiltframe.
