@@ -2,9 +2,9 @@
 
 python -m benchmarks.conservation [--quick] [--out FILE]
 
-A task that sends rows adds receipts with the numbers of rows. A task that receives rows compares the receipts with the
-rows that arrive. The seconds for adding and comparing receipts are divided by the core time of the job, which is its
-elapsed time times the number of cores. The files have rows in the order of time, rows in random order, or rows with a
+A task that sends rows adds count messages with the numbers of rows. A task that receives rows compares these numbers
+with the rows that arrive. The seconds for both are divided by the core time of the job, which is its elapsed time times
+the number of cores. The files have rows in the order of time, rows in random order, or rows with a
 million keys.
 """
 
@@ -39,13 +39,13 @@ HIGHEST_SHARE = 0.02
 
 
 def write_seconds(folder: str, seconds: float) -> None:
-    """Write the seconds that a task has spent on receipts or comparisons to a new file in ``folder``."""
+    """Write the seconds that a task has spent on count messages or comparisons to a new file in ``folder``."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
 
-def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *arguments: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the messages and receipts that `conservation.with_receipts` yields, and write the seconds that this takes
+def timed_count_messages(folder: str, messages: Iterator[pa.RecordBatch], *arguments: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the messages that `conservation.with_count_messages` yields, and write the seconds that this takes
     to a file in ``folder``. The time in which ``messages`` produces its batches does not count.
     """
     message_seconds = 0.0
@@ -61,7 +61,7 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *arguments: 
             yield batch
 
     total_seconds = 0.0
-    batches = conservation.with_receipts(timed_messages(), *arguments)
+    batches = conservation.with_count_messages(timed_messages(), *arguments)
     while True:
         start = time.perf_counter()
         batch = next(batches, None)
@@ -84,9 +84,9 @@ class TimedPartitionCheck(conservation.PartitionCheck):
         write_seconds(self.folder, time.perf_counter() - start)
 
 
-def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
+def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
     """Run each job ``rounds + 1`` times. Return, by the name of the job, the largest share of its core time that
-    receipts and comparisons took. ``folder`` is the folder to which `write_seconds` writes the seconds.
+    count messages and comparisons took. ``folder`` is the folder to which `write_seconds` writes the seconds.
     """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
@@ -95,8 +95,8 @@ def shares_of_receipts(jobs: dict[str, Callable[[], None]], folder: Path, rounds
             job()
             seconds = time.perf_counter() - start
             timing_files = list(folder.iterdir())
-            receipt_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
-            share = receipt_seconds / (CORES * seconds)
+            check_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
+            share = check_seconds / (CORES * seconds)
             assert timing_files, name  # otherwise, the tasks did not use the timed functions
             for file in timing_files:
                 file.unlink()
@@ -120,14 +120,16 @@ def main(quick: bool, out: Path | None) -> None:
         for module in (two_phase, this_module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(timing_folder)})
-        vars(two_phase).update(with_receipts=partial(timed_receipts, str(timing_folder)), PartitionCheck=check_class)
+        vars(two_phase).update(
+            with_count_messages=partial(timed_count_messages, str(timing_folder)), PartitionCheck=check_class
+        )
         jobs: dict[str, Callable[[], None]] = {}
         for name, in_order in (("files in the order of time", True), ("files in no order", False)):
             write_rows(data_folder / name, rows, groups=36_000, data_set=TEXTS, in_order=in_order)
             jobs[name] = partial(roll_up, scan_parquet(spark, data_folder / name))
         files = growth.files(data_folder, rows // 2, rows // 20)
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
-        share_of_job = shares_of_receipts(jobs, timing_folder, rounds)
+        share_of_job = shares_of_checks(jobs, timing_folder, rounds)
     limited_figures = [
         LimitedFigure(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
         for name, share in share_of_job.items()

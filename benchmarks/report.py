@@ -213,8 +213,8 @@ def without_java(figures: Any) -> Lines:
 
 def conservation(figures: Any) -> Lines:
     """Return a table of the cost of checking that each shuffle delivers all rows."""
-    yield "Each task of a shuffle sends receipts with its number of rows, and the receiving tasks compare them with the"
-    yield "rows that arrive. The table has the share of this work in the core time of a job with"
+    yield "Each task of a shuffle sends messages with its number of rows (receipts), and the receiving tasks compare"
+    yield "this number with the rows that arrive. The table has the share of this work in the core time of a job with"
     yield f"{figures['rows']:,} rows."
     yield ""
     yield from limits_table(figures["must_hold"])

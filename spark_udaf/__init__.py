@@ -34,7 +34,7 @@ from aggr.extras import MissingExtra
 try:
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("spark_udaf without a pyspark that the cluster provides", "spark-local", error) from None
+    raise MissingExtra("spark_udaf outside of a cluster that provides PySpark", "spark-local", error) from None
 
 from spark_udaf.versions import features  # noqa: F401 (imported first, because it checks the version of PySpark)
 
@@ -56,7 +56,7 @@ from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.query import sql
 from spark_udaf.udaf.sql import register
 from spark_udaf.versions.features import has_data_source
-from spark_udaf.versions.grouped_data import refuse_measures
+from spark_udaf.versions.grouped_data import reject_measures_in_pyspark_agg
 
 __all__ = [
     "aggregate",
@@ -86,7 +86,7 @@ __all__ = [
     "warm",
 ]
 
-refuse_measures()
+reject_measures_in_pyspark_agg()
 
 if has_data_source():
     from spark_udaf.store.data_source import TiltframeSource

@@ -15,12 +15,12 @@ from spark_udaf.streaming.progress import IntoProgress, progress
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_CHECK_EVERY = 1  # seconds
-_REPORT_EVERY = 60.0  # seconds
+_CHECK_SECONDS = 1
+_REPORT_SECONDS = 60.0
 
 
 @dataclass
-class LateRows:
+class LateRowReporter:
     """Reports the late rows that a query over `spark_udaf.stream` dropped.
 
     Counts are those of the checkpoint: rows that were dropped before a restart are included.
@@ -31,10 +31,10 @@ class LateRows:
     _reported_count: int = 0
     _last_report: float = field(default_factory=clock.monotonic)
 
-    def await_end(self) -> None:
+    def await_query_end(self) -> None:
         """Wait until the query ends, and report late rows in the meantime. Raise the error of the query if it fails."""
         try:
-            while not self.query.awaitTermination(_CHECK_EVERY):
+            while not self.query.awaitTermination(_CHECK_SECONDS):
                 self._report()
         finally:
             with suppress(Exception):  # the error of the query has priority, and a stopped session has no progress
@@ -43,7 +43,7 @@ class LateRows:
     def _report(self, is_end: bool = False) -> None:
         numbers = progress(self.query)
         count = 0 if isinstance(numbers, IntoProgress) else numbers.late_rows
-        is_due = is_end or clock.monotonic() - self._last_report >= _REPORT_EVERY
+        is_due = is_end or clock.monotonic() - self._last_report >= _REPORT_SECONDS
         if count and not self._reported_count:
             option = "a longer --disorder" if self.has_disorder else "--disorder TIME"
             print(

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
-from spark_udaf.late_rows import LateRows
-from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, start_session
+from spark_udaf.late_rows import LateRowReporter
+from spark_udaf.plan.session import PARTITIONS_SETTING, interruptible, parallelism, start_session
 from spark_udaf.streaming.progress import recorded_partition_count
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import AVAILABLE_NOW, stream_into
@@ -51,13 +51,13 @@ def run(options: StreamOptions) -> None:
     """
     frame = options.frame
     source = options.source
-    state = options.state
+    checkpoint_folder = options.state
     uri = options.uri
     if source is None:
         raise ValueError(
             "--spark needs the format of a source of Structured Streaming; pass --format, such as kafka, json or rate"
         )
-    if uri is not None and state is None:
+    if uri is not None and checkpoint_folder is None:
         raise ValueError("--spark with --store needs a folder for Spark's checkpoint; pass --state FOLDER")
     unusable_options = {**_UNSUPPORTED, **(_ONLY_WITH_STORE if uri is None else _ONLY_WITHOUT_STORE)}
     passed = [key for key, default in unusable_options.items() if getattr(options, key) != default]
@@ -67,7 +67,7 @@ def run(options: StreamOptions) -> None:
     if options.reading.time is not None:
         raise ValueError(
             "--time must be the name of a column of the source with --spark, not an expression; got an expression "
-            f"for {_time(frame)!r}"
+            f"for {_time_column(frame)!r}"
         )
     if read_options := [name for name in options.reading.non_default_options() if name != "where"]:
         raise ValueError(
@@ -79,7 +79,7 @@ def run(options: StreamOptions) -> None:
         raise ValueError(
             "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
         )
-    delay = options.disorder_micros
+    watermark_delay_micros = options.disorder_micros
     if uri is None:
         read_late(options.late or "drop")  # raises an error for an invalid policy
         if isinstance(frame, TiltFrame):
@@ -92,12 +92,12 @@ def run(options: StreamOptions) -> None:
                 )
     spark = start_session(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
-        _set_shuffle_partitions(spark, options.shards, state)
+        _set_shuffle_partitions(spark, options.shards, checkpoint_folder)
         rows = _open_source(spark, source, settings, options.folder)
         if options.reading.where is not None:
             rows = rows.where(options.reading.where)
         if options.arrival:
-            rows = _with_arrival_time(rows, _time(frame))
+            rows = _with_arrival_time(rows, _time_column(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
             policies = {
                 "emit": options.emit,
@@ -105,37 +105,52 @@ def run(options: StreamOptions) -> None:
                 "max_keys": options.max_keys,
             }
             policies["ahead"] = "none" if options.arrival else options.ahead
-            query = _start_emitting(rows, frame, delay=delay, state=state, once=options.once, policies=policies)
+            query = _start_emitting(
+                rows,
+                frame,
+                watermark_delay_micros=watermark_delay_micros,
+                checkpoint_folder=checkpoint_folder,
+                once=options.once,
+                policies=policies,
+            )
         else:
             query = stream_into(
                 rows,
                 FrameStore(uri, frame, name=options.name, durable=options.durable),
                 name=options.stream_name or source,
-                checkpoint=cast("Path", state).resolve(),
+                checkpoint=cast("Path", checkpoint_folder).resolve(),
                 trigger=AVAILABLE_NOW if options.once else None,
             )
         loss = "open windows were not emitted; use --state FOLDER to keep them"
-        set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if state else loss}")
-        # Ctrl-C also ends Spark. The next run repeats the interrupted batch, which then counts once.
-        LateRows(query, has_disorder=delay > 0).await_end()
+        set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if checkpoint_folder else loss}")
+        # Ctrl-C also stops Spark. The next run repeats the interrupted batch, and its rows are counted only once.
+        LateRowReporter(query, has_disorder=watermark_delay_micros > 0).await_query_end()
 
 
-def _set_shuffle_partitions(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
+def _set_shuffle_partitions(spark: SparkSession, shards: int | None, checkpoint_folder: Path | None) -> None:
     """Set the number of shuffle partitions. The first number that exists is used, in this order: the option
     ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
     """
-    partitions = recorded_partition_count(checkpoint) if shards is None and checkpoint is not None else shards
+    partitions = (
+        recorded_partition_count(checkpoint_folder) if shards is None and checkpoint_folder is not None else shards
+    )
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
-    if count is None and PARTITIONS not in spark.conf.getAll:
+    if count is None and PARTITIONS_SETTING not in spark.conf.getAll:
         count = parallelism(spark)
     if count is not None:
-        spark.conf.set(PARTITIONS, str(count))
+        spark.conf.set(PARTITIONS_SETTING, str(count))
 
 
 def _start_emitting(
-    df: DataFrame, frame: TiltFrame | OrderedAggregator, *, delay: int, state: Path | None, once: bool, policies: Any
+    df: DataFrame,
+    frame: TiltFrame | OrderedAggregator,
+    *,
+    watermark_delay_micros: int,
+    checkpoint_folder: Path | None,
+    once: bool,
+    policies: Any,
 ) -> StreamingQuery:
-    time = _time(frame)
+    time = _time_column(frame)
     type_name = next((type_name for name, type_name in df.dtypes if name == time), None)
     if type_name != "timestamp":
         raise ValueError(
@@ -143,14 +158,14 @@ def _start_emitting(
             f"{f'is of type {type_name}' if type_name else 'is not there'}; for JSON or CSV, try --option "
             f"inferTimestamp=true or --option inferSchema=true"
         )
-    writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream
-    if state is not None:
-        writer = writer.option("checkpointLocation", str(state.resolve()))
+    writer = stream(df.withWatermark(time, f"{watermark_delay_micros} microseconds"), frame, **policies).writeStream
+    if checkpoint_folder is not None:
+        writer = writer.option("checkpointLocation", str(checkpoint_folder.resolve()))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
     return writer.foreachBatch(_print).start()
 
 
-def _time(frame: TiltFrame | OrderedAggregator) -> str:
+def _time_column(frame: TiltFrame | OrderedAggregator) -> str:
     return str((frame.query if isinstance(frame, OrderedAggregator) else frame).time)
 
 

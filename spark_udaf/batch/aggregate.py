@@ -124,7 +124,7 @@ def aggregate(
     def without_level(levels: LevelTables) -> pa.Table:
         return join_levels(levels, frame).drop_columns([LEVEL])
 
-    return plan_rollup(source, input_schema, frame, convert_levels=without_level, result=schema).run()
+    return plan_rollup(source, input_schema, frame, convert_levels=without_level, result_schema=schema).run()
 
 
 def plan_states(
@@ -181,7 +181,7 @@ def plan_states(
         partial_schema=schema,
         shard_by=list(keys),
         merge=merge,
-        result=schema,
+        result_schema=schema,
         unreduced=unreduced,
         is_one_group=not keys,
     )
@@ -194,9 +194,9 @@ def plan_results(states: TwoPhasePlan, measures: Mapping[str, Measure]) -> TwoPh
     checked again.
     """
     state_of_measure = {name: column.name for column in plan_state_columns(measures) for name in column.serves}
-    state_columns = states_in(states.result)
-    keys = [field for field in states.result if field.name not in state_columns]
-    state_types = {name: states.result.field(state_of_measure[name]).type for name in measures}
+    state_columns = states_in(states.result_schema)
+    keys = [field for field in states.result_schema if field.name not in state_columns]
+    state_types = {name: states.result_schema.field(state_of_measure[name]).type for name in measures}
     fields = [pa.field(name, measure.function.result_type(state_types[name])) for name, measure in measures.items()]
 
     def results_of_merged(merged: pa.Table) -> pa.Table:
@@ -283,7 +283,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         partial_schema=shuffled_schema,
         shard_by=keys,
         merge=merge_shard,
-        result=schema,
+        result_schema=schema,
         is_one_group=not keys,
     ).run()
 

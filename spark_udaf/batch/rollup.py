@@ -103,10 +103,14 @@ def rollup(
         without_null_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan
     )
     frame.check(input_schema)
-    result = with_descriptions(frame.states_schema(input_schema), frame.states)
+    result_schema = with_descriptions(frame.states_schema(input_schema), frame.states)
     if excluded is None:
         return plan_rollup(
-            source, input_schema, frame, convert_levels=lambda levels: join_levels(levels, frame), result=result
+            source,
+            input_schema,
+            frame,
+            convert_levels=lambda levels: join_levels(levels, frame),
+            result_schema=result_schema,
         ).run()
     check_observation(excluded, df)
     columns = ExclusionColumns(frame)
@@ -115,7 +119,9 @@ def rollup(
         states = join_levels(levels, frame)
         return columns.append(states, states)
 
-    planned = plan_rollup(source, input_schema, frame, convert_levels=with_counts, result=columns.schema(result)).run()
+    planned = plan_rollup(
+        source, input_schema, frame, convert_levels=with_counts, result_schema=columns.schema(result_schema)
+    ).run()
     return columns.observe(planned, excluded)
 
 
@@ -131,15 +137,15 @@ def plan_rollup(
     input_schema: pa.Schema,
     frame: TiltFrame,
     convert_levels: Callable[[LevelTables], pa.Table],
-    result: pa.Schema,
+    result_schema: pa.Schema,
     *,
     can_finish_early: bool = True,
 ) -> TwoPhasePlan:
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
     Tasks call ``convert_levels``. It receives the states of the levels, each with complete windows, and returns a table
-    with the schema ``result``. If ``can_finish_early`` is true, a task calls it before the shuffle for the windows
-    whose rows are all in its partition.
+    with the schema ``result_schema``. If ``can_finish_early`` is true, a task calls it before the shuffle for the
+    windows whose rows are all in its partition.
     """
     check_no_fractions_in_query(frame, input_schema)
     state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
@@ -196,7 +202,7 @@ def plan_rollup(
         partial_schema=partial_schema,
         shard_by=shard_columns,
         merge=merge,
-        result=result,
+        result_schema=result_schema,
         unreduced=unreduced,
         can_finish_early=exclusive_times is not None,
     )

@@ -34,8 +34,8 @@ from windows.ordered import OrderedWindow, Tick
 
 _ARRIVAL = "__arrival"
 _AT = "__at"
-_END = "__end"
-_FIRST = "__first"
+_LAST_TIME = "__end"
+_FIRST_TIME = "__first"
 _KEY = "__key"
 
 
@@ -65,7 +65,7 @@ def running(
     time : str
         The column of event times, of any type that a tilt frame accepts.
     keys : column names
-        Each key has separate windows, and is computed in one task. Null is a legal key.
+        Each combination of key values has separate windows, and one task computes it. Null is a legal key.
     order : column names
         The columns by which rows with equal times are ordered.
     ticks : ticks
@@ -106,15 +106,15 @@ def running(
     query.check(schema)
     check_no_fractions_in_query(query, schema)
     columns = query.columns_in(schema.names)
-    result = RunningAggregation.for_query(query).finish(schema.empty_table()).schema
-    task_query = query.ordered_by(with_plain_keys(query.order))
+    result_schema = RunningAggregation.for_query(query).finish(schema.empty_table()).schema
+    task_query = query.ordered_by(with_key_columns_only(query.order))
     return _aggregate_sorted(
         df,
         columns=columns,
         order=query.order,
         create_aggregator=lambda first: RunningAggregation.for_query(replace(task_query, first_time=first)),
         has_ticks=bool(query.ticks),
-        result=result,
+        result_schema=result_schema,
     )
 
 
@@ -146,15 +146,15 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     schema = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(schema)
     check_no_fractions_in_query(frame, schema)
-    result = OrderedRollup(frame).add(schema.empty_table()).schema
-    task_frame = frame.ordered_by(with_plain_keys(frame.order))
+    result_schema = OrderedRollup(frame).add(schema.empty_table()).schema
+    task_frame = frame.ordered_by(with_key_columns_only(frame.order))
     return _aggregate_sorted(
         df,
         columns=frame.columns_in(schema.names),
         order=frame.order,
         create_aggregator=lambda _: OrderedRollup(task_frame),
         has_ticks=False,
-        result=result,
+        result_schema=result_schema,
     )
 
 
@@ -165,18 +165,18 @@ def _aggregate_sorted(
     order: Order,
     create_aggregator: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
-    result: pa.Schema,
+    result_schema: pa.Schema,
 ) -> DataFrame:
     """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
 
     ``columns`` are the names of the columns to read. ``create_aggregator`` returns a new aggregator; its argument is
-    the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of
-    the results.
+    the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result_schema`` is the
+    schema of the results.
     """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
-    task_order = with_plain_keys(order)
-    computed_keys = [text for name, text in task_order.keyed_by.items() if text != name]
-    reserved = [name for name in (_ARRIVAL, _AT, _END, _FIRST, *computed_keys) if name in df.columns]
+    task_order = with_key_columns_only(order)
+    computed_keys = [column_name for name, column_name in task_order.keyed_by.items() if column_name != name]
+    reserved = [name for name in (_ARRIVAL, _AT, _LAST_TIME, _FIRST_TIME, *computed_keys) if name in df.columns]
     if reserved:
         raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
@@ -184,8 +184,8 @@ def _aggregate_sorted(
     # The ticks of every key end at the latest time of all rows, not only of the rows of this key, and may start at the
     # earliest time of all rows. Both times are therefore added to each row as columns.
     if has_ticks:
-        rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
-    keys = [quoted_column(text) for text in task_order.keyed_by.values()]
+        rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_LAST_TIME), F.min(_AT).alias(_FIRST_TIME))))
+    keys = [quoted_column(column_name) for column_name in task_order.keyed_by.values()]
     partitioned_rows = rows.repartition(*keys) if keys else rows.repartition(1)
     sort_columns = [
         *keys,
@@ -203,10 +203,10 @@ def _aggregate_sorted(
             create_aggregator=create_aggregator,
             has_ticks=has_ticks,
         ):
-            yield from as_schema(table, result).to_batches()
+            yield from as_schema(table, result_schema).to_batches()
 
     return partitioned_rows.sortWithinPartitions(*sort_columns).mapInArrow(
-        TaskFunction(aggregate_partition), spark_schema(result)
+        TaskFunction(aggregate_partition), spark_schema(result_schema)
     )
 
 
@@ -228,7 +228,9 @@ def _aggregate_batches(
     for batch in batches:
         table = pa.Table.from_batches([batch])
         if has_ticks and last_time is None and table.num_rows:
-            last_time, first_time = (int(event_times(table.column(name), order.time)[0]) for name in (_END, _FIRST))
+            last_time, first_time = (
+                int(event_times(table.column(name), order.time)[0]) for name in (_LAST_TIME, _FIRST_TIME)
+            )
         table = table.select(list(columns))
         empty = table.schema.empty_table()
         if not table.num_rows:
@@ -246,23 +248,29 @@ def _aggregate_batches(
 def _start_of_last_key(table: pa.Table, order: Order) -> int:
     if not order.keys:
         return 0
-    groups, _ = group_by([key_column(table.column(text)) for text in order.keyed_by.values()], table.num_rows)
+    key_columns = [key_column(table.column(column_name)) for column_name in order.keyed_by.values()]
+    groups, _ = group_by(key_columns, table.num_rows)
     return int(np.append(0, np.flatnonzero(np.diff(groups.ids)) + 1)[-1])
 
 
-def with_plain_keys(order: Order) -> Order:
+def with_key_columns_only(order: Order) -> Order:
     """Return a copy of ``order`` in which every key that is an expression is replaced by the name of a column.
     `_with_key_columns` adds the columns with these names before the shuffle.
     """
-    named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
-    return Order(named, order.time, order.tie_columns)
+    column_by_key = {
+        name: name if name == text else f"{_KEY}{index}" for index, (name, text) in enumerate(order.keyed_by.items())
+    }
+    return Order(column_by_key, order.time, order.tie_columns)
 
 
 def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
     """Return rows with an additional column for each key that is an expression. If the expression is `each` of a list,
     a row is repeated for each element of its list.
     """
-    expressions = {text: order.keyed_by[name] for name, text in with_plain_keys(order).keyed_by.items() if text != name}
+    column_by_key = with_key_columns_only(order).keyed_by
+    expressions = {
+        column_name: order.keyed_by[name] for name, column_name in column_by_key.items() if column_name != name
+    }
     if not expressions:
         return rows
     input_schema = arrow_schema(rows)

@@ -20,7 +20,7 @@ from aggr.bench.report import Report
 from aggr.measure import Measure
 from spark_udaf.bench.rows import random_table
 from spark_udaf.bench.run import bench, checked_peers
-from spark_udaf.plan.session import PARTITIONS, is_client_only, parallelism, start_session
+from spark_udaf.plan.session import PARTITIONS_SETTING, is_client_only, parallelism, start_session
 from tiltframe.java import find_java
 from tiltframe.tabular import rows_of
 
@@ -67,7 +67,10 @@ def run(
     for measure in measures:
         checked_peers(against, measure)
     if is_client_only():
-        raise ValueError("bench --spark starts classic Spark, and only its client is installed; install pyspark")
+        raise ValueError(
+            "bench --spark needs classic Spark, but only the client of Spark Connect is installed; install the package "
+            "pyspark"
+        )
     find_java()
     input_columns = [*dict.fromkeys([name for measure in measures for name in measure.columns()]), *keys]
     with tempfile.TemporaryDirectory() as temporary:
@@ -105,15 +108,15 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
         builder = builder.master(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # For a local-cluster master, Spark starts its executors by programs in this folder.
+        # For a local-cluster master, Spark starts executors with the scripts in this folder.
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     for name, value in {**_DEFAULT_SETTINGS, **settings}.items():
         builder = builder.config(name, value)
     spark = start_session(builder)
     try:
         cores = parallelism(spark)
-        if PARTITIONS not in settings and cores is not None:
-            spark.conf.set(PARTITIONS, str(cores))
+        if PARTITIONS_SETTING not in settings and cores is not None:
+            spark.conf.set(PARTITIONS_SETTING, str(cores))
         yield spark
     finally:
         spark.stop()

@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 from aggr.bench.costs import GROUP
 from aggr.bench.peers import Peer
-from spark_udaf.plan.session import PARTITIONS, local_session
+from spark_udaf.plan.session import PARTITIONS_SETTING, local_session
 from spark_udaf.versions.arrow_tables import collect_arrow
 from spark_udaf.versions.java_objects import python_context_of
 from tiltframe.java import NoJava, find_java
 
-_ONE_CORE = {"spark.master": "local[1]", PARTITIONS: "1"}
+_ONE_CORE = {"spark.master": "local[1]", PARTITIONS_SETTING: "1"}
 
 
 class SparkPeer(Peer):
@@ -39,7 +39,7 @@ class SparkPeer(Peer):
         try:
             find_java()
         except NoJava as error:
-            raise ValueError(f"{self} needs Java: {error}, or leave the peer out") from None
+            raise ValueError(f"{self} needs Java: {error}; to benchmark without Java, leave this peer out") from None
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
         """Load the rows into Spark's memory, and return a function that evaluates the expression for each group."""
@@ -49,10 +49,10 @@ class SparkPeer(Peer):
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).coalesce(1).cache()  # one partition is one task, and thus one core
             df.count()  # this action loads the rows into the cache before the file is removed
-        answers = aggregate_in_spark(df, self.expression, [GROUP])
+        results = aggregate_in_spark(df, self.expression, [GROUP])
 
         def run() -> pa.Table:
-            return collect_arrow(answers)
+            return collect_arrow(results)
 
         # The benchmark calls `run` repeatedly, in turn with other peers. The rows therefore stay cached until `run` is
         # garbage-collected.
@@ -60,8 +60,8 @@ class SparkPeer(Peer):
         return run
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Return the results in the answer as a list, sorted by group."""
-        results: list[Any] = answer.sort_by(GROUP).column("answer").to_pylist()
+        """Return the results in the table that the prepared function has returned, as a list sorted by group."""
+        results: list[Any] = answer.sort_by(GROUP).column("result").to_pylist()
         return results
 
 
@@ -76,13 +76,13 @@ def _session() -> SparkSession:
     if python_context_of(existing) is None:
         return existing
     new_session = existing.newSession()
-    new_session.conf.set(PARTITIONS, "1")
+    new_session.conf.set(PARTITIONS_SETTING, "1")
     return new_session
 
 
 def aggregate_in_spark(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
     """Return a DataFrame with one row per group: its keys, and the value of an aggregate expression of Spark in the
-    column ``answer``.
+    column ``result``.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def aggregate_in_spark(df: DataFrame, expression: str, keys: Sequence[Any]) -> D
         If Spark cannot evaluate the expression; the message contains the first line of its error.
     """
     try:
-        return df.groupBy(*keys).agg(F.expr(expression).alias("answer"))
+        return df.groupBy(*keys).agg(F.expr(expression).alias("result"))
     except AnalysisException as error:  # this includes the errors of Spark's parser
         reason = str(error).strip().splitlines()[0]
         raise ValueError(

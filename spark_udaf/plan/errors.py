@@ -12,27 +12,27 @@ from tiltframe import StoreError
 
 _ERROR_CLASSES: list[type[Exception]] = [StoreError, *StoreError.__subclasses__(), ValueError, TypeError, OverflowError]
 _CLASSES_BY_NAME = {error_class.__name__: error_class for error_class in _ERROR_CLASSES}
-_SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_CLASSES_BY_NAME)}): (.+)$", re.MULTILINE)
+_ERROR_LINE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_CLASSES_BY_NAME)}): (.+)$", re.MULTILINE)
 
 
-def task_sentence(text: str) -> tuple[str, str] | None:
+def parse_task_error(text: str) -> tuple[str, str] | None:
     """Return the name of the class and the message of an error that a store or a measure raised in a task. ``text`` is
     the text of Spark's error for the failed job. Return None if the job failed for another reason.
     """
-    sentences = _SENTENCE.findall(text)
-    return sentences[-1] if sentences else None
+    classes_and_messages = _ERROR_LINE.findall(text)
+    return classes_and_messages[-1] if classes_and_messages else None
 
 
 @contextmanager
-def raise_task_error() -> Iterator[None]:
-    """Within the block, if a job fails because a task has raised an error of a store or measure, raise this error.
-    Other errors are not changed.
+def unwrapped_task_errors() -> Iterator[None]:
+    """Within the block, if a job fails because a task has raised an error of a store or measure, raise the error of the
+    task in the place of Spark's error for the job. Other errors are not changed.
     """
     try:
         yield
     except PySparkException as error:
-        class_and_sentence = task_sentence(str(error))
-        if class_and_sentence is None:
+        class_and_message = parse_task_error(str(error))
+        if class_and_message is None:
             raise
-        class_name, sentence = class_and_sentence
-        raise _CLASSES_BY_NAME[class_name](sentence) from None
+        class_name, message = class_and_message
+        raise _CLASSES_BY_NAME[class_name](message) from None

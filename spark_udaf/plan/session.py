@@ -25,9 +25,9 @@ from tiltframe.java import NoJava, find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-PARTITIONS = "spark.sql.shuffle.partitions"
+_JAVA_OPTIONS_SETTING = "spark.driver.extraJavaOptions"
+_BATCH_BYTES_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
+PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 # Matches local, local[4], local[*], local[4, 2] (four threads) and local-cluster[2, 3, 1024] (two workers of three
 # cores).
 _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
@@ -43,13 +43,13 @@ def use_large_batches(spark: SparkSession) -> None:
     """Set ``spark.sql.execution.arrow.maxBytesPerBatch`` to its maximum, unless the session has set it. With the
     default, Spark determines the size of every row before it sends rows to Python, which is slow.
     """
-    if spark.conf.get(_BATCH_BYTES, None) is None:
-        spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
+    if spark.conf.get(_BATCH_BYTES_SETTING, None) is None:
+        spark.conf.set(_BATCH_BYTES_SETTING, str(2**31 - 1))
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
     """Return the number of shuffle partitions of the session, or the default of its engine."""
-    setting = spark.conf.get(PARTITIONS, None)
+    setting = spark.conf.get(PARTITIONS_SETTING, None)
     if setting:
         return int(setting)
     return engine_of(spark).default_partitions()
@@ -100,9 +100,9 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     previous_handler = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        scheduler = python_context_of(spark)
-        if scheduler is not None:  # None on Spark Connect, whose server has its own log
-            silence_log = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
+        context = python_context_of(spark)
+        if context is not None:  # None on Spark Connect, whose server has its own log
+            silence_log = threading.Thread(target=context.setLogLevel, args=("OFF",))
             # Call the JVM in another thread, because the main thread may be waiting for its answer.
             silence_log.start()
             silence_log.join()
@@ -136,15 +136,18 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    quiet = {
+    default_settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
     }
-    settings = {**settings, _JAVA_OPTIONS: f"{settings.get(_JAVA_OPTIONS, '')} {java_options()}".strip()}
+    settings = {
+        **settings,
+        _JAVA_OPTIONS_SETTING: f"{settings.get(_JAVA_OPTIONS_SETTING, '')} {java_options()}".strip(),
+    }
     builder = SparkSession.builder.master("local[2]").appName(name)
-    for setting, value in {**quiet, **settings}.items():
+    for setting, value in {**default_settings, **settings}.items():
         builder = builder.config(setting, value)
     return start_session(builder)
 
@@ -157,7 +160,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
     """
     with defer_interrupts():
         spark = builder.getOrCreate()
-    scheduler = python_context_of(spark)
-    if scheduler is not None and scheduler.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-        scheduler.pythonExec = sys.executable
+    context = python_context_of(spark)
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     return spark

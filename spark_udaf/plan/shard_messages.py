@@ -19,7 +19,9 @@ SHARD = "shard"
 # The minimum size in bytes of a batch of messages, except for the last one. Small messages are sent together, because
 # each batch has a fixed cost in the JVM.
 _BATCH_BYTES = 1 << 20
-MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())])
+MESSAGE_SCHEMA = pa.schema(
+    [(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())]
+)
 
 
 class Content(IntEnum):
@@ -28,9 +30,9 @@ class Content(IntEnum):
     ROWS = 0  # input rows
     STATES = 1  # partial states, to be merged with others
     RESULTS = 2  # results of the plan, which are not merged with others
-    # A message without rows, which contains the number of messages that a task sent to the shard. See
-    # `spark_udaf.plan.conservation`.
-    RECEIPT = 3
+    # A count message: a message without rows, which contains the numbers of messages and rows that a task sent to the
+    # shard. See `spark_udaf.plan.conservation`.
+    COUNTS = 3
     # A message without rows, for a plan without keys. All rows of such a plan are one group, which has a result even if
     # there are no rows. The message is sent to the shard of this group, so that a task computes the result.
     EMPTY = 4
@@ -53,19 +55,19 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 
 
 def shard_messages(
-    table: pa.Table, shard_columns: Sequence[pa.Array], shard_numbers: NDArray[np.int32], content: Content
+    table: pa.Table, shard_columns: Sequence[pa.Array], shuffle_keys: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages. There is one message for each shard that receives rows of ``table``.
 
     ``shard_columns`` contains the columns whose values determine the shard of a row. If it is empty, all rows are in
-    the first shard. ``shard_numbers[s]`` is the number under which shard ``s`` is sent, as
-    `spark_udaf.plan.shards.shard_numbers` returns it, and ``content`` is the kind of the rows. The rows of a shard are
+    the first shard. ``shuffle_keys[s]`` is the number that Spark hashes for shard ``s``, as
+    `spark_udaf.plan.shards.shuffle_keys` returns it, and ``content`` is the kind of the rows. The rows of a shard are
     one binary value, because the JVM moves a few large values faster than many rows. Several small messages are in one
     batch.
     """
     if not table.num_rows:
         return
-    shard = shard_of(shard_columns, len(shard_numbers)) if shard_columns else np.zeros(table.num_rows, np.int32)
+    shard = shard_of(shard_columns, len(shuffle_keys)) if shard_columns else np.zeros(table.num_rows, np.int32)
     order = np.argsort(shard, kind="stable")
     table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
     shard = shard[order]
@@ -73,27 +75,27 @@ def shard_messages(
     stops = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
     pieces = (batch.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
-    yield from _messages(pieces, shard_numbers[shard[starts]], content)
+    yield from _messages(pieces, shuffle_keys[shard[starts]], content)
 
 
 def spread_messages(
-    table: pa.Table, shard_numbers: NDArray[np.int32], partitions: int, max_rows: int
+    table: pa.Table, shuffle_keys: NDArray[np.int32], partitions: int, max_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of messages with the complete results in ``table``, which are not merged after the shuffle. A
-    message has at most ``max_rows`` rows. The messages are assigned in turn to the shards with the numbers
-    ``shard_numbers``, so that all partitions receive about the same number of messages.
+    message has at most ``max_rows`` rows. The messages are assigned in turn to the shards with the shuffle
+    keys ``shuffle_keys``, so that all partitions receive about the same number of messages.
     """
     if not table.num_rows:
         return
     parts = partitions * -(-table.num_rows // (partitions * max_rows))
     batches = table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // parts))
-    yield from _messages(batches, shard_numbers[np.arange(len(batches)) % len(shard_numbers)], Content.RESULTS)
+    yield from _messages(batches, shuffle_keys[np.arange(len(batches)) % len(shuffle_keys)], Content.RESULTS)
 
 
 def _messages(
-    pieces: Iterable[pa.RecordBatch], numbers: NDArray[np.int32], content: Content
+    pieces: Iterable[pa.RecordBatch], shuffle_keys: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages: one message with the rows ``pieces[i]`` for each shard number ``numbers[i]``."""
+    """Yield batches of messages: one message with the rows ``pieces[i]`` for each shuffle key ``shuffle_keys[i]``."""
     messages: list[pa.Buffer] = []
     rows: list[int] = []
     sent_count = size = 0
@@ -102,17 +104,17 @@ def _messages(
         rows.append(piece.num_rows)
         size += messages[-1].size
         if size >= _BATCH_BYTES:
-            yield _message_batch(messages, numbers[sent_count : sent_count + len(messages)], content, rows)
+            yield _message_batch(messages, shuffle_keys[sent_count : sent_count + len(messages)], content, rows)
             sent_count += len(messages)
             messages = []
             rows = []
             size = 0
     if messages:
-        yield _message_batch(messages, numbers[sent_count:], content, rows)
+        yield _message_batch(messages, shuffle_keys[sent_count:], content, rows)
 
 
 def _message_batch(
-    messages: Sequence[pa.Buffer], numbers: NDArray[np.int32], content: Content, rows: Sequence[int]
+    messages: Sequence[pa.Buffer], shuffle_keys: NDArray[np.int32], content: Content, rows: Sequence[int]
 ) -> pa.RecordBatch:
     count = len(messages)
     offsets = np.zeros(count + 1, np.int32)
@@ -120,5 +122,5 @@ def _message_batch(
     data = messages[0] if count == 1 else pa.py_buffer(b"".join(messages))
     message_values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
     contents = pa.array(np.full(count, content, np.int8))
-    columns = [pa.array(numbers, pa.int32()), message_values, contents, pa.array(rows, pa.int64())]
-    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)
+    columns = [pa.array(shuffle_keys, pa.int32()), message_values, contents, pa.array(rows, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)

@@ -36,31 +36,31 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
     return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
 
 
-def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
-    """Return a number for each shard, so that Spark's hash puts shard ``s`` into partition ``s % partitions``.
+def shuffle_keys(shards: int, partitions: int) -> NDArray[np.int32]:
+    """Return the shuffle key of each shard: the number that Spark hashes to choose the partition of the shard. The keys
+    are chosen so that shard ``s`` is in partition ``s % partitions``.
 
     Spark puts a row into the partition whose index is the hash of its column modulo the number of partitions. With the
-    numbers 0, 1, 2 …, the shards would be spread over the partitions as unevenly as at random. With 64 shards in four
+    keys 0, 1, 2 …, the shards would be spread over the partitions as unevenly as at random. With 64 shards in four
     partitions, for example, one partition might have three times as many shards as another.
 
-    >>> numbers = shard_numbers(8, 4)
-    >>> (_spark_hash(numbers) % 4).tolist()
+    >>> (_spark_hash(shuffle_keys(8, 4)) % 4).tolist()
     [0, 1, 2, 3, 0, 1, 2, 3]
     """
     partition_of_shard = np.arange(shards) % partitions
-    numbers_per_partition = -(-shards // partitions)
+    keys_per_partition = -(-shards // partitions)
     candidate_count = 4 * shards
     while True:
         candidate_partitions = _spark_hash(np.arange(candidate_count)) % partitions
-        if np.bincount(candidate_partitions, minlength=partitions).min() >= numbers_per_partition:
+        if np.bincount(candidate_partitions, minlength=partitions).min() >= keys_per_partition:
             break
         candidate_count *= 2
     order = np.argsort(candidate_partitions, kind="stable")
     first_positions = np.searchsorted(candidate_partitions[order], np.arange(partitions))
-    numbers: NDArray[np.int32] = order[first_positions[partition_of_shard] + np.arange(shards) // partitions].astype(
+    keys: NDArray[np.int32] = order[first_positions[partition_of_shard] + np.arange(shards) // partitions].astype(
         np.int32
     )
-    return numbers
+    return keys
 
 
 def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
@@ -115,7 +115,8 @@ def _integer_words(column: pa.Array) -> Words:
 def _text_words(column: pa.Array) -> Words:
     """Return one word per text: the value, modulo 2^64, of a polynomial whose coefficients are the bytes of the text,
     each increased by 1. The values are computed without a loop, as differences of the running sum over the bytes of all
-    texts.
+    texts. Each difference is divided by the power of the base at the start of its text, because the running sum starts
+    at the first text.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:
@@ -124,8 +125,8 @@ def _text_words(column: pa.Array) -> Words:
     coefficients = np.frombuffer(data, np.uint8)[byte_offsets[0] : byte_offsets[-1]].astype(np.uint64) + np.uint64(1)
     byte_offsets = byte_offsets - byte_offsets[0]
     running = np.append(np.uint64(0), np.cumsum(coefficients * _powers(_BASE, len(coefficients)), dtype=np.uint64))
-    shift = _powers(_INVERSE, len(coefficients) + 1)
-    words: Words = (running[byte_offsets[1:]] - running[byte_offsets[:-1]]) * shift[byte_offsets[:-1]]
+    inverse_powers = _powers(_INVERSE, len(coefficients) + 1)
+    words: Words = (running[byte_offsets[1:]] - running[byte_offsets[:-1]]) * inverse_powers[byte_offsets[:-1]]
     return words
 
 

@@ -27,7 +27,7 @@ from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
 from spark_udaf.plan.attachments import attach, attached_value
 from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct_names, map_columns, unsliced_batches
-from spark_udaf.plan.conservation import Message, PartitionCheck, read_rows, with_receipts
+from spark_udaf.plan.conservation import Message, PartitionCheck, read_rows, with_count_messages
 from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.plain_scan import is_cached, scan_or_none
@@ -35,15 +35,15 @@ from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import shuffle_partitions, use_large_batches
 from spark_udaf.plan.shard_messages import (
-    MESSAGE,
+    MESSAGE_SCHEMA,
     SHARD,
     Content,
     empty_message,
     shard_messages,
     spread_messages,
 )
-from spark_udaf.plan.shards import shard_numbers
-from spark_udaf.plan.worker import task_number, tune_worker
+from spark_udaf.plan.shards import shuffle_keys
+from spark_udaf.plan.worker import partition_index_or_random, tune_worker
 from spark_udaf.versions.same_version import TaskFunction
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class TwoPhasePlan:
     shard_by : names of columns of ``partial_schema``
         States that are equal in these columns are in the same table that ``merge`` receives.
     merge : function of a table of partial states that returns a table of merged states
-    result : schema of the result
+    result_schema : schema of the result
         If it has a column ``shards``, the first row of each table of results lists the shards whose states were merged
         into this table. The list is empty in the other rows.
     unreduced : UnreducedRows, optional
@@ -212,7 +212,7 @@ class TwoPhasePlan:
     partial_schema: pa.Schema
     shard_by: Sequence[str]
     merge: Callable[[pa.Table], pa.Table]
-    result: pa.Schema
+    result_schema: pa.Schema
     unreduced: UnreducedRows | None = None
     can_finish_early: bool = False
     compute_results: Callable[[pa.Table], pa.Table] = identity
@@ -229,16 +229,16 @@ class TwoPhasePlan:
         return max(1, min(task_count, max(_MIN_SHARDS, partitions)))
 
     @cached_property
-    def numbers(self) -> NDArray[np.int32]:
-        """The number of each shard. Spark hashes this number to choose the partition of the shard."""
-        return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
+    def shuffle_keys(self) -> NDArray[np.int32]:
+        """The shuffle key of each shard: the number that Spark hashes to choose the partition of the shard."""
+        return shuffle_keys(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
-    def with_results(self, compute_results: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhasePlan:
-        """Return a plan with the schema ``result``. Its tasks call ``compute_results`` with each table of results of
-        this plan.
+    def with_results(self, compute_results: Callable[[pa.Table], pa.Table], result_schema: pa.Schema) -> TwoPhasePlan:
+        """Return a plan with the schema ``result_schema``. Its tasks call ``compute_results`` with each table of
+        results of this plan.
         """
         compute_previous = self.compute_results
-        previous_schema = self.result
+        previous_schema = self.result_schema
         # If `can_finish_early` is true, the first phase has already computed some results without the new function, and
         # `shuffled` contains these results. The new plan then cannot use `shuffled`, and plans the first phase again.
         shuffled = None if self.can_finish_early else self.shuffled
@@ -246,13 +246,13 @@ class TwoPhasePlan:
         def compute_both(merged_states: pa.Table) -> pa.Table:
             return compute_results(as_schema(compute_previous(merged_states), previous_schema))
 
-        return replace(self, compute_results=compute_both, result=result, shuffled=shuffled)
+        return replace(self, compute_results=compute_both, result_schema=result_schema, shuffled=shuffled)
 
     def run(self) -> DataFrame:
         """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
-        check_distinct_names(self.result.names, self.source.spark)
+        check_distinct_names(self.result_schema.names, self.source.spark)
         shuffled = _plan_shuffle(self) if self.shuffled is None else self.shuffled
-        results = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result))
+        results = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result_schema))
         attach(results, "plan", replace(self, shuffled=shuffled))
         return results
 
@@ -303,7 +303,7 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
     """Return a DataFrame with the messages of the first phase after the shuffle. Messages contain states, rows or
     results. Each partition is ordered by shard.
     """
-    numbers = plan.numbers
+    keys_of_shards = plan.shuffle_keys
     partitions = plan.partitions
     task_count = plan.source.partitions
     reduce = plan.reduce
@@ -311,13 +311,13 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
     unreduced = plan.unreduced
     shard_by = plan.shard_by
     compute_results = plan.compute_results
-    result = plan.result
+    result_schema = plan.result_schema
 
     def send_messages(batches: Batches, number: int) -> Batches:
         for content, table in reduce(batches, number):
             if content is Content.RESULTS:
                 yield from spread_messages(
-                    as_schema(compute_results(table), result), numbers, partitions, _ROWS_PER_BATCH
+                    as_schema(compute_results(table), result_schema), keys_of_shards, partitions, _ROWS_PER_BATCH
                 )
                 continue
             if content is Content.STATES or unreduced is None:
@@ -325,16 +325,16 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
                 columns = [one_array(table.column(name)) for name in shard_by]
             else:
                 table, columns = unreduced.shard_rows(as_schema(table, unreduced.schema))
-            yield from shard_messages(table, columns, numbers, content)
+            yield from shard_messages(table, columns, keys_of_shards, content)
 
     def reduce_partition(batches: Batches, number: int) -> Batches:
         tune_worker()
-        task = task_number() if task_count is None else number
-        yield from with_receipts(send_messages(batches, number), numbers, task)
+        task = partition_index_or_random() if task_count is None else number
+        yield from with_count_messages(send_messages(batches, number), keys_of_shards, task)
 
-    messages = plan.source.map(plan.columns, plan.keys, reduce_partition, MESSAGE)
+    messages = plan.source.map(plan.columns, plan.keys, reduce_partition, MESSAGE_SCHEMA)
     if plan.is_one_group:
-        messages = messages.union(empty_message(plan.source.spark, int(numbers[0])))
+        messages = messages.union(empty_message(plan.source.spark, int(keys_of_shards[0])))
     # If `repartition` receives the number of partitions, Spark keeps this number. Otherwise, Spark joins small
     # partitions, for example into three partitions for two cores, so that one core waits at the end. The number is
     # passed only if the number of tasks before the shuffle is known, because it is computed from that number.
@@ -349,11 +349,11 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
     partial_schema = plan.partial_schema
     merge = plan.merge
     compute_results = plan.compute_results
-    result = plan.result
+    result_schema = plan.result_schema
     unreduced = plan.unreduced
     task_count = plan.source.partitions
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
-    shards_per_partition = len(plan.numbers) // plan.partitions if has_shards else None
+    shards_per_partition = len(plan.shuffle_keys) // plan.partitions if has_shards else None
 
     def merge_and_compute(messages: Sequence[Message]) -> pa.Table | None:
         states = [read_rows(m, partial_schema) for m in messages if m.content == Content.STATES]
@@ -373,27 +373,29 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
             check.check(messages)
             for message in messages:
                 if message.content == Content.RESULTS:
-                    yield read_rows(message, result)
+                    yield read_rows(message, result_schema)
             table = merge_and_compute(messages)
-            if SHARDS in result.names:
-                table = _with_shards(table, result, messages)
+            if SHARDS in result_schema.names:
+                table = _with_shards(table, result_schema, messages)
             if table is not None:
-                yield from unsliced_batches(as_schema(table, result), _ROWS_PER_BATCH)
+                yield from unsliced_batches(as_schema(table, result_schema), _ROWS_PER_BATCH)
         check.check_end()
 
     merge_shards.__name__ = "merge_states"  # Spark shows this name as the name of the stage
     return merge_shards
 
 
-def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
+def _with_shards(table: pa.Table | None, result_schema: pa.Schema, messages: Sequence[Message]) -> pa.Table:
     """Return the table with the additional column ``shards``. Its first row contains the list of the shards of the
     messages, and the other rows contain empty lists. If ``table`` is None, because the messages contain no states,
     return one row in which all other columns are null.
     """
     if table is None:
-        table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
+        table = pa.table(
+            {name: pa.nulls(1, result_schema.field(name).type) for name in result_schema.names if name != SHARDS}
+        )
     shards = [sorted({message.shard for message in messages}), *([[]] * (table.num_rows - 1))]
-    return table.append_column(SHARDS, pa.array(shards, result.field(SHARDS).type))
+    return table.append_column(SHARDS, pa.array(shards, result_schema.field(SHARDS).type))
 
 
 def _partitions(spark: SparkSession) -> int:

@@ -16,11 +16,11 @@ _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 _MAX_FREED_BYTES = 1 << 28
 TUNE_VARIABLE = "TILTFRAME_TUNE_WORKERS"
-_TASKS = count(1)  # counts the tasks of this process
+_task_ordinals = count(1)  # counts the tasks of this process
 
 
-def task_number() -> int:
-    """Return the number of the task's partition, which is the same in each attempt. Outside of a Spark task, return a
+def partition_index_or_random() -> int:
+    """Return the index of the task's partition, which is the same in each attempt. Outside of a Spark task, return a
     random number.
     """
     context = TaskContext.get()
@@ -41,11 +41,11 @@ def tune_worker() -> None:
     """
     if os.environ.get(TUNE_VARIABLE) == "0":
         return
-    task = next(_TASKS)
-    if task == 1:
+    task_ordinal = next(_task_ordinals)
+    if task_ordinal == 1:
         _keep_freed_memory()
         pa.set_cpu_count(1)
-    if task & (task - 1) == 0:
+    if task_ordinal & (task_ordinal - 1) == 0:  # true for powers of two
         gc.collect()
         gc.freeze()
 

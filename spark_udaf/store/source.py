@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_udaf.plan.engine import Feature, check_supports
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
@@ -46,7 +46,7 @@ def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     check_supports(spark, Feature.DATA_SOURCES, "a store as a table", "use store.query(…)")
     if not has_data_source():
         return _map_ranges(spark, options)
-    with raise_task_error():
+    with unwrapped_task_errors():
         table = spark.read.format(SOURCE_NAME).options(**options).load()
         _ = table.schema  # Spark Connect raises the errors for invalid options only when the schema is read
     return table

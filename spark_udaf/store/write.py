@@ -22,7 +22,7 @@ from aggr.tables.by_key import key_column
 from spark_udaf.batch.rollup import LevelTables, plan_rollup, with_coarsest_start, without_null_times
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import check_all_shards
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from spark_udaf.plan.gathering import gather_batches
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
@@ -229,7 +229,7 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
             partial_schema=shuffled_schema,
             shard_by=[COARSE, *frame.keys],
             merge=merge,
-            result=RECEIPTS,
+            result_schema=RECEIPTS,
         )
 
     return change.commit(_run_job(create_plan))
@@ -322,7 +322,7 @@ def _roll_up_into(
         # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
         # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
         return plan_rollup(
-            source, schema, change.frame, convert_levels=write_levels, result=RECEIPTS, can_finish_early=False
+            source, schema, change.frame, convert_levels=write_levels, result_schema=RECEIPTS, can_finish_early=False
         )
 
     receipts = _run_job(create_plan)
@@ -346,10 +346,10 @@ def _run_job(create_plan: Callable[[], TwoPhasePlan]) -> list[str]:
     """Create a plan, run its job, and return the receipts of its tasks. Raise `NotConserved` if the results of some
     shards are missing or repeated. A job without any results is accepted.
     """
-    with raise_task_error():
+    with unwrapped_task_errors():
         job = create_plan()
         rows = job.run().collect()
-    check_all_shards([shard for row in rows for shard in row[SHARDS]], job.numbers)
+    check_all_shards([shard for row in rows for shard in row[SHARDS]], job.shuffle_keys)
     return [row["receipt"] for row in rows if row["receipt"] is not None]
 
 

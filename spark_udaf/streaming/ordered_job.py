@@ -17,19 +17,19 @@ from pyspark.sql import Row
 from aggr.arrow.normalize import normalize
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import key_fields, keyed
-from spark_udaf.batch.running import with_plain_keys
+from spark_udaf.batch.running import with_key_columns_only
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content, read_message, shard_messages
 from spark_udaf.plan.two_phase import keys_as_in_states
-from spark_udaf.streaming.shard_job import NUMBER, SHARD_INPUT, Job
+from spark_udaf.streaming.shard_job import NEWEST_START_OR_POSITION, SHARD_INPUT_SCHEMA, Job
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import OrderedStream
 from tiltframe.streaming.saved import Saved
 
 # The maximum number of messages of a task. The messages of task n are numbered from n * _MESSAGES_PER_TASK in the
-# column `NUMBER`, so that a shard can order them by task and then by arrival.
+# column `NEWEST_START_OR_POSITION`, so that a shard can order them by task and then by arrival.
 _MESSAGES_PER_TASK = 1 << 32
 
 
@@ -53,7 +53,7 @@ class OrderedJob(Job):
         `query` is an expression, tasks compute its values before the shuffle, and the key here is the name of the
         column with these values.
         """
-        return self.query.ordered_by(with_plain_keys(self.query.order))
+        return self.query.ordered_by(with_key_columns_only(self.query.order))
 
     @property
     def _computed_keys(self) -> dict[str, str]:
@@ -72,21 +72,21 @@ class OrderedJob(Job):
         no_rows = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
         return self.aggregator_class.for_query(self.query).finish(no_rows).schema
 
-    def result_schema(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
-        true, the fields of records are separate columns.
+    def result_schema(self, returns_states: bool, flat: bool) -> pa.Schema:
+        """Return the schema of emitted rows: of states if ``returns_states`` is true, and otherwise of results. If
+        ``flat`` is true, the fields of records are separate columns.
         """
         schema = (
             self.emitted_schema
-            if states
+            if returns_states
             else self.aggregator_class.for_query(self.query).results(self.emitted_schema.empty_table()).schema
         )
         return flat_schema(schema) if flat else schema
 
     def _messages(self, batches: Batches, task: int) -> Batches:
-        number = task * _MESSAGES_PER_TASK
+        position = task * _MESSAGES_PER_TASK
         if not task:
-            yield self._wake_messages(number)
+            yield self._wake_messages(position)
         for batch in batches:
             table, _, keys = keyed(pa.Table.from_batches([batch]), self.query.keyed_by, self.columns)
             for name in self.query.keyed_by:
@@ -94,11 +94,11 @@ class OrderedJob(Job):
                     table = table.append_column(column, normalize(keys[name]))
             shard_columns = keys_as_in_states(keys)
             for messages in shard_messages(
-                as_schema(table, self.row_schema), shard_columns, self.shard_ids, Content.ROWS
+                as_schema(table, self.row_schema), shard_columns, self.shuffle_keys, Content.ROWS
             ):
-                message_numbers = pa.array(range(number + 1, number + 1 + messages.num_rows), pa.int64())
-                number += messages.num_rows
-                yield pa.RecordBatch.from_arrays([*messages.columns, message_numbers], schema=SHARD_INPUT)
+                positions = pa.array(range(position + 1, position + 1 + messages.num_rows), pa.int64())
+                position += messages.num_rows
+                yield pa.RecordBatch.from_arrays([*messages.columns, positions], schema=SHARD_INPUT_SCHEMA)
 
     def create_windows(self) -> OrderedStream:
         """Return the `OrderedStream` of a new shard. An empty table sets the types of its columns, so that the
@@ -118,7 +118,9 @@ class OrderedJob(Job):
         """Add the rows in the messages of a batch to the stream. Return None, because late rows are only counted here,
         whereas `ShardJob.add_messages` may return them.
         """
-        sorted_messages = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
+        sorted_messages = sorted(
+            (m for m in messages if m.message is not None), key=lambda message: message[NEWEST_START_OR_POSITION]
+        )
         batches = [read_message(message.message, self.row_schema) for message in sorted_messages]
         if batches:
             stream.add_rows(pa.Table.from_batches(batches, self.row_schema))
@@ -130,8 +132,10 @@ class OrderedJob(Job):
         """
         return stream.advance(watermark)
 
-    def read_emitted(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
-        """Return the emitted rows of a message, as states or as results with the schema ``result``."""
+    def read_emitted(
+        self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
+    ) -> pa.Table:
+        """Return the emitted rows of a message, as states or as results with the schema ``result_schema``."""
         table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
-        table = table if states else self.aggregator_class.for_query(self.query).results(table)
-        return as_schema(flattened(table) if flat else table, result)
+        table = table if returns_states else self.aggregator_class.for_query(self.query).results(table)
+        return as_schema(flattened(table) if flat else table, result_schema)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import EMITTED_MESSAGE, ShardJob, metric_names
+from spark_udaf.streaming.shard_job import EMITTED_MESSAGE_COLUMN, ShardJob, metric_names
 from spark_udaf.streaming.shards import ShardWindows
 from spark_udaf.versions.same_version import SentWithVersion
 
@@ -28,7 +28,7 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
         `spark_udaf.streaming.stream` returns it. Spark sends both to the tasks.
         """
         self._shards = ShardWindows(job, timer_clock)
-        self._column_names = (EMITTED_MESSAGE, *metric_names(job.levels))
+        self._column_names = (EMITTED_MESSAGE_COLUMN, *metric_names(job.levels))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._shards.init(handle)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import listed, nearest, shown
-from spark_udaf.plan.session import PARTITIONS
-from spark_udaf.streaming.shard_job import OBSERVED, read_metrics
+from spark_udaf.plan.session import PARTITIONS_SETTING
+from spark_udaf.streaming.shard_job import METRICS_NAME, read_metrics
 from tiltframe import FrameStore
 from tiltframe.streaming import Progress
 
@@ -46,7 +46,7 @@ def recorded_partition_count(checkpoint: Path) -> int | None:
     if not batches:
         return None
     offsets = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
-    return int(offsets["conf"][PARTITIONS])
+    return int(offsets["conf"][PARTITIONS_SETTING])
 
 
 def writer_of(stream: str, query_id: str) -> str:
@@ -149,7 +149,7 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
         raise ValueError(f"the query has several streams, {listed(names)}; choose one with progress(query, name=…)")
     if name is not None and names and name not in names:
         raise ValueError(f"the query has no stream {shown(name)}; {nearest(name, names)}")
-    stream_name = name or (names[0] if names else OBSERVED)
+    stream_name = name or (names[0] if names else METRICS_NAME)
     numbers_of_batches = [batch_metrics.get(stream_name) for batch_metrics in metrics]
     for numbers in reversed(numbers_of_batches):
         if numbers is not None and numbers["rows"] is not None:

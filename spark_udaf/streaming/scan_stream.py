@@ -42,7 +42,7 @@ from spark_udaf.plan.parquet_files import (
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, shuffle_partitions
-from spark_udaf.plan.shards import shard_numbers
+from spark_udaf.plan.shards import shuffle_keys
 from spark_udaf.streaming.source import Read, Reduce
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
@@ -153,10 +153,10 @@ class ParquetStream:
         files = self.files
         tasks = self.tasks
         # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
-        # each path is repeated with one number per task, and Spark partitions the repeated paths by the hash of the
-        # number. `shard_numbers` chooses the numbers so that each of them is put into another partition.
-        numbers = shard_numbers(tasks, tasks).tolist()
-        shares = {number: share for share, number in enumerate(numbers)}
+        # each path is repeated with one shuffle key per task, and Spark partitions the repeated paths by the hash of
+        # the shuffle key. `shuffle_keys` chooses the keys so that each of them is put into another partition.
+        keys_of_shares = shuffle_keys(tasks, tasks).tolist()
+        shares = {key: share for share, key in enumerate(keys_of_shares)}
 
         def read(batches: Batches) -> Batches:
             file_rows = [row for batch in batches for row in batch.to_pylist()]
@@ -187,7 +187,7 @@ class ParquetStream:
                     latest_column = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
                     yield versions.append_column(batch, _LATEST, latest_column)
 
-        shares_of_files = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers))))
+        shares_of_files = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, keys_of_shares))))
         messages = shares_of_files.repartition(tasks, _SHARE).mapInArrow(
             TaskFunction(read), spark_schema(schema.append(_LATEST))
         )

@@ -25,10 +25,10 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import keyed
 from spark_udaf.plan.columns import Batches
-from spark_udaf.plan.conservation import Message, PartitionCheck, with_receipts
+from spark_udaf.plan.conservation import Message, PartitionCheck, with_count_messages
 from spark_udaf.plan.schema import as_schema
-from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message, shard_messages
-from spark_udaf.plan.shards import shard_numbers
+from spark_udaf.plan.shard_messages import MESSAGE_SCHEMA, Content, read_message, shard_messages
+from spark_udaf.plan.shards import shuffle_keys
 from spark_udaf.plan.two_phase import MAX_STATE_BYTES, keys_as_in_states, rows_schema
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
@@ -42,13 +42,14 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 # The name of a column of messages. In a stream of time windows, it contains null, or the start of the newest window for
 # which the sending task has rows, in microseconds UTC. In a stream of ordered windows, it contains the position of the
 # message among all messages of the batch.
-NUMBER = "number"
-SHARD_INPUT = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
+NEWEST_START_OR_POSITION = "newest_start_or_position"
+# the schema of messages to a shard
+SHARD_INPUT_SCHEMA = MESSAGE_SCHEMA.append(pa.field(NEWEST_START_OR_POSITION, pa.int64()))
 # the name of the output column that contains the emitted messages; the other columns contain the metrics of a shard
-EMITTED_MESSAGE = "message"
+EMITTED_MESSAGE_COLUMN = "message"
 
 _MESSAGE_BYTES = 1 << 24  # The approximate maximum size of a message with emitted states, in bytes.
-OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
+METRICS_NAME = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 
 # Attributes of `Progress` that are numbers, and attributes that are dicts from the name of a level to a number.
@@ -67,16 +68,16 @@ _TOTAL_METRICS = (
 _LEVEL_METRICS = ("open_windows", "kept_windows")
 
 # Spark's names for the clock that timers follow
-ARRIVAL = "ProcessingTime"
-EVENT = "EventTime"
-NO_TIME = "None"
+PROCESSING_TIME = "ProcessingTime"
+EVENT_TIME = "EventTime"
+NO_TIMERS = "None"
 
 
 class Job:
     """Base class of the jobs of a stream. A job sends messages to shards, and packs the rows that shards emit."""
 
     shards: int
-    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "shard_ids")
+    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "shuffle_keys")
 
     def __post_init__(self) -> None:
         """Compute the attributes that ``computed_on_driver`` names, so that they are pickled with the job, and tasks do
@@ -86,11 +87,11 @@ class Job:
             getattr(self, name)
 
     @cached_property
-    def shard_ids(self) -> NDArray[np.int32]:
-        """The number of each shard, by which Spark shuffles the messages. `shard_numbers` chooses the numbers such that
-        Spark's hash puts each shard into a partition of its own.
+    def shuffle_keys(self) -> NDArray[np.int32]:
+        """The shuffle key of each shard: the number that Spark hashes to choose the partition of its messages. Each
+        shard has a separate partition.
         """
-        return shard_numbers(self.shards, self.shards)
+        return shuffle_keys(self.shards, self.shards)
 
     @property
     def levels(self) -> list[str]:
@@ -103,33 +104,36 @@ class Job:
         raise NotImplementedError
 
     def send_messages(self, batches: Batches, task: int) -> Batches:
-        """Yield the messages of a task to the shards, and then one receipt per shard. The messages contain the rows of
-        the partition, or states that are reduced from the rows. At least the first task also sends a message without
-        rows to every shard. Spark calls only shards that receive a message, and the time of every shard must be
-        advanced.
+        """Yield the messages of a task to the shards, and then one count message per shard, with the numbers of
+        messages and rows that the task sent to the shard. The messages contain the rows of the partition, or states
+        that are reduced from the rows. The first task, and every task that sends the start of its newest window, also
+        send a message without rows to every shard. Spark calls only shards that receive a message, and the time of
+        every shard must be advanced.
         """
-        return with_receipts(self._messages(batches, task), self.shard_ids, task, SHARD_INPUT)
+        return with_count_messages(self._messages(batches, task), self.shuffle_keys, task, SHARD_INPUT_SCHEMA)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
         raise NotImplementedError
 
     def checked_messages(self, shard: object, rows: Iterable[Row]) -> list[Row]:
-        """Return the messages of a batch for one shard, without receipts. Raise ``NotConserved`` if messages are
+        """Return the messages of a batch for one shard, without count messages. Raise ``NotConserved`` if messages are
         missing or repeated.
         """
         rows = list(rows)
         PartitionCheck(None, None).check(
             [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
         )
-        return [row for row in rows if row.content != Content.RECEIPT]
+        return [row for row in rows if row.content != Content.COUNTS]
 
     def _wake_messages(self, value: int | None) -> pa.RecordBatch:
-        """Return a batch with one message without rows for each shard, so that Spark calls every shard. In the column
-        `NUMBER`, which does not contain shards, all messages have ``value``.
+        """Return a batch with one message without rows for each shard, so that Spark calls every shard. All messages
+        have ``value`` in the column `NEWEST_START_OR_POSITION`.
         """
-        null_columns = [pa.nulls(len(self.shard_ids), field.type) for field in list(MESSAGE)[1:]]
-        value_column = pa.array([value] * len(self.shard_ids), pa.int64())
-        return pa.RecordBatch.from_arrays([pa.array(self.shard_ids), *null_columns, value_column], schema=SHARD_INPUT)
+        null_columns = [pa.nulls(len(self.shuffle_keys), field.type) for field in list(MESSAGE_SCHEMA)[1:]]
+        value_column = pa.array([value] * len(self.shuffle_keys), pa.int64())
+        return pa.RecordBatch.from_arrays(
+            [pa.array(self.shuffle_keys), *null_columns, value_column], schema=SHARD_INPUT_SCHEMA
+        )
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
         """Yield one row with the metrics of the shard, and then one row per message with emitted states."""
@@ -138,9 +142,9 @@ class Job:
         if not tables:
             return
         table = pa.concat_tables(tables).combine_chunks()
-        rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
-        for batch in table.to_batches(max_chunksize=rows):
-            yield Row(**{EMITTED_MESSAGE: batch.serialize().to_pybytes()})
+        rows_per_message = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
+        for batch in table.to_batches(max_chunksize=rows_per_message):
+            yield Row(**{EMITTED_MESSAGE_COLUMN: batch.serialize().to_pybytes()})
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class ShardJob(Job):
     emit: EmitPolicy
     late: LatePolicy
     max_keys: int | None
-    beyond: str
+    beyond: str  # the policy for rows with new keys if there are already ``max_keys`` keys
     emits_dropped: bool  # whether dropped late rows are emitted as well
     shards: int  # the number of shards
     computed_on_driver: ClassVar[tuple[str, ...]] = (*Job.computed_on_driver, "states_schema")
@@ -185,11 +189,11 @@ class ShardJob(Job):
         fields = [pa.field(name, dtype) for name, dtype in added_columns.items()]
         return pa.schema([*self.frame.states_schema(self.input_schema), *fields])
 
-    def result_schema(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
-        true, the fields of results are separate columns.
+    def result_schema(self, returns_states: bool, flat: bool) -> pa.Schema:
+        """Return the schema of emitted rows: of states if ``returns_states`` is true, and otherwise of results. If
+        ``flat`` is true, the fields of results are separate columns.
         """
-        if states:
+        if returns_states:
             return self.emitted_schema
         states_schema = self.frame.states_schema(self.input_schema)
         schema = pa.schema(
@@ -208,9 +212,10 @@ class ShardJob(Job):
                 table_start = self._newest_start(table, has_states)
                 newest_start = table_start if newest_start is None else max(newest_start, table_start)
             table, columns = self._with_shard_columns(table, has_states)
-            for messages in shard_messages(table, columns, self.shard_ids, Content(has_states)):
+            content = Content.STATES if has_states else Content.ROWS
+            for messages in shard_messages(table, columns, self.shuffle_keys, content):
                 null_values = pa.nulls(messages.num_rows, pa.int64())
-                yield pa.RecordBatch.from_arrays([*messages.columns, null_values], schema=SHARD_INPUT)
+                yield pa.RecordBatch.from_arrays([*messages.columns, null_values], schema=SHARD_INPUT_SCHEMA)
         if not task or newest_start is not None:
             yield self._wake_messages(newest_start)
 
@@ -247,8 +252,8 @@ class ShardJob(Job):
                 )
 
     def _with_types(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows, after adding an empty table, which sets the types of states, if some types are unknown.
-        They are unknown for measures that were added to the frame after the windows had been saved.
+        """Return the windows. If the types of some states are unknown, first add an empty table, which sets them. They
+        are unknown for measures that were added to the frame after the windows had been saved.
         """
         if not windows.typed:
             windows.add(self.states_schema.empty_table())
@@ -262,8 +267,9 @@ class ShardJob(Job):
         rows: list[pa.RecordBatch] = []
         newest_start: int | None = None
         for message in messages:
-            if message.number is not None:
-                newest_start = message.number if newest_start is None else max(newest_start, message.number)
+            message_start = message[NEWEST_START_OR_POSITION]
+            if message_start is not None:
+                newest_start = message_start if newest_start is None else max(newest_start, message_start)
             if message.message is not None:
                 target, schema = (
                     (states, self.states_schema) if message.content == Content.STATES else (rows, self.row_schema)
@@ -286,13 +292,15 @@ class ShardJob(Job):
         """
         return windows.advance(watermark, now)
 
-    def read_emitted(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
-        """Return the emitted states of a message as states or as results with the schema ``result``."""
+    def read_emitted(
+        self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
+    ) -> pa.Table:
+        """Return the emitted states of a message as states or as results with the schema ``result_schema``."""
         table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
-        if not states:
+        if not returns_states:
             table = self._empty_windows().results(table)
             table = flattened(table) if flat else table
-        return as_schema(table, result)
+        return as_schema(table, result_schema)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
         """Return the states of dropped late rows as a table with the columns of emitted states, such as level and

@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import ARRIVAL, EMITTED_MESSAGE, EVENT, ShardJob, metric_names
+from spark_udaf.streaming.shard_job import EMITTED_MESSAGE_COLUMN, EVENT_TIME, PROCESSING_TIME, ShardJob, metric_names
 from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
@@ -147,7 +147,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
         small_bytes = self._write_blocks(state, saved_blocks)
-        timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timer_clock)
+        timer = {PROCESSING_TIME: now, EVENT_TIME: max(watermark, 0)}.get(self._timer_clock)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
@@ -186,7 +186,10 @@ def _unpack_small_blocks(blocks: Mapping[str, StoredTable], data: memoryview) ->
 def output_schema(levels: Sequence[str]) -> StructType:
     """Return the schema of the output of shards. A row has either a message or metrics."""
     return StructType(
-        [StructField(EMITTED_MESSAGE, BinaryType()), *(StructField(name, LongType()) for name in metric_names(levels))]
+        [
+            StructField(EMITTED_MESSAGE_COLUMN, BinaryType()),
+            *(StructField(name, LongType()) for name in metric_names(levels)),
+        ]
     )
 
 

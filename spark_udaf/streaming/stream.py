@@ -28,12 +28,12 @@ from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream
 from spark_udaf.streaming.shard_job import (
-    ARRIVAL,
-    EMITTED_MESSAGE,
-    EVENT,
-    NO_TIME,
-    OBSERVED,
-    SHARD_INPUT,
+    EMITTED_MESSAGE_COLUMN,
+    EVENT_TIME,
+    METRICS_NAME,
+    NO_TIMERS,
+    PROCESSING_TIME,
+    SHARD_INPUT_SCHEMA,
     WATERMARK,
     ShardJob,
     metric_names,
@@ -171,7 +171,7 @@ def stream(
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=frame_or_query.time)
         input_schema = source.input_schema(frame_or_query.columns_in)
-        timer_clock = EVENT
+        timer_clock = EVENT_TIME
         frame_or_query.check(input_schema)
         check_no_fractions_in_query(frame_or_query, input_schema)
         job: ShardJob | OrderedJob = OrderedJob(
@@ -192,7 +192,7 @@ def stream(
             emits_dropped=dropped,
             shards=shard_count,
         )
-        check_having(windows.emit.having, job.result_schema(states=False, flat=False), frame_or_query.timezone)
+        check_having(windows.emit.having, job.result_schema(returns_states=False, flat=False), frame_or_query.timezone)
     schema = job.result_schema(states, flat)
     check_distinct_names(schema.names, spark)
     shard_output = transform_shards(_messages_to_shards(source, job, frame_or_query, ahead), job, timer_clock)
@@ -200,10 +200,10 @@ def stream(
         (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in metric_names(job.levels)
     ]
     return _emitted_rows(
-        shard_output.observe(metrics_name, *totals).select(EMITTED_MESSAGE),
+        shard_output.observe(metrics_name, *totals).select(EMITTED_MESSAGE_COLUMN),
         job,
         schema=schema,
-        states=states,
+        returns_states=states,
         flat=flat,
     )
 
@@ -213,7 +213,7 @@ def _next_name() -> str:
     equal names in a query.
     """
     number = next(_numbers)
-    return OBSERVED if number == 1 else f"{OBSERVED} {number}"
+    return METRICS_NAME if number == 1 else f"{METRICS_NAME} {number}"
 
 
 def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> None:
@@ -239,7 +239,12 @@ def _messages_to_shards(
 
     keys = plain_keys(frame_or_query.keyed_by)
     return source.map(
-        job.columns, keys, time=frame_or_query.time, timezone=frame_or_query.timezone, reduce=reduce, schema=SHARD_INPUT
+        job.columns,
+        keys,
+        time=frame_or_query.time,
+        timezone=frame_or_query.timezone,
+        reduce=reduce,
+        schema=SHARD_INPUT_SCHEMA,
     )
 
 
@@ -255,7 +260,7 @@ def _check_not_ahead(batches: Batches, frame_or_query: TiltFrame | OrderedQuery,
 
 
 def _emitted_rows(
-    messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool
+    messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, returns_states: bool, flat: bool
 ) -> DataFrame:
     """Return a DataFrame with the emitted rows in the messages of shards. Its schema is ``schema``."""
 
@@ -263,7 +268,7 @@ def _emitted_rows(
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                rows = job.read_emitted(message.as_buffer(), schema, states, flat)
+                rows = job.read_emitted(message.as_buffer(), schema, returns_states, flat)
                 yield from unsliced_batches(rows, _ROWS_PER_BATCH)
 
     return messages.mapInArrow(TaskFunction(read_messages), spark_schema(schema))
@@ -276,14 +281,14 @@ def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
     """
     emit = windows.emit
     if emit.emits_without_rows:
-        return ARRIVAL
+        return PROCESSING_TIME
     if not has_watermark and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(
             f"{emit} needs a watermark, which this stream does not have; "
             f"use df.withWatermark({windows.frame.time!r}, '10 seconds') and keep that column, or pass "
             "watermark='10s' to su.scan_parquet_stream"
         )
-    return EVENT if has_watermark else NO_TIME
+    return EVENT_TIME if has_watermark else NO_TIMERS
 
 
 def _configure_state_store(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_batch_into
 from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, register_query, writer_of
 from spark_udaf.streaming.scan_stream import ArrivingFiles, ParquetStream
-from spark_udaf.streaming.shard_job import OBSERVED
+from spark_udaf.streaming.shard_job import METRICS_NAME
 from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
 from tiltframe.caller_warnings import warn_caller
@@ -125,7 +125,7 @@ def stream_into(
         delay_us=source.delay_of(store.frame.time),
     )
     if files is None:
-        batches = batches.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))
+        batches = batches.observe(METRICS_NAME, F.count(F.lit(1)).alias("rows"))
     writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(commit_batch)
     query = writer.trigger(**trigger_options).start()
     register_query(query, store, name)

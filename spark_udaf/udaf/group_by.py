@@ -214,13 +214,13 @@ class Grouped:
         columns_for_python.check_inputs(self.keys)
         key_parts = [part for key in keys for part in key.parts]
         states = plan_states(columns_for_python.rows(), key_parts, measures_read)
-        set_column = _unused_name(_SET, [*states.result.names, *calls])
+        set_column = _unused_name(_SET, [*states.result_schema.names, *calls])
         if self.excluded is not None:
             answers = finish(states.run(), measures_read, excluded=self.excluded)
         elif self.totals is None:
             results_plan = plan_results(states, measures_read)
             answers = results_plan.run()
-            if results_plan.result.names == [*(key.name for key in keys), *calls]:
+            if results_plan.result_schema.names == [*(key.name for key in keys), *calls]:
                 return answers
         else:
             parts = [key.parts for key in keys]

@@ -16,7 +16,7 @@ _MODULES = ("pyspark.sql.group", "pyspark.sql.connect.group")
 _CHECK_MARK = "_tiltframe_checks"
 
 
-def refuse_measures() -> None:
+def reject_measures_in_pyspark_agg() -> None:
     """From now on, raise ``TypeError`` with an alternative if a measure is passed to ``agg`` of PySpark's classes."""
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect is slow and needs further packages.

@@ -14,7 +14,7 @@ from spark_udaf.batch.rollup import plan_rollup
 from spark_udaf.plan import two_phase
 from spark_udaf.plan.columns import unsliced_batches
 from spark_udaf.plan.conservation import NotConserved, check_all_shards
-from spark_udaf.plan.shard_messages import MESSAGE, Content
+from spark_udaf.plan.shard_messages import MESSAGE_SCHEMA, Content
 from spark_udaf.plan.shards import _spark_hash
 from spark_udaf.store.write import RECEIPTS
 from tiltframe import TiltFrame, rollup
@@ -51,9 +51,9 @@ def rows_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def one_by_one(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return a batch for each message of a task, and its receipts in one batch, the last."""
-    *messages, receipts = batches
-    return [*(row for batch in messages for row in rows_of(batch)), receipts]
+    """Return a batch for each message of a task, and its count messages in one batch, the last."""
+    *messages, count_messages = batches
+    return [*(row for batch in messages for row in rows_of(batch)), count_messages]
 
 
 @dataclass
@@ -91,7 +91,7 @@ def without_spark(monkeypatch):
     """Plan without a session, whose settings of names and whose plans on DataFrames are not what is tested."""
     monkeypatch.setattr(two_phase, "check_distinct_names", lambda names, spark: None)
     monkeypatch.setattr(two_phase, "attach", lambda df, name, value: None)
-    monkeypatch.setattr(two_phase, "task_number", iter(range(100)).__next__)
+    monkeypatch.setattr(two_phase, "partition_index_or_random", iter(range(100)).__next__)
 
 
 def run(table, lose=lambda partitions: None, has_task_count=True):
@@ -99,9 +99,13 @@ def run(table, lose=lambda partitions: None, has_task_count=True):
     if not has_task_count:
         lose_then = Shuffle.repartition
         source.map = lambda *arguments: AnyPartitions(Tasks.map(source, *arguments), lose_then)
-    result = FRAME.states_schema(table.schema)
+    result_schema = FRAME.states_schema(table.schema)
     planned = plan_rollup(
-        source, table.schema, FRAME, convert_levels=lambda levels: join_levels(levels, FRAME), result=result
+        source,
+        table.schema,
+        FRAME,
+        convert_levels=lambda levels: join_levels(levels, FRAME),
+        result_schema=result_schema,
     )
     return planned.run()
 
@@ -137,11 +141,11 @@ def the_rest_of_a_task(partitions):
     del partitions[2][5:]
 
 
-def a_receipt(partitions):
+def a_count_message(partitions):
     partitions[0][-1] = partitions[0][-1].slice(1)
 
 
-def all_receipts_of_a_task(partitions):
+def all_count_messages_of_a_task(partitions):
     del partitions[0][-1]
 
 
@@ -157,7 +161,7 @@ def a_message_to_another_shard(partitions):
     number, message, *other_columns = partitions[0][0].columns
     numbers = partitions[0][-1].column(0)
     other = numbers[5:6] if numbers[5] != number[0] else numbers[6:7]
-    partitions[0][0] = pa.RecordBatch.from_arrays([other, message, *other_columns], schema=MESSAGE)
+    partitions[0][0] = pa.RecordBatch.from_arrays([other, message, *other_columns], schema=MESSAGE_SCHEMA)
 
 
 def a_shard(partitions):
@@ -174,15 +178,15 @@ def a_shard_of_a_task(partitions):
 def rows_of_a_message(partitions):
     number, message, kind, rows = partitions[0][0].columns
     fewer = pa.array([rows[0].as_py() - 1], pa.int64())
-    partitions[0][0] = pa.RecordBatch.from_arrays([number, message, kind, fewer], schema=MESSAGE)
+    partitions[0][0] = pa.RecordBatch.from_arrays([number, message, kind, fewer], schema=MESSAGE_SCHEMA)
 
 
 LOSSES = [
     a_message,
     a_message_twice,
     the_rest_of_a_task,
-    a_receipt,
-    all_receipts_of_a_task,
+    a_count_message,
+    all_count_messages_of_a_task,
     a_task,
     a_task_twice,
     a_message_to_another_shard,
@@ -234,10 +238,10 @@ def test_receipts_of_writes_name_every_shard(table):
         written.append(join_levels(levels, FRAME).num_rows)
         return pa.table({"receipt": [f"part {len(written)}"]})
 
-    plan = plan_rollup(source, table.schema, FRAME, convert_levels=then, result=RECEIPTS, can_finish_early=False)
+    plan = plan_rollup(source, table.schema, FRAME, convert_levels=then, result_schema=RECEIPTS, can_finish_early=False)
     receipts = plan.run()
     shards = [shard for its in receipts.column("shards").to_pylist() for shard in its]
-    assert sorted(shards) == sorted(plan.numbers.tolist())
+    assert sorted(shards) == sorted(plan.shuffle_keys.tolist())
     assert len(receipts.column("receipt").drop_null()) == len(written)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import aggr
 import spark_udaf as su
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.names import RESERVED
 from tiltframe.ranges import EVER
@@ -219,7 +219,7 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
     for by in (["a.b"], [], ["window_start"]):
         with (
             pytest.raises(ValueError, match=r"^these are states of the levels .*1d and 1h.*, which contain the same"),
-            raise_task_error(),
+            unwrapped_task_errors(),
         ):
             su.merge(states, by).toArrow()
     apart = su.finish(su.merge(states, ["level"]), {"n": aggr.count()}).toArrow()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from tests import engines
 from tiltframe import FrameStore, OrderedFrame, StoreError, TiltFrame, rollup
 
@@ -270,7 +270,7 @@ SQL = {  # what is selected -> how the sentence begins that a task says
 @pytest.mark.long
 def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
     text = query if " FROM " in query else f"{query} FROM (SELECT ts, host, shelf, x, i, price, word FROM mistaken)"
-    with pytest.raises((ValueError, TypeError)) as caught, raise_task_error():
+    with pytest.raises((ValueError, TypeError)) as caught, unwrapped_task_errors():
         spark.sql(f"SELECT {text}").collect()
     check(caught.value, SQL[query])
 
@@ -377,7 +377,7 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
     for mode in ("append", "overwrite"):
         with (
             pytest.raises(ValueError, match=r"^the format tiltframe is read-only; write rows with"),
-            raise_task_error(),
+            unwrapped_task_errors(),
         ):
             names["df"].write.format("tiltframe").mode(mode).save(uri)
     read = spark.readStream.format("tiltframe").option("per", "1h").load(uri)
@@ -389,11 +389,11 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
         ]
     ):
         writer = frame.writeStream.format(kind).option("checkpointLocation", str(tmp_path / str(number)))
-        with pytest.raises(ValueError, match=sentence), raise_task_error():
+        with pytest.raises(ValueError, match=sentence), unwrapped_task_errors():
             writer.start(uri).processAllAvailable()
     with (
         pytest.raises(ValueError, match=r"^the results have no column n string; they have level string, window_start"),
-        raise_task_error(),
+        unwrapped_task_errors(),
     ):
         spark.read.format("tiltframe").schema("n string").option("per", "1h").load(uri).collect()
 

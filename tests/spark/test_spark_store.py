@@ -17,7 +17,7 @@ import aggr
 import spark_udaf as su
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import one_array
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from spark_udaf.store.data_source import TiltframeReader, TiltframeSource
 from spark_udaf.store.options import from_options, to_options
 from tests import engines
@@ -435,7 +435,7 @@ def test_a_store_is_a_table(spark, local):
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days USING tiltframe OPTIONS (path '{local.uri}', per '1d', keys '')")
     result = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
     assert result == local.query("1d", keys=[])["rows"].to_pylist()
-    with pytest.raises(ValueError, match=r"^unknown option 'limit'"), raise_task_error():
+    with pytest.raises(ValueError, match=r"^unknown option 'limit'"), unwrapped_task_errors():
         spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
     with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
         su.read(spark, "/nowhere", "1h")

@@ -6,7 +6,7 @@ import pytest
 
 import aggr
 import spark_udaf as su
-from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.errors import unwrapped_task_errors
 from tests import engines
 from tiltframe import FrameStore, TiltFrame, rollup
 
@@ -28,7 +28,7 @@ def store(spark, tmp_path_factory):
 @pytest.mark.parametrize("place", ["OPTIONS (path '{0}', per '1h')", "OPTIONS (per '1h') LOCATION '{0}'"])
 def test_a_table_is_refused(columns, place, spark, store):
     place = place.format(store.uri)
-    with pytest.raises(ValueError, match="use CREATE TEMPORARY VIEW"), raise_task_error():
+    with pytest.raises(ValueError, match="use CREATE TEMPORARY VIEW"), unwrapped_task_errors():
         made_and_read(spark, f"CREATE TABLE refused {columns} USING tiltframe {place}")
 
 

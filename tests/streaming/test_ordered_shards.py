@@ -20,7 +20,7 @@ from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, finish_or
 
 pytest.importorskip("pyspark.sql.streaming.tws_tester", reason="this PySpark has no TwsTester")
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shards import EVENT
+from spark_udaf.streaming.shards import EVENT_TIME
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 TRIALS = int(os.environ.get("TRIALS", "2"))
@@ -32,7 +32,7 @@ class OrderedShards(Shards):
 
     def __init__(self, schema: pa.Schema, windows, shards: int) -> None:
         self.job = OrderedJob(schema, type(windows), windows.query, shards)
-        self.timers = EVENT
+        self.timers = EVENT_TIME
         self.tester: BothClocks = self._tester()
         self.numbers = {}
         self.tester._currentProcessingTimeMs = 10**12

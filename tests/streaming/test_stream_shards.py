@@ -25,8 +25,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_udaf.plan.conservation import NotConserved
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.streaming.shard_job import EMITTED_MESSAGE, WATERMARK, ShardJob, read_metrics
-from spark_udaf.streaming.shards import ARRIVAL, EVENT, ShardWindows
+from spark_udaf.streaming.shard_job import EMITTED_MESSAGE_COLUMN, WATERMARK, ShardJob, read_metrics
+from spark_udaf.streaming.shards import EVENT_TIME, PROCESSING_TIME, ShardWindows
 
 START = 10**12  # milliseconds, of a clock that reads 0
 
@@ -47,7 +47,7 @@ class Shards:
         self.job = ShardJob(
             schema, frame, emit, late, settings["max_keys"], settings["beyond"], settings["dropped"], shards
         )
-        self.timers = ARRIVAL if emit.emits_without_rows else EVENT
+        self.timers = PROCESSING_TIME if emit.emits_without_rows else EVENT_TIME
         self.tester, self.numbers = self._tester(), {}
         self.tester._currentProcessingTimeMs = START
 
@@ -81,7 +81,7 @@ class Shards:
         for shard, messages in by_shard.items():
             emitted += self.tester.test(shard, messages)
         emitted += self.tester._handleExpiredTimers()
-        numbers = [row.asDict() for row in emitted if EMITTED_MESSAGE not in row]
+        numbers = [row.asDict() for row in emitted if EMITTED_MESSAGE_COLUMN not in row]
         for name in numbers[0] if numbers else ():
             values = [metrics[name] for metrics in numbers if metrics[name] is not None]
             self.numbers[name] = max(values, default=None) if name == WATERMARK else sum(values)
@@ -91,9 +91,9 @@ class Shards:
             [
                 schema.empty_table(),
                 *(
-                    self.job.read_emitted(r[EMITTED_MESSAGE], schema, states, False)
+                    self.job.read_emitted(r[EMITTED_MESSAGE_COLUMN], schema, states, False)
                     for r in emitted
-                    if EMITTED_MESSAGE in r
+                    if EMITTED_MESSAGE_COLUMN in r
                 ),
             ]
         )
@@ -285,7 +285,7 @@ def test_measures_that_change_shared_states_need_a_new_checkpoint():
         stream.batch(rows_of_keys("a"))
 
 
-@pytest.mark.parametrize("lost", ["nothing", "a message", "a receipt", "a message twice", "a task twice"])
+@pytest.mark.parametrize("lost", ["nothing", "a message", "a count message", "a message twice", "a task twice"])
 def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
     table = pa.table({"ts": pa.array([0, 1, 2, 3]).cast(pa.timestamp("us", "UTC"))})
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
@@ -298,14 +298,14 @@ def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
         for row in b.to_pylist()
     ]
     messages = [row for row in sent if row.content == Content.STATES]
-    receipts = [row for row in sent if row.content == Content.RECEIPT]
-    assert (len(messages), len(receipts)) == (2, 2)
+    count_messages = [row for row in sent if row.content == Content.COUNTS]
+    assert (len(messages), len(count_messages)) == (2, 2)
     came = {
         "nothing": sent,
         "a message": [row for row in sent if row is not messages[1]],
-        "a receipt": [row for row in sent if row is not receipts[0]],
+        "a count message": [row for row in sent if row is not count_messages[0]],
         "a message twice": [*sent, messages[0]],
-        "a task twice": [*sent, messages[0], receipts[0]],
+        "a task twice": [*sent, messages[0], count_messages[0]],
     }[lost]
     if lost == "nothing":
         assert [row.content for row in stream.job.checked_messages(0, came)].count(Content.STATES) == 2
