@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from aggr import Measure
-from aggr.tables.state_plan import StateColumn, find_holder, plan_state_columns
+from aggr.tables.state_plan import StateColumn, find_state_column, plan_state_columns
 from tiltframe.frame import TiltFrame
 
 
@@ -31,7 +31,7 @@ def states_after_change(
         if name in old.measures:
             _check_same_states(name, old.measures[name], measure, where)
             serves[old.state_of(name)].append(name)
-        elif column := find_holder(old.states, measure):
+        elif column := find_state_column(old.states, measure):
             serves[column.name].append(name)
         else:
             new_measures[name] = measure

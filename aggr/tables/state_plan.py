@@ -56,12 +56,12 @@ def plan_state_columns(measures: Mapping[str, Measure]) -> tuple[StateColumn, ..
     )
 
 
-def find_holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
+def find_state_column(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
     """Return the first of ``columns`` from whose states a measure can be computed, or None if there is none.
 
     >>> import aggr
     >>> columns = plan_state_columns({"p": aggr.dds("x", [0.5])})
-    >>> find_holder(columns, aggr.dds("x", [0.999])).name, find_holder(columns, aggr.dds("y", [0.5]))
+    >>> find_state_column(columns, aggr.dds("x", [0.999])).name, find_state_column(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
     return next((column for column in columns if can_compute(column.measure, measure)), None)

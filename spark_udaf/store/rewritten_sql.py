@@ -21,7 +21,7 @@ from sqlglot import exp
 import aggr
 from aggr import Measure
 from aggr.arguments import is_name, shown
-from aggr.tables.state_plan import find_holder
+from aggr.tables.state_plan import find_state_column
 from spark_udaf.store.select import (
     normalized_text,
     parse_column,
@@ -240,10 +240,10 @@ class _RewrittenQuery:
         """
         types = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
         literals = list(comparison.find_all(exp.Literal))
-        if all(isinstance(kind, StringType) for kind in types):
+        if all(isinstance(dtype, StringType) for dtype in types):
             return all(literal.is_string for literal in literals)
         are_integers = all(literal.is_int and int(literal.name) < 1 << 63 for literal in literals)
-        return are_integers and all(isinstance(kind, IntegralType) for kind in types)
+        return are_integers and all(isinstance(dtype, IntegralType) for dtype in types)
 
     def _rewrite_clause(self, clause: exp.Expr) -> str:
         """Return the text of a clause, with columns of the store's results in the place of groups and aggregates."""
@@ -296,7 +296,7 @@ class _RewrittenQuery:
                 f"adds doubles: in Spark, their sum depends on the order of rows, but not in a store; {remedy}",
             )
         measure = make_measure() if counts_rows else make_measure(self.names.get(name, name))  # type: ignore[call-arg]
-        if find_holder(self.store.frame.states, measure) is None:
+        if find_state_column(self.store.frame.states, measure) is None:
             refuse(text_of(call), "is not a measure of the store")
         column_name = f"__{len(self.measures)}"
         self.measures[column_name] = measure

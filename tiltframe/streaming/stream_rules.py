@@ -25,7 +25,7 @@ from aggr.duration import duration_text
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, keyed
 from aggr.tables.result_names import check_having_names
-from aggr.tables.state_plan import find_holder, plan_state_columns
+from aggr.tables.state_plan import find_state_column, plan_state_columns
 from tiltframe.caller_warnings import warn_caller
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
@@ -238,7 +238,7 @@ def _with_more_measures(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFr
     """
     if not more:
         return frame
-    existing = {name: find_holder(frame.states, measure) for name, measure in more.items()}
+    existing = {name: find_state_column(frame.states, measure) for name, measure in more.items()}
     columns = [
         replace(column, serves=(*column.serves, *(name for name, used in existing.items() if used is column)))
         for column in frame.states

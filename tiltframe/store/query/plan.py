@@ -14,7 +14,7 @@ from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
 from aggr.duration import read_length
 from aggr.tables.result_expressions import results_read
-from aggr.tables.state_plan import find_holder
+from aggr.tables.state_plan import find_state_column
 from tiltframe.frame import TiltFrame
 from tiltframe.frame_levels import window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
@@ -317,7 +317,7 @@ def _measures(
             to_read += _read_by_stored(base, measures, frame)
     columns = {}
     for name, measure in needed.items():
-        column = find_holder(frame.states, measure)
+        column = find_state_column(frame.states, measure)
         if column is None:
             stored_measures = _list(repr(c.measure) for c in frame.states)
             raise ValueError(f"{name}: the store has no states of {measure!r}; it has states of {stored_measures}")
