@@ -189,16 +189,16 @@ class Grouped:
         built_in = {name: column for name, column in calls_by_name.items() if isinstance(column, Column)}
         if not library_calls:
             columns = [column.alias(name) for name, column in built_in.items()]
-            answers: DataFrame = self._spark_groups().agg(*columns)
+            results: DataFrame = self._spark_groups().agg(*columns)
         else:
-            answers = self._library_results(library_calls, has_set_column=bool(built_in) and self.totals is not None)
+            results = self._library_results(library_calls, has_set_column=bool(built_in) and self.totals is not None)
         if library_calls and built_in:
-            answers = self._join_spark_results(answers, built_in).select(
-                *(quoted_column(name) for name in answers.columns[: len(self.keys)]), *map(quoted_column, calls_by_name)
+            results = self._join_spark_results(results, built_in).select(
+                *(quoted_column(name) for name in results.columns[: len(self.keys)]), *map(quoted_column, calls_by_name)
             )
         if having is None:
-            return answers
-        return answers.where(F.expr(having) if isinstance(having, str) else having)
+            return results
+        return results.where(F.expr(having) if isinstance(having, str) else having)
 
     def _library_results(self, calls: Mapping[str, Call | Measure], has_set_column: bool = False) -> DataFrame:
         """Return a DataFrame with the keys and the results of calls. If ``has_set_column`` is true, its last column is
@@ -216,19 +216,19 @@ class Grouped:
         states = plan_states(columns_for_python.rows(), key_parts, measures_read)
         set_column = _unused_name(_SET, [*states.result_schema.names, *calls])
         if self.excluded is not None:
-            answers = finish(states.run(), measures_read, excluded=self.excluded)
+            results = finish(states.run(), measures_read, excluded=self.excluded)
         elif self.totals is None:
             results_plan = plan_results(states, measures_read)
-            answers = results_plan.run()
+            results = results_plan.run()
             if results_plan.result_schema.names == [*(key.name for key in keys), *calls]:
-                return answers
+                return results
         else:
             parts = [key.parts for key in keys]
             states_of_sets = repeat_per_set(states.run(), parts, self._set_numbers, set_column)
-            answers = finish(merge(states_of_sets, [*key_parts, set_column]), measures_read)
-        columns_by_name = {name: quoted_column(name) for name in answers.columns}
+            results = finish(merge(states_of_sets, [*key_parts, set_column]), measures_read)
+        columns_by_name = {name: quoted_column(name) for name in results.columns}
         columns = [*(key.read_column(columns_by_name) for key in keys), *(columns_by_name[name] for name in calls)]
-        return answers.select(*columns, *([columns_by_name[set_column].alias(_SET)] if has_set_column else []))
+        return results.select(*columns, *([columns_by_name[set_column].alias(_SET)] if has_set_column else []))
 
     @property
     def _set_numbers(self) -> list[int]:
@@ -238,21 +238,22 @@ class Grouped:
         """Return the same groups as an object of Spark, whose method ``agg`` computes Spark's own aggregates."""
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
-    def _join_spark_results(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
-        """Return the results in ``answers``, joined with the results of Spark's own aggregates for the same groups."""
+    def _join_spark_results(self, library_results: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
+        """Return ``library_results``, joined with the results of Spark's own aggregates for the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
-        names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
+        # With grouping sets, the last column contains the number of the grouping set.
+        names = library_results.columns[: len(library_results.columns) - len(sets)]
         keys = names[: len(self.keys)]
-        results = names[len(self.keys) :]
+        result_names = names[len(self.keys) :]
         check_distinct_names([*names, *built_in], self.df.sparkSession)
         for name in built_in:
             if name in keys:
                 raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
         join_keys = [f"key {index}" for index in range(len(keys) + len(sets))]
         spark_keys = [f"their {name}" for name in join_keys]
-        result_columns = {f"result {index}": name for index, name in enumerate(results)}
+        result_columns = {f"result {index}": name for index, name in enumerate(result_names)}
         built_in_columns = {f"built-in {index}": name for index, name in enumerate(built_in)}
-        left = answers.toDF(*join_keys[: len(keys)], *result_columns, *join_keys[len(keys) :])
+        left = library_results.toDF(*join_keys[: len(keys)], *result_columns, *join_keys[len(keys) :])
         right = self._spark_groups().agg(*sets, *built_in.values()).toDF(*spark_keys, *built_in_columns)
         pairs = zip(map(quoted_column, join_keys), map(quoted_column, spark_keys), strict=True)
         key_conditions = [key.eqNullSafe(other) for key, other in pairs]
@@ -311,11 +312,13 @@ class Pivoted:
         ValueError, TypeError, AnalysisException
             For the same reasons as `Grouped.agg`.
         """
-        answers = self.groups.agg(*calls, having=None, **measures)
-        *keys, pivot = answers.columns[: len(self.groups.keys)]
-        results = [F.first(quoted_column(name)).alias(name) for name in answers.columns[len(self.groups.keys) :]]
+        results = self.groups.agg(*calls, having=None, **measures)
+        *keys, pivot = results.columns[: len(self.groups.keys)]
+        first_results = [F.first(quoted_column(name)).alias(name) for name in results.columns[len(self.groups.keys) :]]
         escaped = pivot.replace("`", "``")
-        pivot_results = answers.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*results)
+        pivot_results = (
+            results.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*first_results)
+        )
         if having is None:
             return pivot_results
         return pivot_results.where(F.expr(having) if isinstance(having, str) else having)

@@ -111,19 +111,19 @@ def sql(
             if name in called_functions:
                 first.udf.register(name, sql_udf(udf))
     try:
-        answer = first.sql(text, arguments)
+        result = first.sql(text, arguments)
     except AnalysisException as error:
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
         if f"aggr_{name}" not in families_by_function:
             raise
         raise ValueError(f"{name} is not a function of Spark; in SQL, this library's is called aggr_{name}") from None
     library_functions = called_functions.intersection(families_by_function)
-    if library_functions and answer.isStreaming:
+    if library_functions and result.isStreaming:
         raise ValueError(
             f"the query calls {min(library_functions)} over a stream, whose groups never end; use su.stream(df, frame) "
             "to emit windows, or su.stream_into(df, store, …) to write them to a store that can be queried"
         )
-    return answer
+    return result
 
 
 @lru_cache(maxsize=1)

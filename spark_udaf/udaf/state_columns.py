@@ -49,7 +49,7 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
 
     call_with_label.__name__ = name
     explain_task_errors()
-    explain_errors(_sentence_of_other_column)
+    explain_errors(_explain_other_column)
     states = list(map(column, columns))
     result = scalar_function(call_with_label, dtype)(*(_requiring_states(argument, name) for argument in states))
     names = ", ".join(map(text_of, states)).replace("`", "")  # Spark leaves out backticks in names of results
@@ -62,7 +62,10 @@ def _requiring_states(states: Column, name: str) -> Column:
     return F.when(first_field.isNotNull() | F.lit(True), states)
 
 
-def _sentence_of_other_column(text: str) -> str | None:
+def _explain_other_column(text: str) -> str | None:
+    """Return the message that replaces Spark's error ``text`` if a column does not contain states, and None for other
+    errors.
+    """
     values = _OTHER_COLUMN.search(text)
     struct = _OTHER_STRUCT.search(text)
     if values is not None:
