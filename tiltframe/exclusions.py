@@ -208,8 +208,10 @@ def _may_exclude(state: State) -> bool:
     """Return whether a state may have groups beyond a limit, or may skip values: whether its class overrides
     `State.beyond_limit` or `State.excluded_counts`.
     """
-    own = type(state)
-    return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
+    state_class = type(state)
+    return (
+        state_class.beyond_limit is not State.beyond_limit or state_class.excluded_counts is not State.excluded_counts
+    )
 
 
 def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:

@@ -58,11 +58,11 @@ def find_level(levels: Sequence[TimeWindow], name: str | TimeWindow) -> TimeWind
     """Return the level with a name, or with an equal name such as ``60s`` for ``1m``. Raise ``ValueError`` if there is
     no such level; the message lists the levels.
     """
-    own = {level.name: level for level in levels}
-    if isinstance(name, str) and name in own:
-        return own[name]
+    levels_by_name = {level.name: level for level in levels}
+    if isinstance(name, str) and name in levels_by_name:
+        return levels_by_name[name]
     with suppress(ValueError):  # For a text that is not a window, the error below lists the levels instead.
         name_of_level = as_window(name).name
-        if name_of_level in own:
-            return own[name_of_level]
-    raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
+        if name_of_level in levels_by_name:
+            return levels_by_name[name_of_level]
+    raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(levels_by_name)}")

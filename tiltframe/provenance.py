@@ -59,9 +59,13 @@ def check_states(schema: pa.Schema, level_field: pa.Field, columns: Sequence[str
             f"these are not states of this frame: they have no column {missing[0]!r}; pass states that were "
             "computed with this frame"
         )
-    own = description_in(level_field)
-    other = description_in(schema.field(LEVEL))
-    if own is not None and other is not None and (problem := difference(own, other, exactly)):
+    own_description = description_in(level_field)
+    other_description = description_in(schema.field(LEVEL))
+    if (
+        own_description is not None
+        and other_description is not None
+        and (problem := difference(own_description, other_description, exactly))
+    ):
         raise ValueError(
             f"these are not states of this frame: {problem}; pass states that were computed with this frame"
         )
@@ -122,6 +126,6 @@ def _can_serve(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 def _call_text(described: Mapping[str, Any]) -> str:
     """Return the call that creates the described measure, such as ``sum('bytes')``, as text for a message."""
     arguments = [repr(described["column"])] if "column" in described else []
-    more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
-    named = described.get("parameters", {}) | more
-    return f"{described.get('function')}({', '.join(arguments + [f'{k}={v!r}' for k, v in named.items()])})"
+    other_members = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
+    named_arguments = described.get("parameters", {}) | other_members
+    return f"{described.get('function')}({', '.join(arguments + [f'{k}={v!r}' for k, v in named_arguments.items()])})"

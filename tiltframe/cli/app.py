@@ -58,10 +58,10 @@ class _Commands(click.Group):
         return sorted({*super().list_commands(ctx), *(point.name for point in _added_commands())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        if own is None and (added := [point for point in _added_commands() if point.name == cmd_name]):
+        command = super().get_command(ctx, cmd_name)
+        if command is None and (added := [point for point in _added_commands() if point.name == cmd_name]):
             return _load_command(added[0])
-        return own
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Invoke a command, and return its result. If standard output is closed, as by ``| head -1``, raise

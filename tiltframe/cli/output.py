@@ -249,8 +249,8 @@ def on_same_terminal() -> bool:
     Only in this case can rich print the output above the progress bar.
     """
     try:
-        both = (sys.stdout.fileno(), sys.stderr.fileno())
-        return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
+        streams = (sys.stdout.fileno(), sys.stderr.fileno())
+        return all(map(os.isatty, streams)) and len({os.fstat(stream).st_rdev for stream in streams}) == 1
     except (AttributeError, OSError):  # One of the two streams is closed, or is not a file.
         return False
 

@@ -315,13 +315,13 @@ def _text_file_pieces(
             number = number + count_line_ends(text)
             data = data[len(text) :]
         elif text.strip():
-            records, left = _records(text, number, delimiter, last=not chunk)
+            records, incomplete_text = _records(text, number, delimiter, last=not chunk)
             lines = [line for line in records if line.text.strip()]
             if lines:
                 rows, bad_lines = separate_bad_lines(lines, read, check)
                 yield rows, len(lines), bad_lines
             number = records[-1].number + (count_line_ends(records[-1].text) or 1) if records else number
-            data = left + data[len(text) :]
+            data = incomplete_text + data[len(text) :]
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:

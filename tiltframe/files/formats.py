@@ -110,15 +110,15 @@ def _later_schema(
     receives the type of its first values.
     """
     with _json_stream(file, reading) as stream:
-        left = b""
+        incomplete_line = b""
         while (chunk := stream.read(_INFERRED_BYTES)) and is_missing(schema):
-            data = left + chunk
+            data = incomplete_line + chunk
             end = data.rfind(b"\n") + 1
-            left = data[end:]
+            incomplete_line = data[end:]
             if data[:end].strip():
                 schema = _with_later_fields(schema, pajson.read_json(io.BytesIO(data[:end])).schema)
-        if left.strip() and is_missing(schema):
-            schema = _with_later_fields(schema, pajson.read_json(io.BytesIO(left)).schema)
+        if incomplete_line.strip() and is_missing(schema):
+            schema = _with_later_fields(schema, pajson.read_json(io.BytesIO(incomplete_line)).schema)
     return schema
 
 

@@ -150,10 +150,10 @@ def check_shared_states(uses: ColumnUses, names: Iterable[str], reading: ReadOpt
     """
     for name in names:
         if measures := uses.conflict(name):
-            both = " and ".join(repr(measure) for measure in measures)
+            measure_texts = " and ".join(repr(measure) for measure in measures)
             raise ValueError(
-                f"{both} share a state, but one reads the texts of {name!r} and the other its numbers; declare the "
-                f"type of the column with {reading.type_option_text(name, 'float64')} or "
+                f"{measure_texts} share a state, but one reads the texts of {name!r} and the other its numbers; "
+                f"declare the type of the column with {reading.type_option_text(name, 'float64')} or "
                 f"{reading.type_option_text(name, 'text')}"
             )
 

@@ -149,8 +149,8 @@ def _first_failure(column: pa.Array, read: Callable[[pa.Array], object]) -> int 
     at = 0
     while len(column) > 1:
         half = len(column) // 2
-        left = fails(column[:half])
-        at, column = (at, column[:half]) if left else (at + half, column[half:])
+        fails_in_first_half = fails(column[:half])
+        at, column = (at, column[:half]) if fails_in_first_half else (at + half, column[half:])
     return at
 
 
@@ -164,12 +164,12 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
             next(lines)
         rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
         before = 0
-        seen = -1  # the header comes first and has the number -1; rows of values are numbered from 0
+        row_number = -1  # the header comes first and has the number -1; rows of values are numbered from 0
         for fields in rows:
             if fields:
-                if seen == row:
+                if row_number == row:
                     return reading.skip_rows + before + 1
-                seen += 1
+                row_number += 1
             before = rows.line_num
     return before
 

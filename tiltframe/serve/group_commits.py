@@ -51,14 +51,14 @@ class GroupCommits:
 
         Raise the errors of `FrameStore.commit_group` that concern these rows or the whole group.
         """
-        own = _WaitingRequest(rows)
-        self._waiting.append(own)  # needs no lock, because ``append`` of a list is atomic
+        request = _WaitingRequest(rows)
+        self._waiting.append(request)  # needs no lock, because ``append`` of a list is atomic
         with self._committing:
-            while own.outcome is None:  # another thread may have committed the rows in the meantime
+            while request.outcome is None:  # another thread may have committed the rows in the meantime
                 self._commit_next(store)
-        if isinstance(own.outcome, Exception):
-            raise own.outcome
-        return own.outcome
+        if isinstance(request.outcome, Exception):
+            raise request.outcome
+        return request.outcome
 
     def _commit_next(self, store: FrameStore) -> None:
         """Commit the earliest waiting requests together: at most `_MAX_REQUESTS` requests, and at most one request per

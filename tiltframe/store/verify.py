@@ -189,12 +189,12 @@ def _level_problem(
     span = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
 
     def attempt() -> str | None:
-        now = snapshot_of(backend)
-        low = max(span[0], _comparable_range(now, fine, coarse)[0])
+        current_snapshot = snapshot_of(backend)
+        low = max(span[0], _comparable_range(current_snapshot, fine, coarse)[0])
         if low >= span[1]:
             return None
         tables = [
-            _merged(backend, manifest, parts=now.of(level.name), span=(low, span[1]), coarse=coarse)
+            _merged(backend, manifest, parts=current_snapshot.of(level.name), span=(low, span[1]), coarse=coarse)
             for level in (fine, coarse)
         ]
         return _difference(tables[0], tables[1], level=fine, coarse_level=coarse, span=span)

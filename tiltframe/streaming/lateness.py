@@ -69,14 +69,16 @@ def accepted_session_rows(
     would form alone, in microseconds UTC: from the time of the row to one session gap later.
     """
     windows = level.windows
-    both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
-    ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
+    key_columns = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
+    ids = group_by([key_column(column) for column in key_columns.values()], len(windows) + len(starts))[0].ids
     window_keys = ids[: len(windows)]
     row_keys = ids[len(windows) :]
     accepted_alone = ~rules.are_expired(end_times, level.watermark)
-    old = ~accepted_alone
+    is_too_old = ~accepted_alone
     sessions = (window_keys, windows.starts, windows.ends)
-    accepted_alone[old] = mask_touching_sessions(sessions, row_keys[old], starts[old], end_times[old])
+    accepted_alone[is_too_old] = mask_touching_sessions(
+        sessions, row_keys[is_too_old], starts[is_too_old], end_times[is_too_old]
+    )
     accepted = np.ones(len(starts), np.bool_)
     if rules.remembers_sessions:
         accepted = ~level.late_session_rows(keys, starts, rules)

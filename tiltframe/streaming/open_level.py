@@ -97,8 +97,8 @@ class OpenLevel:
         if not rules.are_expired(new.ends, self.watermark).any():
             return np.zeros(len(new), np.bool_)
         own_bounds, new_bounds = (table.without_states(rules.frame.keys) for table in (self.windows, new))
-        both = merge_windows(own_bounds, new_bounds, self.window, {})
-        return rules.are_expired(both.ends, self.watermark)[find_windows(new, both, self.window, rules.frame.keys)]
+        merged = merge_windows(own_bounds, new_bounds, self.window, {})
+        return rules.are_expired(merged.ends, self.watermark)[find_windows(new, merged, self.window, rules.frame.keys)]
 
     def late_sessions(self, new: WindowTable, rules: StreamRules) -> Mask:
         """Return a mask of the new sessions that are late because they touch a session that was removed from memory.
@@ -129,8 +129,8 @@ class OpenLevel:
         rules : StreamRules
         """
         count = len(times)
-        old = times <= rules.last_deleted_session_end(self.watermark)
-        if self.removed_sessions is None and not old.any():
+        is_too_old = times <= rules.last_deleted_session_end(self.watermark)
+        if self.removed_sessions is None and not is_too_old.any():
             return np.zeros(count, np.bool_)
         tables = (
             [self.windows.index] if self.removed_sessions is None else [self.windows.index, self.removed_sessions.index]
@@ -149,7 +149,7 @@ class OpenLevel:
         touches_kept = mask_touching_sessions(
             (groups.ids[:own_count], self.windows.starts, self.windows.ends), row_keys, times, times
         )
-        return joins_removed | (old & ~touches_kept)
+        return joins_removed | (is_too_old & ~touches_kept)
 
     def removed_sessions_after(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
         """Return the table of removed sessions after further sessions are removed from memory. Return None if the table
@@ -165,9 +165,9 @@ class OpenLevel:
             tables.append(new_windows(self.windows.filter(expired).without_states(rules.frame.keys).index))
         if not tables:
             return None
-        both = concat(tables)
-        both = both.filter(both.ends > rules.last_deleted_session_end(watermark))
-        return both if len(both) else None
+        removed_sessions = concat(tables)
+        removed_sessions = removed_sessions.filter(removed_sessions.ends > rules.last_deleted_session_end(watermark))
+        return removed_sessions if len(removed_sessions) else None
 
     def advance(
         self, watermark: int, now: int | None, due: bool, rules: StreamRules
@@ -274,14 +274,16 @@ class OpenLevel:
         windows in the mask ``chosen`` are compared. For all other windows, the returned mask is false.
         """
         at = np.flatnonzero(chosen)
-        now = self.windows.take(at)
-        matches = find_windows(self.last_emissions, now, self.window, rules.frame.keys)
+        chosen_windows = self.windows.take(at)
+        matches = find_windows(self.last_emissions, chosen_windows, self.window, rules.frame.keys)
         is_same = matches >= 0
-        is_same &= (self.last_emissions.starts == now.starts[matches]) & (self.last_emissions.ends == now.ends[matches])
+        is_same &= (self.last_emissions.starts == chosen_windows.starts[matches]) & (
+            self.last_emissions.ends == chosen_windows.ends[matches]
+        )
         rows = np.flatnonzero(is_same)
         before, after = (
             rules.results(with_level_column(table.states_with_unknown(rules.added), rules.frame, self.window))
-            for table in (self.last_emissions.take(rows), now.take(matches[rows]))
+            for table in (self.last_emissions.take(rows), chosen_windows.take(matches[rows]))
         )
         equal = equal_rows(before, after, columns=list(rules.frame.measures))
         unchanged = np.zeros(len(chosen), np.bool_)

@@ -645,19 +645,21 @@ class OpenWindows:
             pane_table = pane_table.filter(~touching)
             panes = panes.filter(pa.array(~touching))
         if self._rules.cascades:
-            new = parts_by_level(pane_table, levels)
+            new_tables = parts_by_level(pane_table, levels)
         else:
             climbed = [
                 (level, to_window_table(states, self._rules)) for level, states in climb(panes, self.partial_frame)
             ]
-            new = [mark_first_panes(table, level, panes, self._rules) for level, table in climbed]
+            new_tables = [mark_first_panes(table, level, panes, self._rules) for level, table in climbed]
         if not self._levels:
             levels[0].check_having(self._rules)
-        _check_types(levels[0].windows.schema, new[0].schema)
+        _check_types(levels[0].windows.schema, new_tables[0].schema)
         lost, counts_in_coarser = late_panes(pane_table, levels, self._rules)
         counts["partly_late_rows"] = pane_table.filter(counts_in_coarser).rows if counts_in_coarser.any() else 0
-        both = zip(levels, new, strict=True)
-        pairs = [(level.windows.with_missing_columns(table.schema), table, level.window) for level, table in both]
+        pairs = [
+            (level.windows.with_missing_columns(table.schema), table, level.window)
+            for level, table in zip(levels, new_tables, strict=True)
+        ]
         tables = merge_levels(pairs, self._rules.functions)
         merged = (
             replace(level, last_emissions=level.last_emissions.with_missing_columns(table.schema)).with_windows(

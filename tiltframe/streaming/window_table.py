@@ -231,8 +231,8 @@ class WindowTable:
             column = states.column(name)
             function = functions[name]
             zero = function.merge(mark_as_checked(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
-            both = pa.chunked_array([*column.chunks, zero]).take(places)
-            states = states.set_column(states.column_names.index(name), name, both)
+            new_column = pa.chunked_array([*column.chunks, zero]).take(places)
+            states = states.set_column(states.column_names.index(name), name, new_column)
         return WindowTable(states, self.marks)
 
 
@@ -363,23 +363,23 @@ def _split_windows(
     none = np.zeros(0, np.int64)
     if not len(new):
         return _SplitWindows(present, new, none, 0)
-    near = _may_be_merged(present.index, new.index, level, functions)
+    is_near = _may_be_merged(present.index, new.index, level, functions)
     keys = [name for name in new.index.column_names if name not in {START, END, *functions}]
-    both = _with_united_sessions(
-        concat([present.without_states(keys).filter(near), new.without_states(keys)]), level, keys
+    all_windows = _with_united_sessions(
+        concat([present.without_states(keys).filter(is_near), new.without_states(keys)]), level, keys
     )
-    groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
-    if groups.n == len(both):
+    groups, _ = group_by([key_column(all_windows.index.column(name)) for name in (START, *keys)], len(all_windows))
+    if groups.n == len(all_windows):
         return _SplitWindows(concat([present, new]), new.without_rows(), none, 0)
     has_several_rows = groups.counts() > 1  # for each group of rows with the same start and key
     is_merged = has_several_rows[groups.ids]
-    present_merged = near.copy()
-    present_merged[near] = is_merged[: len(both) - len(new)]
-    new_merged = is_merged[len(both) - len(new) :]
-    unchanged = concat([present.filter(~present_merged), new.filter(~new_merged)])
-    to_merge = concat([present.filter(present_merged), new.filter(new_merged)])
+    is_present_merged = is_near.copy()
+    is_present_merged[is_near] = is_merged[: len(all_windows) - len(new)]
+    is_new_merged = is_merged[len(all_windows) - len(new) :]
+    unchanged = concat([present.filter(~is_present_merged), new.filter(~is_new_merged)])
+    to_merge = concat([present.filter(is_present_merged), new.filter(is_new_merged)])
     if level.is_merging:
-        to_merge = to_merge.with_bounds(both.starts[is_merged], both.ends[is_merged])
+        to_merge = to_merge.with_bounds(all_windows.starts[is_merged], all_windows.ends[is_merged])
     ids = (np.cumsum(has_several_rows) - 1)[groups.ids[is_merged]]
     return _SplitWindows(unchanged, to_merge, ids, int(has_several_rows.sum()))
 
@@ -394,10 +394,10 @@ def find_windows(
     With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
     """
     columns = [START, END, *keys]
-    both = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
-    united = _with_united_sessions(WindowTable(both, {}), level, keys).index
-    by = keys if among_all else (START, *keys)
-    groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
+    all_rows = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
+    united = _with_united_sessions(WindowTable(all_rows, {}), level, keys).index
+    compared_columns = keys if among_all else (START, *keys)
+    groups, _ = group_by([key_column(united.column(name)) for name in compared_columns], len(all_rows))
     place_of_group = np.full(groups.n, -1)
     place_of_group[groups.ids[len(sought) :]] = np.arange(len(among))
     return np.asarray(place_of_group[groups.ids[: len(sought)]])

@@ -62,8 +62,8 @@ class SmallTable:
         return html_table(self.names, self.rows, text=cell_text) + "".join(f"<p>{text}</p>" for text in self._more())
 
     def _more(self) -> list[str]:
-        left = self.row_count - len(self.rows)
-        return [f"and {left:,} more"] if left else []
+        omitted_count = self.row_count - len(self.rows)
+        return [f"and {omitted_count:,} more"] if omitted_count else []
 
 
 def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda value: value) -> list[Any]:

@@ -158,9 +158,9 @@ def _concatenate(left: Vector, right: Vector) -> Vector:
     """Return the series of both sides. Series with equal labels are combined into one; they must not have a value at
     the same moment.
     """
-    both = Vector(
+    vector = Vector(
         [*left.series, *right.series],
         np.concatenate([left.values, right.values]),
         np.concatenate([left.present, right.present]),
     )
-    return both.with_labels(both.series)
+    return vector.with_labels(vector.series)

@@ -202,9 +202,9 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
         part = places[begin : begin + batch_size]
         for (v, i), chunks in zip(part, _chunks(vectors, part), strict=True):
             labels = vectors[v][0].series[i]
-            named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+            label_pairs = [{"name": name, "value": labels[name]} for name in sorted(labels)]
             for first in range(0, len(chunks), _CHUNKS_PER_FRAME):
-                series = {"labels": named, "chunks": chunks[first : first + _CHUNKS_PER_FRAME]}
+                series = {"labels": label_pairs, "chunks": chunks[first : first + _CHUNKS_PER_FRAME]}
                 yield frame(make(chunked_series=[series], query_index=index).SerializeToString())
 
 
@@ -432,8 +432,8 @@ def _encode_series(vector: Vector, times: NDArray[np.int64], deadline: Deadline)
         offsets = np.searchsorted(rows, np.arange(batch_size + 1))
         for i, labels in enumerate(vector.series[part]):
             if offsets[i] < offsets[i + 1]:
-                named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
-                yield make(labels=named).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes()
+                label_pairs = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+                yield make(labels=label_pairs).SerializeToString() + samples[offsets[i] : offsets[i + 1]].tobytes()
 
 
 def _encode_samples(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint8]:

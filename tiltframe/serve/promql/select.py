@@ -108,8 +108,8 @@ def selector_of(
             f"{shown(text)} has or between matchers, which this server does not support; {REMOTE_READ_ADVICE}"
         )
     matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
-    named = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
-    name = node.name or (named[0] if named else None)
+    metric_names = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
+    name = node.name or (metric_names[0] if metric_names else None)
     if name is None:
         raise Unanswerable(f"{shown(text)} does not name a metric; name one metric, or {USE_PROMETHEUS}")
     if name not in evaluation.metrics:
@@ -249,8 +249,8 @@ def _rows(
     evaluation.budget.spend(metric.store_name, answer.cost)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching_slices(answer.slices, selector, evaluation))
-    by = {name: rows.column(name).combine_chunks() for name in (*labels, _WINDOW_END)}
-    return merge_by(mark_as_checked(rows), by, {_STATE: metric.state[1]}, unknown=True)
+    key_columns = {name: rows.column(name).combine_chunks() for name in (*labels, _WINDOW_END)}
+    return merge_by(mark_as_checked(rows), key_columns, {_STATE: metric.state[1]}, unknown=True)
 
 
 def _matching_slices(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:

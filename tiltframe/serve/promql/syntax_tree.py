@@ -106,7 +106,7 @@ def _value_type(kind: object) -> str:
 
 
 def _selector(node: VectorSelector) -> Tree:
-    named = [] if node.name is None else [{"name": "__name__", "value": node.name, "type": "="}]
+    name_matchers = [] if node.name is None else [{"name": "__name__", "value": node.name, "type": "="}]
     matchers = [
         {"name": m.name, "value": m.value, "type": next(text for op, text in _MATCH_OPERATORS if op == m.op)}
         for m in node.matchers.matchers
@@ -115,7 +115,7 @@ def _selector(node: VectorSelector) -> Tree:
         "type": "vectorSelector",
         "name": node.name or "",
         "offset": _millis(node.offset),
-        "matchers": [*matchers, *named],
+        "matchers": [*matchers, *name_matchers],
         **_moment(node.at),
         "anchored": False,
         "smoothed": False,

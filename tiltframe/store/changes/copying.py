@@ -64,17 +64,17 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
 
     def attempt() -> int:
         nonlocal written
-        now = source.snapshot(None)
-        if now is None:
+        source_snapshot = source.snapshot(None)
+        if source_snapshot is None:
             raise MissingStore(
                 f"there is no store {source.display_uri}; correct its address, or create it with a first commit"
             )
-        manifest = Manifest.from_dict(now.manifest, source.display_uri)
+        manifest = Manifest.from_dict(source_snapshot.manifest, source.display_uri)
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)
         target_snapshot = _prepare_target(target, manifest)
         copied = _recorded_copies(target_snapshot, origin, target)
-        source_parts = {part.name for part in now.parts}
+        source_parts = {part.name for part in source_snapshot.parts}
         current_groups = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
         # Outdated parts that are readable stay until the copy is complete, so that readers find a complete store.
@@ -82,7 +82,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         readable = [group for group in outdated if group.added]
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in current_groups for name in group.sources}
-        missing = [part for part in now.parts if part.name not in copied_parts]
+        missing = [part for part in source_snapshot.parts if part.name not in copied_parts]
         recorded_at = time.monotonic()
         before = written
         states = sum(part.rows for part in missing)
@@ -96,7 +96,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
                 commit_on(target, target_snapshot, partial(_record_progress, text=progress_text))
                 target_snapshot = snapshot_of(target, [COPY])
                 recorded_at = time.monotonic()
-        last = snapshot_of(target, [COPY, *now.records])
+        last = snapshot_of(target, [COPY, *source_snapshot.records])
         if last.revision(COPY) != target_snapshot.revision(COPY):
             raise Conflict("another process is copying to the same place")
         # Called only for its check: it raises an error if another program has written to the target in the meantime.
@@ -105,7 +105,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
             target,
             last,
             lambda transaction: _complete_copy(
-                transaction, manifest, now, origin=origin, current_groups=current_groups
+                transaction, manifest, source_snapshot, origin=origin, current_groups=current_groups
             ),
         )
         return written

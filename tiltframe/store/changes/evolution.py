@@ -126,22 +126,22 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
     Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the reason.
     """
-    old = manifest.frame
-    _check_same_windows(old, frame)
+    old_frame = manifest.frame
+    _check_same_windows(old_frame, frame)
     states = states_of_new_frame(manifest, frame)
     new_frame = frame.keeping(states)
     check_levels(new_frame)
     fields = {field.name: field for field in manifest.schema}
     fields |= {c.name: pa.field(c.name, _state_type(c, row_schema)) for c in states if c.name not in fields}
     names = [c.name for c in states]
-    dropped_names = [column.name for column in old.states if column.name not in names]
+    dropped_names = [column.name for column in old_frame.states if column.name not in names]
     new_manifest = replace(
         manifest,
         frame=new_frame,
         schema=pa.schema([fields[name] for name in (START, *new_frame.keys, *names)]),
         generation=manifest.generation + 1,
         dropped=pa.schema([*manifest.dropped, *(fields[name] for name in dropped_names)]),
-        earlier=(*manifest.earlier, tuple(column.name for column in old.states)),
+        earlier=(*manifest.earlier, tuple(column.name for column in old_frame.states)),
     )
     check_states_names(new_manifest.columns.names)
     return new_manifest

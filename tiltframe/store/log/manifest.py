@@ -109,8 +109,8 @@ class Manifest:
         """
         if generation_in(described) == self.generation:
             return
-        now = type(self).from_dict(described, uri)
-        difference = self.frame.difference(now.frame) or "its states have another layout"
+        current_manifest = type(self).from_dict(described, uri)
+        difference = self.frame.difference(current_manifest.frame) or "its states have another layout"
         raise OtherFrame(
             f"the frame of the store {uri} has changed since it was opened here: {difference}; nothing was written; "
             "open the store again"

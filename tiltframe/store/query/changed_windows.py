@@ -125,16 +125,16 @@ def _changed_windows(
     added = [part for part in snapshot.of(level.name) if part.name not in names_before]
     tables = []
     for pieces in split_by_windows(pieces_of([*removed, *added], [EVER]), level):
-        old = [(part, span) for part, span in pieces if part.name not in names_now]
-        new = [(part, span) for part, span in pieces if part.name in names_now]
-        compared_columns = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
-        new_rows = _merged_rows(backend, manifest, level=level, pieces=new, columns=compared_columns)
+        removed_pieces = [(part, span) for part, span in pieces if part.name not in names_now]
+        added_pieces = [(part, span) for part, span in pieces if part.name in names_now]
+        compared_columns = manifest.schema.names[1:] if removed_pieces and added_pieces else list(manifest.frame.keys)
+        new_rows = _merged_rows(backend, manifest, level=level, pieces=added_pieces, columns=compared_columns)
         try:
             rows = _differing_rows(
-                _merged_rows(backend, manifest, level=level, pieces=old, columns=compared_columns), new_rows
+                _merged_rows(backend, manifest, level=level, pieces=removed_pieces, columns=compared_columns), new_rows
             )
         except Conflict:  # A vacuum has deleted the old parts, so every window of the new parts counts as changed.
-            if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
+            if {part.name for part, _ in added_pieces} - {part.name for part in snapshot_of(backend).parts}:
                 raise
             rows = new_rows
         keys = {name: key_column(rows.column(name)) for name in (START, END, *manifest.frame.keys)}

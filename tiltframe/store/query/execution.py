@@ -169,8 +169,8 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
     def attempt() -> pa.Table:
         if not planned:
-            now = plan_read(plan, snapshot_of(backend)).part_ranges
-            planned.append(pieces_within(now, span))
+            current_ranges = plan_read(plan, snapshot_of(backend)).part_ranges
+            planned.append(pieces_within(current_ranges, span))
         return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
 
     return retry_on_conflict(attempt)

@@ -48,8 +48,8 @@ class Policy:
         """Return the values of the fields that differ from their defaults, by name. Positional fields come first, then
         the fields that are passed by keyword, as in the text of the policy.
         """
-        own = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
-        return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
+        ordered_fields = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
+        return {f.name: getattr(self, f.name) for f in ordered_fields if getattr(self, f.name) != f.default}
 
     def __str__(self) -> str:
         return write_call(self.name, self.changed_arguments())
@@ -125,8 +125,8 @@ class HeldWindows:
             If the results are not times.
         """
         results = self.result(name)
-        known = results.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = results.is_valid().to_numpy(zero_copy_only=False)
         micros = np.zeros(len(results), np.int64)
-        if known.any():
-            micros[known] = event_times(results.drop_null(), name)
-        return pa.array(micros, mask=~known)
+        if is_valid.any():
+            micros[is_valid] = event_times(results.drop_null(), name)
+        return pa.array(micros, mask=~is_valid)

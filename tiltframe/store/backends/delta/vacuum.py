@@ -95,8 +95,8 @@ def _last_checkpoint(folder: fs.FileSystem) -> tuple[int, dict[str, float]]:
     except FileNotFoundError:
         return -1, {}
     paths, instants = (column.to_pylist() for column in removed.columns)
-    named = ((path, instant or 0) for path, instant in zip(paths, instants, strict=True) if path is not None)
-    return version, {unquote(path): instant / 1000 for path, instant in named}
+    removal_times = ((path, instant or 0) for path, instant in zip(paths, instants, strict=True) if path is not None)
+    return version, {unquote(path): instant / 1000 for path, instant in removal_times}
 
 
 def _modification_time(info: fs.FileInfo) -> float:
