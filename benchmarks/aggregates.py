@@ -138,13 +138,13 @@ def main(rounds: int, out: Path | None) -> None:
     show_seconds(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
     for name, seconds in registration.items():
         click.echo(f"{name}: {seconds:.2f} s")
-    lines = [
+    figures_with_limits = [
         *limited_figures(medians),
         LimitedFigure("su.register of all functions, s", 0.5, registration["su.register, later"]),
     ]
-    show_limits(lines)
+    show_limits(figures_with_limits)
     if out is not None:
-        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        limits = [{**asdict(figure), "verdict": figure.verdict} for figure in figures_with_limits]
         figures = {"rows": ROWS, "rounds": rounds, "seconds": medians | registration, "all": times, "must_hold": limits}
         out.write_text(json.dumps({**circumstances(PACKAGES), **figures}, indent=1) + "\n")
 

@@ -252,10 +252,10 @@ def main(minutes: float, writes: float, readers: int, out: Path) -> None:
     print(json.dumps(figures, indent=1))
     limits = limited_figures(figures)
     show_limits(limits)
-    must_hold = [{**asdict(line), "verdict": line.verdict} for line in limits]
+    must_hold = [{**asdict(figure), "verdict": figure.verdict} for figure in limits]
     document = {**circumstances(), "figures": figures, "must_hold": must_hold}
     out.write_text(json.dumps(document, indent=1) + "\n")
-    raise SystemExit(any(line.verdict == "FAIL" for line in limits))
+    raise SystemExit(any(figure.verdict == "FAIL" for figure in limits))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def main(keys: str, batches: int, rows: int, repeats: int, name_parts: tuple[str
             figures["runs"].append(figures_of_run)
             if out is not None:
                 out.write_text(json.dumps(figures, indent=1) + "\n")
-    show_limits([line for figures_of_run in figures["runs"] for line in limited_figures(figures_of_run)])
+    show_limits([figure for figures_of_run in figures["runs"] for figure in limited_figures(figures_of_run)])
 
 
 def limited_figures(figures: dict[str, Any]) -> list[LimitedFigure]:

@@ -119,7 +119,7 @@ class Carry(NamedTuple):
     open_starts : array of int64, shape (counts.sum(),)
         The positions at which a range in a later batch may begin, sorted by key and then by position.
     numbers : dict of name -> array of int64, shape (keys,)
-        Other numbers of the window, as declared by `OrderedWindow.numbers`.
+        Other values of each key that the next batch needs. Their names are those in `OrderedWindow.numbers`.
     """
 
     position: Ints
@@ -136,8 +136,8 @@ class Ranges(NamedTuple):
     key : array of int64, shape (outputs,)
         The integer id of each output's key.
     first, last : arrays of int64, shape (outputs,)
-        Output ``i`` covers the rows ``[first[i], last[i])`` of its key. Rows are counted from the first row of the key.
-        Neither array decreases within a key.
+        Output ``i`` covers the rows ``[first[i], last[i])`` of its key: ``last[i]`` is the row after the last row of
+        the range. Rows are counted from the first row of the key. Neither array decreases within a key.
     row : array of int64, shape (outputs,)
         The row of the batch that triggers the output. The time of this row is the time of the output.
     """
@@ -153,13 +153,14 @@ class OrderedWindow(ABC):
     """The base class of windows over ordered rows.
 
     A subclass is a frozen dataclass that defines `ranges`. It also defines `reads` if it uses more than the times of
-    rows, and `numbers` if its `Carry` contains numbers. If it defines `kind` and is registered (`windows.register`), it
-    can be read from text. `windows.ordered.testing.check` checks a subclass.
+    rows, and `numbers` if its `Carry` contains other values of each key. If it defines `kind` and is registered
+    (`windows.register`), it can be read from text. `windows.ordered.testing.check` checks a subclass.
     """
 
     kind: ClassVar[str] = ""  # the first word of the text of the window
     per_row: ClassVar[bool] = False  # whether every row triggers exactly one output; ranges then overlap
-    numbers: ClassVar[Mapping[str, int]] = {}  # the names in `Carry.numbers`, with the values before the first row
+    # The names of the values in `Carry.numbers`, each with the value that every key has before its first row.
+    numbers: ClassVar[Mapping[str, int]] = {}
 
     @property
     def reads(self) -> tuple[Input, ...]:
