@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import shown
@@ -97,12 +96,12 @@ def select_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
     """Return the rows of the windows that begin at or after ``known_from`` and end at or before ``until``, both in
     microseconds UTC.
     """
-    return windows.filter(pa.array(~_is_partial(windows, known_from, until)))
+    return windows.filter(pc.invert(_is_partial(windows, known_from, until)))
 
 
-def _is_partial(states: pa.Table, known_from: int, now: int) -> NDArray[np.bool_]:
-    is_partial: NDArray[np.bool_] = (instants_of(states, END) > now) | (instants_of(states) < known_from)
-    return is_partial
+def _is_partial(states: pa.Table, known_from: int, now: int) -> pa.ChunkedArray:
+    ends_later = pc.greater(states.column(END), pa.scalar(now, INSTANT))
+    return pc.or_(ends_later, pc.less(states.column(START), pa.scalar(known_from, INSTANT)))
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
@@ -151,7 +150,7 @@ def add_expressions(measures_table: pa.Table, plan: QueryPlan, known_from: int, 
             column = result_values(expression, measures_table, plan.timezone, f"compute {name}:")
         results = results.append_column(name, column)
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), measures_table.num_rows))
-    return results.append_column(PARTIAL, pa.array(_is_partial(measures_table, known_from, now)))
+    return results.append_column(PARTIAL, _is_partial(measures_table, known_from, now))
 
 
 def format_results(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:

@@ -141,6 +141,6 @@ def _overlap(part_ranges: PartRanges) -> bool:
 
 def _window_ends(starts: Instants, window: TimeWindow) -> Instants:
     """Return the ends of windows. ``starts`` are ascending, so each window's end is computed only once."""
-    is_first = np.diff(starts, prepend=starts[:1] - 1) > 0
-    window_ends: Instants = window.ends(starts[is_first])[np.cumsum(is_first) - 1]
+    first_rows = np.flatnonzero(np.diff(starts, prepend=starts[:1] - 1))
+    window_ends: Instants = np.repeat(window.ends(starts[first_rows]), np.diff(first_rows, append=len(starts)))
     return window_ends
