@@ -52,7 +52,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
-_numbers = itertools.count(1)  # a counter; the default name of a stream ends with its next number
+_stream_numbers = itertools.count(1)  # a counter; the default name of a stream ends with its next number
 _DELAY_KEY = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
 
 
@@ -212,7 +212,7 @@ def _next_name() -> str:
     """Return the default name of a stream, which is different for each stream of the process, because Spark rejects
     equal names in a query.
     """
-    number = next(_numbers)
+    number = next(_stream_numbers)
     return METRICS_NAME if number == 1 else f"{METRICS_NAME} {number}"
 
 

@@ -29,40 +29,54 @@ _STATE_PREFIX = b"tiltframe state\x00"
 _ZONE = "spark.sql.session.timeZone"
 
 
-def scalar_udf(sql: SqlFunction) -> Any:
+def scalar_udf(sql_function: SqlFunction) -> Any:
     """Return a pandas function that computes one result per row."""
     zone = _session_zone()
 
     def apply(*positional: pd.Series, **named: pd.Series) -> pd.Series:
-        result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
-        if sql.returns_states:
+        result = sql_function.function(
+            *_arrays(sql_function, positional, zone), **_named_arrays(sql_function, named, zone)
+        )
+        if sql_function.returns_states:
             return pd.Series(pack_states(result), dtype=object)
-        return _records(sql, result) if pa.types.is_struct(sql.dtype) else _series(result.cast(sql.dtype))
+        return (
+            _records(sql_function, result)
+            if pa.types.is_struct(sql_function.dtype)
+            else _series(result.cast(sql_function.dtype))
+        )
 
-    apply.__name__ = sql.name
-    return pandas_udf(apply, BinaryType() if sql.returns_states else from_arrow_type(sql.dtype))  # type: ignore[call-overload]
+    apply.__name__ = sql_function.name
+    return pandas_udf(apply, BinaryType() if sql_function.returns_states else from_arrow_type(sql_function.dtype))  # type: ignore[call-overload]
 
 
-def aggregate_udf(sql: SqlFunction) -> Any:
+def aggregate_udf(sql_function: SqlFunction) -> Any:
     """Return a pandas aggregate function. If its result is a record, it raises ``ValueError`` when a task calls it."""
     zone = _session_zone()
-    is_record = pa.types.is_struct(sql.dtype) and not sql.returns_states
+    is_record = pa.types.is_struct(sql_function.dtype) and not sql_function.returns_states
 
     def aggregate(*positional: pd.Series, **named: pd.Series) -> object:
         if is_record:
-            alternative = f"write {sql.name}_finish({sql.name}_state(…)), or su.group_by in Python"
-            raise ValueError(refusal(f"the SQL function {sql.name}, whose result is a record,", "4.1", alternative))
-        result = sql.function(*_arrays(sql, positional, zone), **_named_arrays(sql, named, zone))
+            alternative = f"write {sql_function.name}_finish({sql_function.name}_state(…)), or su.group_by in Python"
+            raise ValueError(
+                refusal(f"the SQL function {sql_function.name}, whose result is a record,", "4.1", alternative)
+            )
+        result = sql_function.function(
+            *_arrays(sql_function, positional, zone), **_named_arrays(sql_function, named, zone)
+        )
         value = pa.repeat(result, 1)
-        return pack_states(value)[0] if sql.returns_states else _python_value(sql, value.cast(sql.dtype))
+        return (
+            pack_states(value)[0]
+            if sql_function.returns_states
+            else _python_value(sql_function, value.cast(sql_function.dtype))
+        )
 
-    aggregate.__name__ = sql.name
+    aggregate.__name__ = sql_function.name
     # A function whose result is a record always raises an error in the task. It is declared with a map type, from which
     # a query may select any field, so that Spark accepts the query, runs it, and shows this error.
     if is_record:
         kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
     else:
-        kind = BinaryType() if sql.returns_states else from_arrow_type(sql.dtype)
+        kind = BinaryType() if sql_function.returns_states else from_arrow_type(sql_function.dtype)
     return pandas_udf(aggregate, kind)  # type: ignore[call-overload]
 
 
@@ -98,21 +112,24 @@ def _unpack_state(value: bytes) -> pa.Array:
     return batch.column(0)
 
 
-def _arrays(sql: SqlFunction, columns: Sequence[Any], zone: str) -> list[pa.Array]:
-    return [_array(sql, column, zone, position < sql.input_count) for position, column in enumerate(columns)]
+def _arrays(sql_function: SqlFunction, columns: Sequence[Any], zone: str) -> list[pa.Array]:
+    return [
+        _array(sql_function, column, zone, position < sql_function.input_count)
+        for position, column in enumerate(columns)
+    ]
 
 
-def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> dict[str, pa.Array]:
-    return {name: _array(sql, column, zone, is_input=False) for name, column in columns.items()}
+def _named_arrays(sql_function: SqlFunction, columns: Mapping[str, Any], zone: str) -> dict[str, pa.Array]:
+    return {name: _array(sql_function, column, zone, is_input=False) for name, column in columns.items()}
 
 
-def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
+def _array(sql_function: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
     """Return a column as an Arrow array. Raise ``ValueError`` if pandas may have changed a value."""
     if isinstance(column, pd.DataFrame):
         alternative = (
             "make states by the _state functions in SQL, or use su.merge, su.finish and su.states.quantile in Python"
         )
-        raise ValueError(refusal(f"{sql.name} of a struct", "4.1", alternative))
+        raise ValueError(refusal(f"{sql_function.name} of a struct", "4.1", alternative))
     if column.dtype == object:
         first = next((value for value in column if value is not None), None)
         if isinstance(first, bytes) and first.startswith(_STATE_PREFIX):
@@ -122,7 +139,7 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
         return pa.array(column.tolist(), from_pandas=False)
     if pd.api.types.is_float_dtype(column.dtype) and column.isna().any():
         raise ValueError(
-            f"{sql.name}: the column contains null or NaN, which PySpark {pyspark.__version__} does not "
+            f"{sql_function.name}: the column contains null or NaN, which PySpark {pyspark.__version__} does not "
             f"distinguish in SQL functions; write array_compact(array(x)) instead of x, or use su.group_by in Python"
         )
     return _with_zone(pa.Array.from_pandas(column), zone)
@@ -152,15 +169,15 @@ def _with_zone(values: pa.Array, registered_zone: str) -> pa.Array:
     return values.cast(pa.timestamp("us", "UTC"))
 
 
-def _records(sql: SqlFunction, results: pa.StructArray) -> pd.DataFrame:
-    children = zip(results.flatten(), sql.dtype, strict=True)
-    return pd.DataFrame({field.name: _member(sql, child.cast(field.type)) for child, field in children})
+def _records(sql_function: SqlFunction, results: pa.StructArray) -> pd.DataFrame:
+    children = zip(results.flatten(), sql_function.dtype, strict=True)
+    return pd.DataFrame({field.name: _pandas_field(sql_function, child.cast(field.type)) for child, field in children})
 
 
-def _member(sql: SqlFunction, values: pa.Array) -> pd.Series:
+def _pandas_field(sql_function: SqlFunction, values: pa.Array) -> pd.Series:
     if not pa.types.is_map(values.type):
         return _series(values)
-    _check_no_nan(sql, values.items)
+    _check_no_nan(sql_function, values.items)
     return pd.Series([None if pairs is None else dict(pairs) for pairs in values.to_pylist()], dtype=object)
 
 
@@ -168,16 +185,16 @@ def _series(values: pa.Array) -> pd.Series:
     return pd.Series(pd.arrays.ArrowExtensionArray(values))
 
 
-def _python_value(sql: SqlFunction, value: pa.Array) -> object:
-    _check_no_nan(sql, value)
+def _python_value(sql_function: SqlFunction, value: pa.Array) -> object:
+    _check_no_nan(sql_function, value)
     return value[0].as_py()
 
 
-def _check_no_nan(sql: SqlFunction, values: pa.Array) -> None:
+def _check_no_nan(sql_function: SqlFunction, values: pa.Array) -> None:
     """Raise ``ValueError`` if a value is NaN, which PySpark would convert to null."""
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         raise ValueError(
-            f"{sql.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into "
+            f"{sql_function.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into "
             "null; use su.group_by in Python, or remove NaN from the rows"
         )
 

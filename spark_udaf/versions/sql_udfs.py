@@ -17,28 +17,30 @@ from spark_udaf.versions.single_values import values_of_single_lists
 from spark_udaf.versions.sql_function import SqlFunction
 
 
-def sql_udf(function: SqlFunction) -> Any:
+def sql_udf(sql_function: SqlFunction) -> Any:
     """Return a SQL function in the form that ``spark.udf.register`` accepts."""
     if not has_arrow_udf():
         from spark_udaf.versions import pandas_sql
 
-        return pandas_sql.aggregate_udf(function) if function.is_aggregate else pandas_sql.scalar_udf(function)
+        return (
+            pandas_sql.aggregate_udf(sql_function) if sql_function.is_aggregate else pandas_sql.scalar_udf(sql_function)
+        )
 
-    return arrow_udf(ArrowFunction(function), from_arrow_type(function.dtype), function.is_aggregate)
+    return arrow_udf(ArrowFunction(sql_function), from_arrow_type(sql_function.dtype), sql_function.is_aggregate)
 
 
 class ArrowFunction:
     """The object that PySpark calls for a SQL function. Its arguments are Arrow arrays, one per argument in SQL."""
 
-    def __init__(self, function: SqlFunction) -> None:
+    def __init__(self, sql_function: SqlFunction) -> None:
         """Store the function."""
-        self.__name__ = function.name
-        self._function = function
+        self.__name__ = sql_function.name
+        self._sql_function = sql_function
 
     def __call__(self, *positional: pa.Array, **named: pa.Array) -> Any:
         """Return an array with a result per row, or a scalar if the function aggregates the rows of a group."""
         inputs = [
             values_of_single_lists(column) if pa.types.is_list(column.type) else column
-            for column in positional[: self._function.input_count]
+            for column in positional[: self._sql_function.input_count]
         ]
-        return self._function.function(*inputs, *positional[self._function.input_count :], **named)
+        return self._sql_function.function(*inputs, *positional[self._sql_function.input_count :], **named)
