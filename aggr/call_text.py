@@ -181,8 +181,8 @@ def evaluate_call(
     parse_inner_call: Callable[[str], Any] | None = None,
     allows_bare_name: bool = False,
 ) -> T:
-    """Parse the text of a call, call the constructor of this name in ``constructors`` with the arguments in the text,
-    and return its result.
+    """Parse the text of a call, look up its name in ``constructors``, call this constructor with the arguments in the
+    text, and return the result.
 
     Raises ``ValueError`` if the text is not a call, if ``constructors`` does not contain its name, or if its arguments
     are invalid.

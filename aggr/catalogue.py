@@ -55,7 +55,7 @@ class Entry:
     aliases : sequence of str
         Its other names.
     signature, summary : str
-        The signature of its call, and the first paragraph of its docstring.
+        The signature of its measure constructor, and the first paragraph of its docstring.
     inputs : mapping of str to str
         The names of its inputs, each with a sentence about the types that it accepts.
     parameters : mapping of str to str

@@ -34,9 +34,9 @@ def main(rows: int, out: Path | None) -> None:
     from benchmarks.data_sets import INTEGER_KEYS, TEXTS
 
     stages = {data_set.name: costs_of_stages(logged_events(data_set, rows)) for data_set in (TEXTS, INTEGER_KEYS)}
-    for name, stages_of_shape in stages.items():
+    for name, stages_of_data_set in stages.items():
         click.echo(name)
-        for stage in stages_of_shape:
+        for stage in stages_of_data_set:
             seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
             byte_texts = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
             click.echo(f"  {stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {byte_texts}")

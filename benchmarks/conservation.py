@@ -131,7 +131,7 @@ def main(quick: bool, out: Path | None) -> None:
         jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
         share_of_job = shares_of_checks(jobs, timing_folder, rounds)
     limited_figures = [
-        LimitedFigure(f"receipts and comparisons / all, {name}", HIGHEST_SHARE, share)
+        LimitedFigure(f"count messages and comparisons / all, {name}", HIGHEST_SHARE, share)
         for name, share in share_of_job.items()
     ]
     show_limits(limited_figures)

@@ -19,10 +19,10 @@ class LimitedFigure:
     """
 
     what: str  # the name of the figure
-    # the limit
+    # the limit: the greatest allowed value
     most: float
     got: Figure  # the measured value, or None if the measurement needs a library that is not installed
-    is_judged: bool = True
+    is_judged: bool = True  # whether the figure has a verdict
 
     @property
     def verdict(self) -> str:
@@ -39,11 +39,11 @@ def without_verdicts(figures: Sequence[LimitedFigure]) -> list[LimitedFigure]:
     return [replace(figure, is_judged=False) for figure in figures]
 
 
-def show_limits(limits: Sequence[LimitedFigure]) -> None:
-    """Print one figure per limit."""
+def show_limits(figures: Sequence[LimitedFigure]) -> None:
+    """Print a table with one line per figure."""
     table = create_table("Must hold", ["", "at most", "measured", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
-    for figure in limits:
+    for figure in figures:
         measured = "" if figure.got is None else f"{figure.got:,.3f}"
         verdict = f"[{colours[figure.verdict]}]{figure.verdict}[/]"
         table.add_row(figure.what, f"{figure.most:,.3f}", measured, verdict)

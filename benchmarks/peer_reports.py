@@ -17,7 +17,7 @@ from aggr.measure import Measure
 from benchmarks.costs import Cost, costs_of, operation_and_library, reduce_only_library
 from benchmarks.quantiles import EXTREME_QUANTILES, QUANTILES
 
-ROWS_A_GROUP = 555
+ROWS_PER_GROUP = 555
 ROWS_A_STATE = 800  # the rows of each state that is merged
 ONE_GROUP = "one group"
 MANY = "many groups"
@@ -96,7 +96,7 @@ def _report(measure: Measure, peers: Sequence[str], rows: int, rounds: int) -> R
         measure,
         against=peers,
         rows=rows,
-        groups=(1, rows // ROWS_A_GROUP),
+        groups=(1, rows // ROWS_PER_GROUP),
         distributions=DISTRIBUTIONS,
         rounds=rounds,
         memory=False,
@@ -108,7 +108,7 @@ def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
     """Return the costs of reducing rows, with the library names of `reduce_only_library`, and the costs from rows to
     results.
     """
-    cases = {1: ONE_GROUP, rows // ROWS_A_GROUP: MANY}
+    cases = {1: ONE_GROUP, rows // ROWS_PER_GROUP: MANY}
     reduce_costs = [Cost(c.what, reduce_only_library(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
     return reduce_costs + costs_of(report, "answers", cases)
 

@@ -53,7 +53,7 @@ def main(run_size: RunSize, out: Path | None) -> list[musthold.LimitedFigure]:
     for package in OPTIONAL:
         if not importlib.util.find_spec(package):
             Console().print(f"{package} is not installed, so it is not measured: pip install {package}")
-    groups = run_size.rows // peer_reports.ROWS_A_GROUP
+    groups = run_size.rows // peer_reports.ROWS_PER_GROUP
     size = f"{run_size.rows:,} rows, ns a row; many groups: {groups:,}"
     simple_costs = peer_reports.simple_costs(run_size.rows, run_size.rounds)
     for case in (peer_reports.ONE_GROUP, peer_reports.MANY):

@@ -213,9 +213,9 @@ def without_java(figures: Any) -> Lines:
 
 def conservation(figures: Any) -> Lines:
     """Return a table of the cost of checking that each shuffle delivers all rows."""
-    yield "Each task of a shuffle sends messages with its number of rows (receipts), and the receiving tasks compare"
-    yield "this number with the rows that arrive. The table has the share of this work in the core time of a job with"
-    yield f"{figures['rows']:,} rows."
+    yield "Each task of a shuffle sends messages with its number of rows (count messages). The receiving tasks"
+    yield "compare this number with the rows that arrive. The table has the share of this work in the core time of a"
+    yield f"job with {figures['rows']:,} rows."
     yield ""
     yield from limits_table(figures["must_hold"])
 

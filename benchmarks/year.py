@@ -138,9 +138,9 @@ def result_totals(store: FrameStore, arguments: dict[str, Any], day: int | None)
 
 
 def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Run each query for two days in the store and in DuckDB, alternately. Queries of all days are run twice. Return
-    the seconds of the second run of each query, for the store and for DuckDB. Raise ``AssertionError`` if results
-    differ.
+    """Run each query twice, in the store and in DuckDB alternately. A query of one day reads another day each time.
+    Return the seconds of the second run of each query, for the store and for DuckDB. Raise ``AssertionError`` if
+    results differ.
     """
     connection = duckdb.connect()
     store_seconds = dict[str, float]()

@@ -53,7 +53,7 @@ StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 class InputRows(NamedTuple):
     """A schema, and a stream of any number of batches with this schema.
 
-    If the batches come from files, ``widened`` is a function, and otherwise None. The function receives a
+    ``widened`` is a function if the batches come from files, and None otherwise. The function receives a
     `WiderTypeNeeded` error, which says that the inferred type of a column is too narrow. It returns the batches of the
     same files with the wider type.
     """

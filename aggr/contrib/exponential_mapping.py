@@ -24,7 +24,8 @@ from aggr.extend.exact import exp2
 # within ±1.13e9, so they fit into int32. At COARSEST, a bucket spans 2^11 powers of two, so doubles have only two keys.
 FINEST = 20
 COARSEST = -11
-FINEST_KEY_RANGE = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # of the keys of doubles
+# the lowest and the highest key of doubles at the finest scale
+FINEST_KEY_RANGE = (-1074 << FINEST) - 1, (1024 << FINEST) - 1
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
 # If a rounded logarithm is at most this distance from the edge of a bucket, in widths of buckets, `finest_keys`

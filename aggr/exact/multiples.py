@@ -15,7 +15,7 @@ from aggr.exact.number_columns import scale_of
 _MAX_EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
-def units_are_exact_in_doubles(values: pa.Array, unit: Fraction) -> bool:
+def has_exact_units_in_doubles(values: pa.Array, unit: Fraction) -> bool:
     """Return whether the number of units in each value can be computed exactly with doubles.
 
     For floats, the result is True. For other types, the unscaled integer of each value and its number of units must be

@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
-from aggr.exact.multiples import multiples_of, units_are_exact_in_doubles, unscaled_integers
+from aggr.exact.multiples import has_exact_units_in_doubles, multiples_of, unscaled_integers
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
@@ -209,7 +209,7 @@ class HdrState(BucketState):
         Raise ``ValueError`` for a value that cannot be counted in units.
         """
         nan = pa.array(np.zeros(values.groups.n, np.int64))
-        if (pa.types.is_integer(values.array.type) and self.unit is None) or not units_are_exact_in_doubles(
+        if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_units_in_doubles(
             values.array, self._exact_unit
         ):
             units = Numbers(self._whole_units(values.array), values.groups)

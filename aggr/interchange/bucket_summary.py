@@ -2,7 +2,7 @@
 
 Messages of other systems may lack the sum, min or max of their values, so the caller may supply these figures for each
 message. A figure that is not supplied is computed from the values that represent the buckets. The value of a bucket
-differs from all values in the bucket by a relative error of at most the relative accuracy.
+and any value in this bucket differ by at most the relative accuracy.
 """
 
 from __future__ import annotations

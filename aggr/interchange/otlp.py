@@ -118,8 +118,8 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     ---------
     Every count is read into its own bucket, or into the coarser bucket that contains it. Values in a message's zero
     bucket, whose magnitudes are at most its zero threshold, become 0. A missing sum, min or max is computed from the
-    values that represent the buckets. The value of a bucket differs from all values in the bucket by a relative error
-    of at most the relative accuracy at the state's scale.
+    values that represent the buckets. The value of a bucket and any value in this bucket differ by at most
+    the relative accuracy at the state's scale.
 
     Examples
     --------
@@ -152,9 +152,10 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
     Guarantee
     ---------
-    Each value differs from all values in its bucket by a relative error of at most α, the relative accuracy at the
-    state's scale. It lies between the state's min and max. The quantiles of a dds with accuracy β over these values
-    have a relative error of at most ``α + β + α·β``. Counts of NaN and of infinities are left out.
+    The returned value of a bucket and any value in this bucket differ by a relative error of at most α, the relative
+    accuracy at the state's scale. The returned value lies between the state's min and max. The quantiles of a dds with
+    accuracy β over these values have a relative error of at most ``α + β + α·β``. Counts of NaN and of infinities are
+    left out.
 
     Examples
     --------
@@ -172,8 +173,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     for sign, factor in zip(SIGNS, (1.0, -1.0), strict=True):
         histograms = Histograms.from_arrow(valid_states.field(sign))
         bucket_rows = histograms.rows()
-        bucket_values = factor * values_of(histograms.keys, scales[bucket_rows])
-        parts.append((bucket_rows, bucket_values, histograms.counts))
+        signed_values = factor * values_of(histograms.keys, scales[bucket_rows])
+        parts.append((bucket_rows, signed_values, histograms.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     # Min and max are null for states without values, which have no buckets, so the 0.0 in their place is not used.
     low, high = (valid_states.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))

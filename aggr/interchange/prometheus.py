@@ -215,8 +215,8 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     Every count is read into its own bucket, or into the coarser bucket that contains it. Whole counts of float type,
     which Prometheus may forward, are read in the same way. Values in a message's zero bucket, whose magnitudes are at
     most its zero threshold, become 0. Min and max, and a sum that is missing or not finite, are computed from the
-    values that represent the buckets. The value of a bucket differs from all values in the bucket by a relative error
-    of at most the relative accuracy at the state's scale.
+    values that represent the buckets. The value of a bucket and any value in this bucket differ by at most
+    the relative accuracy at the state's scale.
 
     Examples
     --------

@@ -5,8 +5,8 @@ consists of consecutive runs, and overlapping ranges share the merges of their r
 
     ranges         ├───────────┤        Each range contains or touches a boundary. Its left part ends a segment,
                      ├───────────┤      and its right part begins the next one. Segments are scanned once backwards
-                         ├─────────┤    and once forwards. A range is then one merge of two states, however long.
-    boundary       ············┆····
+                         ├─────────┤    and once forwards. At most one merge then gives the state of a range of any
+    boundary       ············┆····    length.
 
 Disjoint ranges need no scan. Ranges with the same start and growing lengths need only one forward scan. Other ranges
 need about five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks,

@@ -147,7 +147,7 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
     return draw_accepted(function, kind, size, seed)
 
 
-def accepted_edge_cases(function: Function, kind: pa.DataType) -> pa.Array | None:
+def select_accepted_edge_cases(function: Function, kind: pa.DataType) -> pa.Array | None:
     """Return those edge cases of a type that the function accepts if each is the only value of a group. Return None if
     the function rejects all of them.
     """

@@ -27,12 +27,12 @@ from aggr.testing.cases import (
     TYPES,
     Case,
     Source,
-    accepted_edge_cases,
     draw_accepted,
     draw_ordinary,
     input_types,
     last_rejection,
     require_same_bits,
+    select_accepted_edge_cases,
 )
 from aggr.testing.declaration_laws import (
     copies,
@@ -216,13 +216,13 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         case_description = f" (seed {trial.seed}, round {number}, type {kind})"
         _check_case(trial, case, laws=tuple(LAWS.values()), case_description=case_description, number=number)
-    _check_corners(trial, kind)
+    _check_single_edge_cases(trial, kind)
     return accepted
 
 
-def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
+def _check_single_edge_cases(trial: _Trial, kind: pa.DataType) -> None:
     """Check each edge case of a type as a group of one row."""
-    values = accepted_edge_cases(trial.function, kind) if trial.source is None else None
+    values = select_accepted_edge_cases(trial.function, kind) if trial.source is None else None
     if values is not None:
         case = Case(trial.function, values, Groups.each(len(values)), np.random.default_rng(trial.seed))
         _check_case(

@@ -65,7 +65,7 @@ def running(
     time : str
         The column of event times, of any type that a tilt frame accepts.
     keys : column names
-        Each combination of key values has separate windows, and one task computes it. Null is a legal key.
+        Each combination of key values has separate windows, which one task computes. Null is a legal key.
     order : column names
         The columns by which rows with equal times are ordered.
     ticks : ticks

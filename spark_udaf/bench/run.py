@@ -184,10 +184,12 @@ def bench(
             rows_to_plan, data_sets = _user_data_sets(
                 spark, data, grouping, group_counts=group_counts, skewed=skewed, seed=seed, folder=temporary_folder
             )
-        ways_by_measure = [_checked_ways(measure, against, rows_to_plan, data_sets[0].grouping) for measure in measures]
-        figures = _Figures([reason for ways in ways_by_measure for reason in ways.omission_reasons])
+        ways_of_measures = [
+            _checked_ways(measure, against, rows_to_plan, data_sets[0].grouping) for measure in measures
+        ]
+        figures = _Figures([reason for ways in ways_of_measures for reason in ways.omission_reasons])
         is_complete = True
-        steps = list(_steps(spark, measures, ways_by_measure=ways_by_measure, data_sets=data_sets, rounds=rounds))
+        steps = list(_steps(spark, measures, ways_of_measures=ways_of_measures, data_sets=data_sets, rounds=rounds))
         try:
             with interruptible(spark):
                 for number, (description, step) in enumerate(steps):
@@ -372,18 +374,18 @@ def _steps(
     spark: SparkSession,
     measures: Sequence[Measure],
     *,
-    ways_by_measure: Sequence[_WaysOfMeasure],
+    ways_of_measures: Sequence[_WaysOfMeasure],
     data_sets: Sequence[_DataSet],
     rounds: int,
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
     """Yield pairs of the description of a step and the function that runs the step. For each data set, the first step
-    loads the rows, and each further step runs one measure on these rows. ``ways_by_measure`` has one element for each
+    loads the rows, and each further step runs one measure on these rows. ``ways_of_measures`` has one element for each
     measure.
     """
     for data_set in data_sets:
         load_step = _LoadStep(data_set)
         yield f"rows, {data_set.keys_label}", load_step.load
-        for measure, ways in zip(measures, ways_by_measure, strict=True):
+        for measure, ways in zip(measures, ways_of_measures, strict=True):
             measure_step = _MeasureStep(spark, measure, ways=ways, load_step=load_step, rounds=rounds)
             yield f"{measure}, {data_set.keys_label}", measure_step.run
 

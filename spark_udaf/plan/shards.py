@@ -36,7 +36,7 @@ def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
     return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
 
 
-def shuffle_keys(shards: int, partitions: int) -> NDArray[np.int32]:
+def choose_shuffle_keys(shards: int, partitions: int) -> NDArray[np.int32]:
     """Return the shuffle key of each shard: the number that Spark hashes to choose the partition of the shard. The keys
     are chosen so that shard ``s`` is in partition ``s % partitions``.
 
@@ -44,7 +44,7 @@ def shuffle_keys(shards: int, partitions: int) -> NDArray[np.int32]:
     keys 0, 1, 2 …, the shards would be spread over the partitions as unevenly as at random. With 64 shards in four
     partitions, for example, one partition might have three times as many shards as another.
 
-    >>> (_spark_hash(shuffle_keys(8, 4)) % 4).tolist()
+    >>> (_spark_hash(choose_shuffle_keys(8, 4)) % 4).tolist()
     [0, 1, 2, 3, 0, 1, 2, 3]
     """
     partition_of_shard = np.arange(shards) % partitions

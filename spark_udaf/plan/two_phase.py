@@ -42,7 +42,7 @@ from spark_udaf.plan.shard_messages import (
     shard_messages,
     spread_messages,
 )
-from spark_udaf.plan.shards import shuffle_keys
+from spark_udaf.plan.shards import choose_shuffle_keys
 from spark_udaf.plan.worker import partition_index_or_random, tune_worker
 from spark_udaf.versions.same_version import TaskFunction
 
@@ -231,7 +231,7 @@ class TwoPhasePlan:
     @cached_property
     def shuffle_keys(self) -> NDArray[np.int32]:
         """The shuffle key of each shard: the number that Spark hashes to choose the partition of the shard."""
-        return shuffle_keys(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
+        return choose_shuffle_keys(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
     def with_results(self, compute_results: Callable[[pa.Table], pa.Table], result_schema: pa.Schema) -> TwoPhasePlan:
         """Return a plan with the schema ``result_schema``. Its tasks call ``compute_results`` with each table of

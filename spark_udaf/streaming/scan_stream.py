@@ -42,7 +42,7 @@ from spark_udaf.plan.parquet_files import (
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, shuffle_partitions
-from spark_udaf.plan.shards import shuffle_keys
+from spark_udaf.plan.shards import choose_shuffle_keys
 from spark_udaf.streaming.source import Read, Reduce
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
@@ -154,8 +154,8 @@ class ParquetStream:
         tasks = self.tasks
         # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
         # each path is repeated with one shuffle key per task, and Spark partitions the repeated paths by the hash of
-        # the shuffle key. `shuffle_keys` chooses the keys so that each of them is put into another partition.
-        keys_of_shares = shuffle_keys(tasks, tasks).tolist()
+        # the shuffle key. `choose_shuffle_keys` chooses the keys so that each of them is put into another partition.
+        keys_of_shares = choose_shuffle_keys(tasks, tasks).tolist()
         shares = {key: share for share, key in enumerate(keys_of_shares)}
 
         def read(batches: Batches) -> Batches:

@@ -28,7 +28,7 @@ from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import Message, PartitionCheck, with_count_messages
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import MESSAGE_SCHEMA, Content, read_message, shard_messages
-from spark_udaf.plan.shards import shuffle_keys
+from spark_udaf.plan.shards import choose_shuffle_keys
 from spark_udaf.plan.two_phase import MAX_STATE_BYTES, keys_as_in_states, rows_schema
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
@@ -91,7 +91,7 @@ class Job:
         """The shuffle key of each shard: the number that Spark hashes to choose the partition of its messages. Each
         shard has a separate partition.
         """
-        return shuffle_keys(self.shards, self.shards)
+        return choose_shuffle_keys(self.shards, self.shards)
 
     @property
     def levels(self) -> list[str]:

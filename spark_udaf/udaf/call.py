@@ -233,9 +233,10 @@ def _describe(name: str) -> str:
     where : Column or SQL condition
         Only rows for which the condition is true are aggregated.
     type : Spark type or its name, say 'bigint'
-        The type in which the column is read. If the result has the type of its column, the default is double; for
-        functions from ``spark_udaf.functions.of(df)``, it is the type in the schema of ``df``. With the default double,
-        the job fails for a column that is not numeric, and for a result that a double cannot represent exactly.
+        The type in which the column is read. If the result has the type of its column, the default is double. For
+        functions from ``spark_udaf.functions.of(df)``, the default is the type in the schema of ``df``. With the
+        default double, the job fails for a column that is not numeric, and for a result that a double cannot represent
+        exactly.
     groups : "large" or None
         ``"large"`` aggregates groups that do not fit into a list, by one Python call per group. Spark allows one such
         call in an `agg()`, without other aggregates.

@@ -39,7 +39,7 @@ def cube_sets(key_count: int) -> list[int]:
 
 
 def repeat_per_set(
-    states: DataFrame, columns_by_key: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
+    states: DataFrame, columns_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
 ) -> DataFrame:
     """Return each row of states once per grouping set. Keys that the set omits are null.
 
@@ -47,15 +47,15 @@ def repeat_per_set(
     ----------
     states : DataFrame
         One row per group of all keys.
-    columns_by_key : for each key, the names of its columns
+    columns_of_keys : for each key, the names of its columns
     sets : numbers from `rollup_sets` or `cube_sets`
     set_column : the name of the column that receives the number of the set
     """
-    key_indices = {column_name: index for index, names in enumerate(columns_by_key) for column_name in names}
+    key_indices = {column_name: index for index, names in enumerate(columns_of_keys) for column_name in names}
     repeated_states = states.withColumn(set_column, F.explode(F.array(*map(F.lit, sets))))
     number = quoted_column(set_column)
     columns: Mapping[str, Column] = {name: quoted_column(name) for name in states.columns}
-    last = len(columns_by_key) - 1
+    last = len(columns_of_keys) - 1
     key_values = {
         name: F.when(number.bitwiseAND(1 << (last - key_indices[name])) == 0, column) if name in key_indices else column
         for name, column in columns.items()

@@ -96,7 +96,9 @@ def _labels_in(plan: str) -> list[str]:
 
 
 def _explain_overflow(text: str) -> str | None:
-    """Return the message that replaces Spark's error ``text`` if a list had too many values, and None otherwise."""
+    """Return the explanation that is put before Spark's error ``text`` if a list had too many values, and None
+    otherwise.
+    """
     if _OVERFLOW not in text or not _registered_calls:
         return None
     df = failed_dataframe()

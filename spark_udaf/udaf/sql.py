@@ -117,8 +117,8 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
 
 
 def _explain_misplaced_aggregate(text: str) -> str | None:
-    """Return the message that replaces Spark's error ``text`` if an aggregate function of this library was called next
-    to Spark's own aggregates, and None otherwise.
+    """Return the explanation that is put before Spark's error ``text`` if an aggregate function of this library was
+    called next to Spark's own aggregates, and None otherwise.
     """
     match = _MISPLACED.search(text)
     if match is None:

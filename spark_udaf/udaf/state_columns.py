@@ -63,8 +63,8 @@ def _requiring_states(states: Column, name: str) -> Column:
 
 
 def _explain_other_column(text: str) -> str | None:
-    """Return the message that replaces Spark's error ``text`` if a column does not contain states, and None for other
-    errors.
+    """Return the explanation that is put before Spark's error ``text`` if a column does not contain states, and None
+    for other errors.
     """
     values = _OTHER_COLUMN.search(text)
     struct = _OTHER_STRUCT.search(text)

@@ -90,6 +90,6 @@ def test_each_column_in_a_frame():
     ("columns", "call"), [("ab", aggr.avg), (5, aggr.avg), (["a"], "avg")], ids=["text", "number", "name"]
 )
 def test_each_column_rejects_wrong_columns_and_constructors(columns, call):
-    message = r"each_column takes a list of columns and a measure constructor, .*; write each_column\(\['a'"
+    message = r"each_column takes a list of columns and a measure constructor, .*\['a', 'b'\], aggr\.avg\)"
     with pytest.raises(TypeError, match=message):
         aggr.each_column(columns, call)

@@ -246,8 +246,8 @@ def test_figures_of_answers_are_those_of_the_results():
     for label, job in ANSWERS.items():
         figures = next(cells for name, cells in table if name == label and len(cells) == 4)
         expected = [
-            f(seconds_of_shape)
-            for seconds_of_shape in (texts, integer_keys)
+            f(seconds_of_data_set)
+            for seconds_of_data_set in (texts, integer_keys)
             for f in (lambda s, j=job: s[j], lambda s, j=job: s[j] / s[PEER])
         ]
         assert all(map(shown, expected, figures)), label

@@ -107,13 +107,17 @@ def serve(
         from tiltframe.serve.stores import Stores
     except ImportError as error:
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
+    try:
+        cache_bytes = memory_size(memory)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--memory'") from None
     if writable and with_open:
         raise ValueError("a store with open windows cannot accept events; leave out --writable or --with-open")
     if maintain and with_open:
         raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)
     bounds = BucketBounds.read(buckets)
-    limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=memory_size(memory))
+    limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=cache_bytes)
     secret = None if token is None else read_token(token)
     require_token(address[0], secret)
     for origin in origins:

@@ -40,17 +40,17 @@ def find_accepted_rows(
     """
     # The time of each key is divided into cells of one session gap, and an interval belongs to the cell of its start.
     # Two intervals in the same cell overlap. Two intervals in different cells can touch only if the cells are adjacent.
-    row_numbers = starts // length
-    order = np.lexsort((row_numbers, keys))
+    cell_numbers_of_rows = starts // length
+    order = np.lexsort((cell_numbers_of_rows, keys))
     sorted_keys = keys[order]
-    sorted_numbers = row_numbers[order]
-    has_other_cell = (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_numbers[1:] != sorted_numbers[:-1])
+    sorted_cell_numbers = cell_numbers_of_rows[order]
+    has_other_cell = (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cell_numbers[1:] != sorted_cell_numbers[:-1])
     is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
     row_cells = np.empty(len(order), np.int64)
     row_cells[order] = np.cumsum(is_first_of_cell) - 1
     # the key and the number of each cell
     cell_keys = sorted_keys[is_first_of_cell]
-    cell_numbers = sorted_numbers[is_first_of_cell]
+    cell_numbers = sorted_cell_numbers[is_first_of_cell]
     are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)
     neighbours = np.append(False, are_adjacent), np.append(are_adjacent, False)
     return np.asarray(_accept_rows(accepted_alone, row_cells, starts, *neighbours, length))

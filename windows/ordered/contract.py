@@ -6,10 +6,10 @@
                     [0      2)
                     [0          3)  …
 
-An `OrderedWindow` is the definition of such windows; each range that it returns is one window. The window of a row
-depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in the order of their
-arrival. Positions count the rows of a key from 0, across batches. A `Carry` contains the data of each key that the next
-batch needs, so that any split of the rows into batches gives the same ranges.
+An `OrderedWindow` defines such windows, and each range that `OrderedWindow.ranges` returns is one window. The window of
+a row depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in the order of
+their arrival. Positions count the rows of a key from 0, across batches. A `Carry` contains the data of each key that
+the next batch needs, so that any split of the rows into batches gives the same ranges.
 
 Times are microseconds since 1970-01-01 UTC.
 """
@@ -150,7 +150,7 @@ class Ranges(NamedTuple):
 
 @dataclass(frozen=True)
 class OrderedWindow(ABC):
-    """The base class of windows over ordered rows.
+    """The base class of definitions of windows over ordered rows.
 
     A subclass is a frozen dataclass that defines `ranges`. It also defines `reads` if it uses more than the times of
     rows, and `numbers` if its `Carry` contains other values of each key. If it defines `kind` and is registered

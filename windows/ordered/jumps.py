@@ -34,11 +34,12 @@ def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
 
 
 def reachable_rows(first_rows: Ints, next_rows: Ints) -> Ints:
-    """Return all rows of a batch that are reached from the rows ``first_rows``, ascending. From the row ``i``, the
-    next one is ``next_rows[i]``.
+    """Return all rows of a batch that are reached from the rows ``first_rows``, ascending. The row
+    ``next_rows[i]`` is reached from the row ``i``.
 
-    ``next_rows[i]`` must be greater than ``i``; if it is beyond the array, there is no next row. In each pass, the
-    length of the steps is doubled (pointer doubling), so that a million rows need about twenty passes.
+    ``next_rows[i]`` must be greater than ``i``. If ``next_rows[i]`` is beyond the array, no row is reached from ``i``.
+    In each pass, the length of the steps is doubled (pointer doubling), so that a million rows need about twenty
+    passes.
     """
     n = len(next_rows)
     is_reached = np.zeros(n + 1, np.bool_)

@@ -100,8 +100,11 @@ def select_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
 
 
 def _is_partial(states: pa.Table, known_from: int, now: int) -> pa.ChunkedArray:
-    ends_later = pc.greater(states.column(END), pa.scalar(now, INSTANT))
-    return pc.or_(ends_later, pc.less(states.column(START), pa.scalar(known_from, INSTANT)))
+    """Return, for each row, whether its window ends after ``now`` or begins before ``known_from``, both in microseconds
+    UTC.
+    """
+    ends_later = pc.greater(states.column(END), pa.scalar(int(now), INSTANT))
+    return pc.or_(ends_later, pc.less(states.column(START), pa.scalar(int(known_from), INSTANT)))
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:

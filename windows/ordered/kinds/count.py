@@ -145,9 +145,9 @@ def _mask_closing_rows(weights, heads, lengths, unclosed_windows, open_weight, s
     """Return a mask of the rows that close a window, and for each key the new values of ``unclosed_windows`` and
     ``open_weight``.
 
-    A row whose weight fills several windows closes one of them. ``unclosed_windows`` is the number of the other full
-    windows, which later rows of the key close. ``open_weight`` is the weight of the window after them, which is less
-    than ``size``. The total weight of all windows is not stored, because it could exceed the maximum of int64.
+    A row closes at most one window. ``unclosed_windows`` is the number of further full windows, which later rows of
+    the key close. ``open_weight`` is the weight of the window after them, which is less than ``size``. The total weight
+    of all windows is not stored, because it could exceed the maximum of int64.
     """
     is_closing = np.zeros(len(weights), np.bool_)
     unclosed_windows = unclosed_windows + open_weight // size

@@ -55,7 +55,7 @@ class OrderedSession(OrderedWindow):
         is_after_gap = self._rows_after_gap(rows, carry)
         after_key_of_row = np.repeat(after_key, rows.lengths)
         # For each row, the row that closes a session that begins with it. Most rows do not begin a session.
-        closing_row_of, rows_after_session = self._find_closing_rows(
+        closing_row_by_row, rows_after_session = self._find_closing_rows(
             rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, start_times=rows.times
         )
         next_opening_rows = self._find_opening_rows(rows, rows_after_session, after_key_of_row)
@@ -74,21 +74,21 @@ class OrderedSession(OrderedWindow):
         # the keys whose session from an earlier batch ends in this batch
         keys_of_closed = np.flatnonzero(was_open & (carried_closing_rows < after_key))
         # the rows that begin a session that ends in this batch
-        openings_of_closed = opening_rows[closing_row_of[opening_rows] < after_key_of_row[opening_rows]]
+        openings_of_closed = opening_rows[closing_row_by_row[opening_rows] < after_key_of_row[opening_rows]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([carried_closing_rows[keys_of_closed], closing_row_of[openings_of_closed]])
-        included = (
+        row = np.concatenate([carried_closing_rows[keys_of_closed], closing_row_by_row[openings_of_closed]])
+        included_count = (
             np.concatenate([carried_rows_after_session[keys_of_closed], rows_after_session[openings_of_closed]]) - row
         )
         first = np.concatenate([carry.open_starts[keys_of_closed], position_of_row[openings_of_closed] + skip])
-        ranges = _ranges(row, first, position_of_row[row] + included, rows)
+        ranges = _ranges(row, first, position_of_row[row] + included_count, rows)
         is_still_open = was_open & (carried_closing_rows == after_key)
         carry_after = self._next_carry(
             rows,
             carry,
             opening_rows=opening_rows,
             first_positions=position_of_row[opening_rows] + skip,
-            closing_row_of=closing_row_of,
+            closing_row_by_row=closing_row_by_row,
             is_still_open=is_still_open,
         )
         return ranges, carry_after
@@ -105,12 +105,13 @@ class OrderedSession(OrderedWindow):
     def _find_closing_rows(
         self, rows: Rows, is_after_gap: Flags, *, begin: Ints, end: Ints, start_times: Ints
     ) -> tuple[Ints, Ints]:
-        """For each ``i``, return the row that closes a session, and the first row after the session. Each ``i`` is a
-        possible session; the caller may pass every row as the beginning of a session.
+        """Return, for each session, the row that closes it, and the first row after it.
 
-        ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row starts at the row
-        ``begin[i]``. ``end[i]`` is the row after the last row of the key. If no row closes the session, both results
-        are ``end[i]``. ``start_times[i]`` is the time at which the session begins, in microseconds UTC.
+        ``begin``, ``end`` and ``start_times`` have one element for each session. The caller may pass a hypothetical
+        session for each row. ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row of
+        session ``i`` starts at the row ``begin[i]``. ``end[i]`` is the row after the last row of the key. If no row
+        closes the session, both results are ``end[i]``. ``start_times[i]`` is the time at which the session begins, in
+        microseconds UTC.
         """
         closing_rows = next_true(is_after_gap, begin, end)
         if self.max_length is not None:
@@ -138,20 +139,20 @@ class OrderedSession(OrderedWindow):
         *,
         opening_rows: Ints,
         first_positions: Ints,
-        closing_row_of: Ints,
+        closing_row_by_row: Ints,
         is_still_open: Flags,
     ) -> Carry:
         """Return the carry for the next batch.
 
         ``opening_rows`` has the rows that begin sessions, and ``first_positions`` the positions of the first rows in
-        these sessions. ``closing_row_of`` has, for each row of the batch, the row that closes a session that begins
+        these sessions. ``closing_row_by_row`` has, for each row of the batch, the row that closes a session that begins
         with it. ``is_still_open`` is a mask of the keys whose session from an earlier batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
         # For each key, the last row of the batch that begins a session, or -1 if there is no such row.
         last_opening_row = last_by_key(opening_rows, opening_rows, np.full(len(after_key), -1), rows)
-        has_new_session = (last_opening_row >= 0) & (np.append(closing_row_of, 0)[last_opening_row] == after_key)
+        has_new_session = (last_opening_row >= 0) & (np.append(closing_row_by_row, 0)[last_opening_row] == after_key)
         open_starts = np.where(
             is_still_open,
             carry.open_starts,

@@ -2,8 +2,8 @@
 reset.
 
 A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. Each row has
-its own window, which ends with the row. The window of a row that is a reset still contains the rows before it. Only the
-windows of later rows begin after the reset.
+its own window, which ends with the row. A reset does not shorten its own window: only the windows of later rows begin
+after it.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Sliding(OrderedWindow):
         key_of_start = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
         order = np.argsort(key_of_start, kind="stable")
         candidate_starts = np.concatenate([carry.open_starts, position[resets] + 1])[order]
-        counts_of_key = np.bincount(key_of_start, minlength=len(carry.counts))
-        first_index = np.cumsum(counts_of_key) - counts_of_key
+        counts_by_key = np.bincount(key_of_start, minlength=len(carry.counts))
+        first_index = np.cumsum(counts_by_key) - counts_by_key
         resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))  # the number of resets before each row
         # For each row, the number of positions at which its range may begin.
         candidate_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
         n = self.n or 1
         first = candidate_starts[first_index[key] + np.maximum(candidate_counts - n, 0)]
-        open_counts = np.minimum(counts_of_key, n)
-        first_kept_index = first_index + counts_of_key - open_counts
-        is_kept = np.arange(len(candidate_starts)) >= np.repeat(first_kept_index, counts_of_key)
+        open_counts = np.minimum(counts_by_key, n)
+        first_kept_index = first_index + counts_by_key - open_counts
+        is_kept = np.arange(len(candidate_starts)) >= np.repeat(first_kept_index, counts_by_key)
         carry_after = Carry(carry.position + rows.lengths, open_counts, candidate_starts[is_kept], {})
         return Ranges(key, first, position + 1, np.arange(len(key))), carry_after
 
@@ -140,8 +140,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Returns
     -------
     Sliding
-        The window, with one output per row. The window of a row that meets the condition still contains the rows before
-        it, as in Kaskada.
+        The window, with one output per row. A reset does not shorten its own window, as in Kaskada: only the windows of
+        later rows begin after it.
 
     Raises
     ------
@@ -161,8 +161,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, this row and the rows before it that come after the n-th last
-    reset.
+    """Return the window that contains, for each row, this row and the rows between it and the n-th last reset before
+    it.
 
     A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
     there is no condition and no tick, every row is a reset.
@@ -180,7 +180,8 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     Returns
     -------
     Sliding
-        The window, with one output per row. The window of a row that is a reset still contains the rows before it.
+        The window, with one output per row. A reset does not shorten its own window: only the windows of later rows
+        begin after it.
 
     Raises
     ------

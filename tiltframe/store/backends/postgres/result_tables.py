@@ -39,8 +39,8 @@ def result_column_types(frame: TiltFrame, schema: pa.Schema, measure: str) -> di
 
 def plain_table_columns(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
     """Return the columns of a plain table, as name → type in PostgreSQL. A key that is a struct has a column for each
-    field, such as ``tags_host``. If two columns would have the same
-    name, for example a key and a measure, the table has no columns for measures at all.
+    field, such as ``tags_host``. If a column of a measure would have the name of another column, such as a key or a
+    column of another measure, the table has no columns for measures at all.
     """
     time_columns = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
     key_columns = {
