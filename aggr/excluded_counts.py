@@ -8,11 +8,12 @@ from aggr.arrays import Whole
 
 
 class ExcludedCounts(NamedTuple):
-    """The numbers of groups and of values that the results of states leave out, with one number per state.
+    """How much the results of states leave out. Each field has one number per state, or is None if the states do not
+    count this.
 
-    ``groups`` contains the number of groups that have no result because they exceed the function's limit of values,
-    shape (rows,). ``values`` contains the number of values that the function refused and skipped, shape (rows,). A
-    field has the value None if the state does not count these groups or values.
+    ``groups`` is the number of results that are null because a group has more values than the limit of the function: 0
+    or 1, or their sum if a state contains the states of several groups, as that of `per` does. ``values`` is the number
+    of values that the function refused and skipped.
     """
 
     groups: Whole | None = None

@@ -263,7 +263,10 @@ def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
 
 
 def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
-    """Return results with the columns t (microseconds), host and the measures as doubles, sorted by host and t."""
+    """Return results in a form that all systems share: the columns t (microseconds), host (unless the panel is merged
+    over all hosts) and the measures as doubles, sorted by host and t. A struct of quantiles is replaced by its median,
+    and a list by its first element.
+    """
     new_names = {"window_start": "t", **{f"r_{name}": name for name in panel.measures}}
     table = table.rename_columns([new_names.get(name, name) for name in table.column_names])
     starts = table["t"]

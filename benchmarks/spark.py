@@ -151,7 +151,7 @@ def limited_figures(
     return [
         *(_states(medians[TEXTS.name], size_costs) if size_costs else []),
         *limits,
-        LimitedFigure("many keys, files to answers / percentile_approx", 0.5, ratio_of_many_keys),
+        LimitedFigure("many keys, files to answers / percentile_approx", 0.45, ratio_of_many_keys),
     ]
 
 
@@ -160,9 +160,9 @@ def _answers(data_set: DataSet, seconds: Mapping[str, float]) -> list[LimitedFig
         return LimitedFigure(f"{own_job} / {spark_job}, {data_set.name}", limit, seconds[own_job] / seconds[spark_job])
 
     return [
-        limited_figure("rollup of files, to answers", "percentile_approx", 0.12),
-        limited_figure("rollup of files, to answers", "count … variance", 0.5),
-        limited_figure("rollup of a DataFrame, to answers", "percentile_approx", 0.35),
+        limited_figure("rollup of files, to answers", "percentile_approx", 0.1),
+        limited_figure("rollup of files, to answers", "count … variance", 0.4),
+        limited_figure("rollup of a DataFrame, to answers", "percentile_approx", 0.28),
         limited_figure("A.dds", "Arrow UDAF that counts", 1.5),
         limited_figure("su.group_by of dds", "percentile_approx", 0.5),
     ]

@@ -306,8 +306,8 @@ def _keyed_states(measures: Measures, max_keys: int, beyond: str) -> KeyedStates
 
 
 def _input_texts(measure: Measure) -> Iterator[str | None]:
-    """Yield the columns or expressions of the inputs of a measure, and its condition. None stands for the event time of
-    the frame.
+    """Yield the text of each input of a measure, which is a column or an expression, and then its condition, if it has
+    one. None is yielded for an input that is the event time of the frame. A measure such as count may have no inputs.
     """
     if measure.column is not None:
         yield from (measure.column, *measure.others)

@@ -21,8 +21,9 @@ from aggr.input_types import ORDERED, ORDERED_OR_RECORDS, InputTypes
 class Collect(EventLists):
     """List the values of a column in the order of event times. Values with the same time are in the order of values.
 
-    At each level of a frame, the list contains the values of all rows of the window. ``nested`` divides the list into
-    several lists. Several columns, ``collect(["span_id", "name"])``, are listed as records. A record may contain nulls.
+    At each level of a frame, the list covers the whole window. With ``nested``, such as ``"10s"``, the result is a
+    list of lists, one for each period of this length that has values. Several columns, as in
+    ``collect(["span_id", "name"])``, are listed as records. A record may contain nulls.
 
     Parameters
     ----------

@@ -180,11 +180,17 @@ def from_dds_proto(
     return with_nulls(states, messages.is_valid())
 
 
-def _key_shift(keys: Keys) -> int:
+def check_keys(keys: Keys) -> None:
+    """Raise ``ValueError`` unless ``keys`` is the name of a numbering of buckets."""
     if keys not in ("upper", "lower"):
         raise ValueError(
-            f"keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got {shown(keys)}"
+            "keys, the numbering of buckets, must be 'upper', as in messages of Python and JavaScript, or 'lower', as "
+            f"in those of Go, Java and Rust; got {shown(keys)}"
         )
+
+
+def _key_shift(keys: Keys) -> int:
+    check_keys(keys)
     return -1 if keys == "lower" else 0
 
 

@@ -113,10 +113,11 @@ def _with_outer_names(name: str) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as an expression that reads it: in backquotes, unless it is a word of ASCII letters.
+    """Return the name of a column as an expression that reads it. The name is put in backquotes unless it consists of
+    ASCII letters, digits and ``_``, and does not begin with a digit.
 
-    >>> quoted("route"), quoted("latency ms")
-    ('route', '`latency ms`')
+    >>> quoted("p99_ms"), quoted("latency ms")
+    ('p99_ms', '`latency ms`')
     """
     escaped = name.replace("`", "``")
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{escaped}`"

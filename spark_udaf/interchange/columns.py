@@ -13,7 +13,7 @@ from aggr import ApproxCountDistinct, Dds, Function, Hdr
 from aggr.contrib import Hll
 from aggr.extend.tables import function_of
 from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
-from aggr.interchange.ddsketch_proto import Keys
+from aggr.interchange.ddsketch_proto import Keys, check_keys
 from spark_udaf.extend import column, from_arrow_type, scalar_function
 
 
@@ -88,7 +88,7 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     ValueError
         If ``keys`` has another value.
     """
-    _check_keys(keys)
+    check_keys(keys)
     return _messages_of(states, Dds, partial(ddsketch_proto.to_dds_proto, keys=keys))
 
 
@@ -129,7 +129,7 @@ def from_dds_proto(
     ValueError
         If ``keys`` has another value, or the accuracy or ``max_bins`` is out of its range.
     """
-    _check_keys(keys)
+    check_keys(keys)
     function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
     extra_columns = [F.lit(None).cast("double") if values is None else column(values) for values in (sums, mins, maxs)]
 
@@ -200,13 +200,6 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
         return theta_sketch.from_theta_sketch(sketch_column, function)
 
     return scalar_function(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
-
-
-def _check_keys(keys: Keys) -> None:
-    if keys not in ("upper", "lower"):
-        raise ValueError(
-            f"keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got {keys!r}"
-        )
 
 
 def _messages_of(

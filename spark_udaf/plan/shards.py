@@ -1,8 +1,8 @@
 """Shards: groups of keys. A shuffle sends all states of a shard to the same task. The shard of a key is computed in
 Python, with the same result in every worker.
 
-The hash of a number is its bits, and the hash of a text is a polynomial over its bytes. A finalizer (SplitMix64) then
-mixes the bits of the hash.
+The hash of a number is its bits, and the hash of a text is a polynomial over its bytes. Decimals are hashed as texts. A
+finalizer (SplitMix64) then mixes the bits of the hash.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ for wrong in ("x", None, True, float("nan"), [1]):
 for read, write, function in ((from_hdr_v2, to_hdr_v2, aggr.Hdr()), (from_dds_proto, to_dds_proto, aggr.Dds())):
     bad("", read, pa.array([1]), function)
     bad("these are not states", write, pa.array([{"a": 1}]), function)
-bad("keys must be 'upper'", from_dds_proto, pa.array([b""]), aggr.Dds(), keys="x")
+bad("keys, the numbering of buckets, must be 'upper'", from_dds_proto, pa.array([b""]), aggr.Dds(), keys="x")
 
 
 @pytest.mark.parametrize(("call", "arguments", "named", "says"), BAD.values(), ids=BAD)

@@ -477,7 +477,7 @@ def test_lower_keys_are_those_of_go_and_java():
         i + positive_values.contiguousBinIndexOffset: n for i, n in enumerate(positive_values.contiguousBinCounts) if n
     }
     assert listed == dict(store.binCounts)
-    with pytest.raises(ValueError, match=r"keys must be 'upper'.*'up'"):
+    with pytest.raises(ValueError, match=r"keys, the numbering of buckets, must be 'upper'.*'up'"):
         to_dds_proto(states, function, keys="up")
 
 

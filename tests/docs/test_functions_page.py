@@ -49,7 +49,7 @@ This page is written by `python -m tests.docs.test_functions_page` from the decl
 - Other quantiles can be read from old states, because a state does not contain them.
 - Every call takes `where="…"`, [a condition in SQL](conditions.md). `sum`, `avg` and `count` take `distinct=True`.
 - A column may be an expression: `aggr.sum("price * quantity")`.
-- `aggr.each_column(["a", "b"], aggr.avg)` makes one call for many columns.
+- `aggr.each_column(["a", "b"], aggr.avg)` returns one measure for each column.
 - Functions marked *weights* take [`weight="n"`](weights.md): one row then stands for `n` rows.
 - `aggr.subtract` removes rows from states, bit for bit, for the functions marked *subtracts*. `dds` and `hdr` refuse to
   subtract a minimum or a maximum.

@@ -27,7 +27,10 @@ INTERNALS = (
 )
 
 NUMBER = "a commit number, which grows with every commit, must be a whole number of at least 0"
-KEYS = "keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got "
+KEYS = (
+    "keys, the numbering of buckets, must be 'upper', as in messages of Python and JavaScript, or 'lower', as in "
+    "those of Go, Java and Rust; got "
+)
 CALLS = {  # what is called -> how the sentence begins
     "su.rollup(3, FRAME)": "expected a Spark DataFrame, or files from su.scan_parquet; got int",
     "su.rollup(None, FRAME)": "expected a Spark DataFrame",

@@ -179,7 +179,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
         (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "y": aggr.sum("y")}, ["k"]), "the data has no column 'y'|y"),
         (
             TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "mean": aggr.avg("x"), "P": aggr.max("x")}, ["k"]),
-            "cannot have the names 'P' and 'p', which differ only by case",  # the states of the dropped p remain
+            "cannot have the columns 'P' and 'p', which differ only by case",  # the states of the dropped p remain
         ),
     ],
 )

@@ -142,7 +142,8 @@ def test_a_state_that_is_older_than_the_store_is_refused(tmp_path):
         store.with_open(b"x").query("1m")
     with pytest.raises(StoreError, match=r"cannot read the saved state: .*no such file"):
         store.with_open(tmp_path / "none").query("1m")
-    with pytest.raises(TypeError, match="a saved state must be a path or bytes"):
+    message = r"a saved stream must be a path, such as .*, or the bytes that to_ipc returns; got 3"
+    with pytest.raises(TypeError, match=message):
         store.with_open(3)
     for write in ("compact", "vacuum", "verify"):
         with pytest.raises(ValueError, match="to write, open the store without"):

@@ -679,7 +679,10 @@ class FrameStore:
         ([2], [3])
         """
         if not isinstance(saved, bytes | str | os.PathLike):
-            raise TypeError(f"a saved state must be a path or bytes; got {shown(saved)}")
+            raise TypeError(
+                "a saved stream must be a path, such as the file of tiltframe stream --state, or the bytes that to_ipc "
+                f"returns; got {shown(saved)}"
+            )
         _ = self.manifest
         backend = OpenWindowsBackend(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved)))
         return FrameStore(backend, jobs=self.jobs)

@@ -271,8 +271,8 @@ def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
     """Return the windows of ``table`` with the mark ``first_pane``: the start of each window's earliest pane in the
-    table ``panes``. Only windows that are closed by events need the mark. If the watermark closes windows, the table is
-    returned unchanged.
+    table ``panes``, or the largest int64 for a window without panes. Only windows that are closed by events need the
+    mark. If the watermark closes windows, the table is returned unchanged.
     """
     if not rules.late.closes_by_events or not len(table):
         return table

@@ -52,7 +52,9 @@ class NumPy(Peer):
         return results
 
     def _call(self) -> tuple[str, str]:
-        """Return the name and the column of the expression. Raise ``ValueError`` for another expression."""
+        """Return the function that the expression calls, ``sum`` or ``count``, and its column. Raise ``ValueError``
+        unless the expression is ``sum(COLUMN)`` or ``count(COLUMN)``.
+        """
         call = read_call(self.expression)
         if call is None or call.name not in _CALLS or len(call.arguments) != 1 or call.arguments[0][0] is not None:
             raise ValueError(

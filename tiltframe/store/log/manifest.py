@@ -331,7 +331,7 @@ def check_states_names(names: Sequence[str]) -> None:
         if name.lower() in lower[:index]:
             other = names[lower.index(name.lower())]
             raise ValueError(
-                f"a store cannot have the names {other!r} and {name!r}, which differ only by case; rename one of them"
+                f"a store cannot have the columns {other!r} and {name!r}, which differ only by case; rename one of them"
             )
 
 
