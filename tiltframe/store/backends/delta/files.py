@@ -298,8 +298,9 @@ def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFrag
 def _read(
     parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
-    """Return the rows whose windows start in ``span`` from the files of parts, or all rows if ``span`` equals None. Rows
-    that ``bounds`` exclude are left out. Raise `DamagedStore` if the files do not have as many rows as the log states.
+    """Return the rows whose windows start in ``span`` from the files of parts, or all rows if ``span`` equals None.
+    Rows that ``bounds`` exclude are left out. Raise `DamagedStore` if the files do not have as many rows as the log
+    states.
     """
     if not parts:
         return schema.empty_table()
