@@ -2,9 +2,10 @@
 
 A state is one row of an Arrow struct column. A `State` defines the fields of such a row, each with the operation that
 merges it (`aggr.fields`), the parameters that the row depends on, and the version of its layout. Functions compute
-results from states.
+results from states. A row consists of the name of the state (``function``), the version of its layout, its parameters
+(here ``max``) and its fields (here ``values``):
 
-    function   version   max     values           the state's name, its version, its parameters, its fields
+    function   version   max     values
     "collect…"     1     10000   [1, 4, 9]
 """
 

@@ -65,7 +65,7 @@ def bytes_read(call: Callable[[], Any]) -> int:
 
 
 def bytes_ratio_of_one_key(store: FrameStore) -> float:
-    """Return the bytes read for a month of one host, divided by the bytes read for all hosts."""
+    """Return the bytes read for a month of one host, divided by the bytes read for the same month of all hosts."""
     bytes_of_one_key = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
     return bytes_of_one_key / bytes_read(lambda: store.query("1h"))
 

@@ -1,5 +1,5 @@
-"""Check that tasks run the same version of tiltframe as the driver. Functions and objects are sent with the version of
-the driver.
+"""Check that tasks run the same version of tiltframe as the driver. Functions and objects are sent together
+with the number of the driver's version.
 
 A task compares the versions before it loads a function or an object. Another version may lack code, or may compute a
 different result that no later check would detect.

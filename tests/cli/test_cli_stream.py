@@ -128,7 +128,11 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
     ("text", "options", "message"),
     [
         ("{", [], "cannot read standard input as JSON lines"),
-        ("no json\n", [], "correct it, or leave such lines out by --bad-rows skip"),
+        (
+            "no json\n",
+            [],
+            "each line must be one JSON object; correct the line, or leave such lines out by --bad-rows skip",
+        ),
         ('{"ts": 1}\n', [], "no column 'k'"),
         ("", ["--emit", "sometimes"], "cannot read 'sometimes' as emit policy"),
         ("", ["--late", "drop(1x)"], "cannot read the lateness '1x'"),

@@ -220,7 +220,9 @@ class InputLines:
             problem = str(error).splitlines()[0]
             advice = "the types of columns are inferred from the first lines; declare a type with --type COL=TYPE"
             if re.search(r"JSON parse error: (Invalid value|Missing|The document)", problem):
-                advice = "a line contains one JSON object; correct it, or leave such lines out by --bad-rows skip"
+                advice = (
+                    "each line must be one JSON object; correct the line, or leave such lines out by --bad-rows skip"
+                )
             raise ValueError(f"cannot read {self.source_name} as JSON lines: {problem}; {advice}") from None
         rows = self._with_time_texts(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)

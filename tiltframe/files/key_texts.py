@@ -41,8 +41,9 @@ def with_text(dtype: pa.DataType, path: Sequence[str] = (), is_each: bool = Fals
     """Return the type ``dtype``, in which the type at ``path`` is replaced by text if it is a date or a time. ``path``
     has the names of nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
 
-    A struct at ``path`` is a key with its fields, which are replaced. With ``is_each``, its field names are the keys,
-    and its fields are not replaced.
+    If the type at ``path`` is a struct, the types of all its fields are replaced in the same way, because their
+    values belong to the key. If ``is_each`` is true, the key is ``each(path)``: the names of the struct's fields are
+    the keys, and the types of the fields do not change.
     """
     if pa.types.is_list(dtype):
         return pa.list_(with_text(dtype.value_type, path, is_each))

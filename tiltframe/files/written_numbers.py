@@ -139,7 +139,7 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
         raise ValueError(
             f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition needs; "
-            "correct it, leave out the row with a condition, or compute the number with "
+            "correct it, exclude the row by a condition, or compute the number with "
             f"TRY_CAST({quoted(name)} AS DOUBLE)"
         ) from None
 

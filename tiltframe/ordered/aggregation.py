@@ -216,7 +216,7 @@ class RunningAggregation(OrderedAggregator):
         if query.emit != "final":
             return _results_table(query, ordered, rows_and_ticks, batch_results)
         if query.per_row:
-            self._store_last_results(ordered, rows_and_ticks, batch_results)
+            self._keep_last_results(ordered, rows_and_ticks, batch_results)
         return self._final_results(table.schema, last)
 
     def _last_tick(self, ordered: SortedRows) -> int:
@@ -255,10 +255,12 @@ class RunningAggregation(OrderedAggregator):
             chosen = np.zeros(len(ranges.row), np.bool_)
         return chosen
 
-    def _store_last_results(
+    def _keep_last_results(
         self, ordered: SortedRows, rows_and_ticks: RowsAndTicks, batch_results: list[BatchResult]
     ) -> None:
-        """Store the last result of each key in this batch. It replaces the stored result of an earlier batch."""
+        """Keep the last result of each key of this batch in memory. It replaces the result of the same key from an
+        earlier batch.
+        """
         ranges = batch_results[0].ranges
         keys = ranges.key
         times = rows_and_ticks.entries.times[ranges.row]

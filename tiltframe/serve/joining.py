@@ -88,7 +88,7 @@ def _table(rows: object) -> pa.Table:
     null. Raise ``ValueError`` if the values of a column have no common type.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f'rows must be a list of objects, [{{"host": "a"}}]; got {shown(rows)}')
+        raise ValueError(f'rows must be a list of objects, such as [{{"host": "a"}}]; got {shown(rows)}')
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:

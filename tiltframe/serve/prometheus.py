@@ -197,8 +197,8 @@ class _Api:
         return self._list_response(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the time range in which the request lists series, with the limits of the request. A missing start or
-        end means that the range is not limited on that side.
+        """Return the time range in which the request lists series, with the budget and the deadline of the request. If
+        ``start`` or ``end`` is missing, the range is open on that side.
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:

@@ -104,7 +104,7 @@ class OpenLevel:
         """Return a mask of the new sessions that are late because they touch a session that was removed from memory.
 
         A session whose end the watermark has not reached is never late, because its rows arrived in time. The mask is
-        false everywhere if the bounds of removed sessions are not stored (`StreamRules.remembers_sessions`).
+        false everywhere if the bounds of removed sessions are not kept (`StreamRules.remembers_sessions`).
         """
         if not rules.remembers_sessions or self.watermark == LOWEST or not len(new):
             return np.zeros(len(new), np.bool_)
@@ -118,7 +118,7 @@ class OpenLevel:
 
         A row belongs to such a session if its time is not after the end of the last removed session of its key, because
         the sessions of the key in memory all begin later. A row is also late if it is so old that the removed sessions
-        of its time are no longer stored, unless it lies in a session in memory.
+        of its time are no longer kept, unless it lies in a session in memory.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class OpenLevel:
 
     def removed_sessions_after(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
         """Return the table of removed sessions after further sessions are removed from memory. Return None if the table
-        is empty, or if the bounds of removed sessions are not stored (`StreamRules.remembers_sessions`).
+        is empty, or if the bounds of removed sessions are not kept (`StreamRules.remembers_sessions`).
 
         ``expired`` is a mask of the sessions that are removed. Removed sessions that are too old to be touched by rows
         are deleted from the table.

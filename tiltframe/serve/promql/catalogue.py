@@ -40,11 +40,11 @@ SelectedMetric = tuple[Metric, tuple[Matcher, ...]]
 
 @dataclass(frozen=True)
 class Listing:
-    """The time range in which series are listed, and the limits of the request. The range includes its start and its
-    end.
+    """The time range in which series are listed, with the budget and the deadline of the request. The range includes
+    its start and its end.
     """
 
-    start: int | None  # in microseconds UTC, like ``end``; None stands for no limit
+    start: int | None  # in microseconds UTC, like ``end``; None stands for an open side
     end: int | None
     budget: Budget
     deadline: Deadline

@@ -124,11 +124,11 @@ def _required_snapshot(backend: Log, names: Iterable[str]) -> Snapshot:
 
 
 def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[WritingTransaction], Result]) -> Result:
-    """Derive a transaction from a snapshot, and try once to commit it. An empty transaction is not committed. Raise
-    `Conflict` if another commit has changed data that the transaction depends on.
+    """Call ``attempt`` with a new transaction on a snapshot, and try once to commit the transaction. An empty
+    transaction is not committed. Raise `Conflict` if another commit has changed data that the transaction depends on.
 
-    If the attempt fails or conflicts, the parts that it has written are discarded. If the commit fails for another
-    reason, it may still have been applied, so nothing is discarded.
+    If ``attempt`` raises an error, or the commit raises `Conflict`, the parts that were written are discarded. After
+    any other error of the commit, they are kept, because the commit may have been applied.
     """
     transaction = WritingTransaction(backend, snapshot)
     try:
