@@ -324,7 +324,8 @@ def _check_in_other_process(trial: _Trial, kinds: Sequence[pa.DataType]) -> None
     if not is_importable(function):
         return
     # A fault such as the order of a set changes the results of only some groups, so few groups could agree by chance.
-    rows, group_count = 400, 25
+    rows = 400
+    group_count = 25
     candidates = [trial.draw(kind, rows, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
         # Ordinary values are added, because all the edge cases above may be null.
