@@ -181,7 +181,18 @@ def from_dds_proto(
 
 
 def check_keys(keys: Keys) -> None:
-    """Raise ``ValueError`` unless ``keys`` is the name of a numbering of buckets."""
+    """Check the name of a numbering of buckets.
+
+    Parameters
+    ----------
+    keys : "upper" or "lower"
+        The numbering of the buckets in messages.
+
+    Raises
+    ------
+    ValueError
+        If ``keys`` has another value.
+    """
     if keys not in ("upper", "lower"):
         raise ValueError(
             "keys, the numbering of buckets, must be 'upper', as in messages of Python and JavaScript, or 'lower', as "
