@@ -61,7 +61,7 @@ def with_count_messages(
     messages: Iterator[pa.RecordBatch], shuffle_keys: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE_SCHEMA
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the task with the index ``task``, and then one count message for each shard.
-    ``shuffle_keys[s]`` is the number that Spark hashes for shard ``s``, as `spark_udaf.plan.shards.shuffle_keys`
+    ``shuffle_keys[s]`` is the number that Spark hashes for shard ``s``, as `spark_udaf.plan.shards.choose_shuffle_keys`
     returns it. Columns of ``schema`` that `MESSAGE_SCHEMA` does not have are null in count messages.
     """
     counts = dict.fromkeys(shuffle_keys.tolist(), 0)

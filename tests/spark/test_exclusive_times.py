@@ -15,7 +15,7 @@ import pytest
 import aggr
 from spark_udaf.plan.exclusive_times import exclusive_times, time_bounds_of
 from spark_udaf.plan.shard_messages import Content, read_message, spread_messages
-from spark_udaf.plan.shards import shuffle_keys
+from spark_udaf.plan.shards import choose_shuffle_keys
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
 from tiltframe.level_chain import climb, climb_within, join_levels
@@ -178,7 +178,7 @@ def test_climbing_before_and_after_gives_the_same_states(frame, seed):
 
 @pytest.mark.parametrize(("rows", "partitions"), [(0, 2), (1, 3), (10, 1), (2001, 2), (4000, 2), (9999, 3)])
 def test_results_are_spread_evenly_over_partitions(rows, partitions):
-    numbers = shuffle_keys(4 * partitions, partitions)
+    numbers = choose_shuffle_keys(4 * partitions, partitions)
     table = pa.table({"x": np.arange(rows)})
     batches = spread_messages(table, numbers, partitions, 2000)
     messages = [batch.slice(at, 1) for batch in batches for at in range(batch.num_rows)]
@@ -186,7 +186,7 @@ def test_results_are_spread_evenly_over_partitions(rows, partitions):
     assert pa.Table.from_batches(read, table.schema) == table
     assert all(batch.num_rows <= 2000 for batch in read)
     assert all(message["content"].to_pylist() == [Content.RESULTS] for message in messages)
-    place = {int(number): at % partitions for at, number in enumerate(numbers)}  # as `shuffle_keys` promises
+    place = {int(number): at % partitions for at, number in enumerate(numbers)}  # as `choose_shuffle_keys` promises
     counts = np.zeros(partitions, np.int64)
     for message, batch in zip(messages, read, strict=True):
         counts[place[message["shard"][0].as_py()]] += batch.num_rows

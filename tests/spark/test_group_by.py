@@ -86,10 +86,10 @@ def test_finish_crosses_to_python_once_less(df, capsys):
 def test_shards_are_spread_evenly_by_the_hash_of_spark(spark):
     from pyspark.sql import functions as F
 
-    from spark_udaf.plan.shards import shuffle_keys
+    from spark_udaf.plan.shards import choose_shuffle_keys
 
     for shards, partitions in ((64, 4), (66, 3), (200, 200), (70, 7), (64, 1)):
-        numbers = shuffle_keys(shards, partitions)
+        numbers = choose_shuffle_keys(shards, partitions)
         assert len(set(numbers.tolist())) == shards
         numbered = spark.createDataFrame(pa.table({"n": pa.array(numbers, pa.int32())})).coalesce(1)
         places = [row[0] for row in numbered.select(F.pmod(F.hash("n"), F.lit(partitions))).collect()]
