@@ -61,9 +61,9 @@ def shard_messages(
 
     ``shard_columns`` contains the columns whose values determine the shard of a row. If it is empty, all rows are in
     the first shard. ``shuffle_keys[s]`` is the number that Spark hashes for shard ``s``, as
-    `spark_udaf.plan.shards.choose_shuffle_keys` returns it, and ``content`` is the kind of the rows. The rows of a shard are
-    one binary value, because the JVM moves a few large values faster than many rows. Several small messages are in one
-    batch.
+    `spark_udaf.plan.shards.choose_shuffle_keys` returns it, and ``content`` is the kind of the rows. The rows of a
+    shard are one binary value, because the JVM moves a few large values faster than many rows. Several small messages
+    are in one batch.
     """
     if not table.num_rows:
         return
