@@ -149,7 +149,8 @@ def watch(path: str, acknowledge, folder: str) -> None:
 
 
 def copy(path: str, acknowledge, target: str) -> None:
-    store, copying._SECONDS = FrameStore(path), 0.0  # with 0 seconds, it records its progress after each group
+    store = FrameStore(path)
+    copying._PROGRESS_SECONDS = 0.0  # it then records its progress after each group
     while True:
         acknowledge(store.copy_to(target))
 
