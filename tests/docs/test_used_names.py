@@ -1,6 +1,4 @@
-"""Names that tests and benchmarks use exist. Type checkers do not read the tests, and some of these names are used only
-in tests that take long.
-"""
+"""Names that tests and benchmarks use exist. Type checkers do not read the tests, and long tests alone use some names."""
 
 from __future__ import annotations
 
