@@ -1,4 +1,4 @@
-"""Names that tests and benchmarks use exist. Type checkers do not read the tests, and long tests alone use some names."""
+"""Names that tests and benchmarks use exist. Type checkers do not read tests, and some names occur only in long tests."""
 
 from __future__ import annotations
 
