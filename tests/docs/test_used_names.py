@@ -1,4 +1,4 @@
-"""Names that tests and benchmarks use exist. Type checkers do not read tests, and some names occur only in long tests."""
+"""Names that tests and benchmarks use exist. Type checkers do not read tests, and some tests take long."""
 
 from __future__ import annotations
 
