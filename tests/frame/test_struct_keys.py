@@ -406,7 +406,7 @@ def test_names_of_fields_in_a_store_differ_by_more_than_case(tmp_path):
     frame = TiltFrame(["1s"], "ts", {"n": aggr.count()}, ["tags"])
     inner = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "A"])
     rows = pa.table({"ts": [0], "tags": pa.StructArray.from_arrays([inner], ["in"])})
-    with pytest.raises(ValueError, match=r"the names 'tags\.in\.a' and 'tags\.in\.A', which differ only by case"):
+    with pytest.raises(ValueError, match=r"the columns 'tags\.in\.a' and 'tags\.in\.A', which differ only by case"):
         FrameStore(tmp_path / "store", frame).append_rows(rows, "w", 1)
 
 
