@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr import Measure
+from aggr import Function, Measure
 from aggr.arguments import checked_mapping, checked_name, checked_type, nearest, shown
 from aggr.remembered import remembered
 from aggr.state_checks import checked
@@ -474,6 +474,11 @@ class TiltFrame:
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
         return self.column_of_measure[measure]
+
+    @cached_property
+    def state_functions(self) -> Mapping[str, Function]:
+        """The function that merges each column of states, by the name of the column."""
+        return {column.name: column.measure.function for column in self.states}
 
     @cached_property
     def column_of_measure(self) -> Mapping[str, str]:

@@ -114,10 +114,11 @@ def merge_states(
     start. States with the same key and start must have the same end. ``starts`` and ``ends`` are in microseconds UTC,
     one per state. `merge_panes` describes ``max_ratio``, and `merge_level` describes ``nulls_are_unknown``.
     """
-    functions = {c.name: c.measure.function for c in frame.states}
     keys = {START: as_instants(starts)} | keys
     carried = {END: as_instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=nulls_are_unknown)
+    merged = merge_by(
+        states, keys, frame.state_functions, max_ratio=max_ratio, carried=carried, unknown=nulls_are_unknown
+    )
     return merged if merged is arrow_of(states) else merged.select(frame.states_columns[1:])
 
 

@@ -153,7 +153,7 @@ def _round_pairs(
     with np.errstate(over="ignore"):
         result: Floats = np.ldexp(high, exponent)
     is_uncertain = (high + (low + margin) != high) | (high + (low - margin) != high)
-    if are_exact is not None:
+    if are_exact is not None and is_uncertain.any():
         rows = np.flatnonzero(is_uncertain)
         is_uncertain[rows] = ~are_exact(rows)
     is_uncertain |= (high != 0) & (np.frexp(high)[1] + exponent < _MIN_EXPONENT)

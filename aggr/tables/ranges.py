@@ -33,74 +33,6 @@ from aggr.state_checks import checked, mark_as_checked
 Indices = NDArray[np.int64]
 
 
-class Runs(NamedTuple):
-    """The division of the rows ``[begin, end)`` into runs, for ranges of rows.
-
-    ``groups`` contains the run of each of these rows; other rows are not in any range. Range ``i`` consists of the runs
-    ``[starts[i], stops[i])``.
-    """
-
-    begin: int
-    end: int
-    groups: Groups
-    starts: Indices
-    stops: Indices
-
-
-def runs_of(starts: Indices, stops: Indices, rows: int) -> Runs:
-    """Divide rows into runs, sequences of rows in which no range begins or ends.
-
-    Parameters
-    ----------
-    starts, stops : arrays of int64, shape (ranges,)
-        Range ``i`` consists of the rows ``[starts[i], stops[i])``, and may be empty. Both arrays ascend.
-    rows : int
-        The number of rows.
-
-    Raises
-    ------
-    ValueError
-        If ``starts`` or ``stops`` does not ascend, a range ends before it begins, or a range lies outside the rows.
-
-    Examples
-    --------
-    >>> runs = runs_of(np.array([0, 2]), np.array([3, 5]), 6)
-    >>> runs.groups.ids, runs.starts, runs.stops
-    (array([0, 0, 1, 2, 2]), array([0, 1]), array([2, 3]))
-    """
-    if len(starts) != len(stops):
-        raise ValueError(
-            f"every range needs a start and an end; got {len(starts)} starts and {len(stops)} ends; pass two arrays of "
-            "the same length"
-        )
-    if not len(starts):
-        return Runs(0, 0, groups=Groups.of([], 0), starts=starts, stops=stops)
-    is_wrong = (stops < starts) | np.append(False, (np.diff(starts) < 0) | (np.diff(stops) < 0))
-    if is_wrong.any():
-        range_index = int(np.argmax(is_wrong))
-        raise ValueError(
-            f"ranges must be in order, and none may end before it begins; got the range {range_index} from "
-            f"{starts[range_index]} to {stops[range_index]}; sort the ranges, and exchange the start and the end of a "
-            "range that ends before it begins"
-        )
-    if starts[0] < 0 or stops[-1] > rows:
-        raise ValueError(
-            f"ranges must lie within the {rows} rows; got {starts[0]} to {stops[-1]}; leave out other rows"
-        )
-    cuts = np.union1d(starts, stops)
-    begin = int(cuts[0])
-    end = int(cuts[-1])
-    lengths = np.diff(cuts)
-    groups = Groups.of(np.repeat(np.arange(len(lengths)), lengths), len(lengths))
-    return Runs(
-        begin=begin,
-        end=end,
-        groups=groups,
-        starts=np.searchsorted(cuts, starts),
-        stops=np.searchsorted(cuts, stops),
-    )
-
-
 def merge_runs(function: Function, states: pa.StructArray, first: Indices, last: Indices) -> pa.StructArray:
     """Merge the runs of each range.
 
@@ -111,8 +43,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Indices, last:
     states : column of states, shape (runs,)
         States, one per run, in order.
     first, last : arrays of int64, shape (ranges,)
-        Range ``i`` consists of the runs ``[first[i], last[i])``: ``last[i]`` is the index after its last run. These are
-        the ``starts`` and the ``stops`` that `runs_of` returns.
+        Range ``i`` consists of the runs ``[first[i], last[i])``: ``last[i]`` is the index after its last run. Both
+        arrays ascend.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from aggr.fields import Counts
 from aggr.function import input_rule
 from aggr.functions.exact_family import SumsState
 from aggr.groups.groups import Groups
-from aggr.tables.ranges import merge_runs, runs_of, scan
+from aggr.tables.ranges import merge_runs, scan
 
 VALUES = pa.array([float(v) if v % 7 else None for v in np.random.default_rng(3).integers(1, 99, 200).tolist()])
 
@@ -38,9 +38,14 @@ def naive(function, values, first, last):
 
 
 def by_runs(function, values, first, last):
-    runs = runs_of(first, last, len(values))
-    states = function.reduce(values.slice(runs.begin, runs.end - runs.begin), runs.groups)
-    return merge_runs(function, states, runs.starts, runs.stops)
+    """Reduce the rows between two successive starts or ends of ranges to one state, and merge the states of each
+    range.
+    """
+    cuts = np.union1d(first, last)
+    runs = np.arange(max(len(cuts) - 1, 0))
+    rows = values.slice(cuts[0], cuts[-1] - cuts[0]) if len(cuts) else values.slice(0, 0)
+    states = function.reduce(rows, Groups.of(np.repeat(runs, np.diff(cuts)), len(runs)))
+    return merge_runs(function, states, np.searchsorted(cuts, first), np.searchsorted(cuts, last))
 
 
 def shapes(n):
@@ -116,19 +121,3 @@ def test_no_row_is_reduced_twice_and_merges_do_not_grow_with_the_window():
         by_runs(Counting(), pa.array(np.arange(4096)), np.maximum(at - size, 0), at)
         totals.append(sum(merged))
     assert totals[1] <= 1.2 * totals[0] <= 14 * 4096
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "message"),
-    [
-        ([1, 0], [2, 2], "in order"),
-        ([0, 1], [3, 2], "in order"),
-        ([2], [1], "in order"),
-        ([0], [9], "within the 5 rows"),
-        ([-1], [2], "within the 5 rows"),
-        ([0, 1], [2], "a start and an end; got 2 starts and 1 ends"),
-    ],
-)
-def test_bad_ranges_are_refused(first, last, message):
-    with pytest.raises(ValueError, match=message):
-        runs_of(np.array(first), np.array(last), 5)

@@ -89,12 +89,13 @@ def find_number_types(
     `check_shared_states`.
     """
     number_types = {}
-    names = [name for name in schema.names if schema.names.count(name) == 1]
-    names = [name for name in names if number_column(name) not in schema.names]
-    for name, column_uses in uses.among(tuple(names)).items():
+    names = tuple(name for name in schema.names if schema.names.count(name) == 1)
+    for name, column_uses in uses.among(names).items():
         kind = schema.field(name).type
-        is_text = pa.types.is_string(normalized_type(kind)) if not pa.types.is_null(kind) else False
+        is_text = not pa.types.is_null(kind) and pa.types.is_string(normalized_type(kind))
         if not is_text or not needs_numbers(column_uses, name in reading.declared):
+            continue
+        if number_column(name) in names:
             continue
         numbers = number_type_of(texts(name), reading, exactly=Use.ORDER in column_uses)
         if numbers is not None:

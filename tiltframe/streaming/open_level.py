@@ -74,11 +74,10 @@ class OpenLevel:
         """Return the level after partial windows are merged into its windows. A partial window has the bounds and the
         key of a window of this level, but only some of its rows.
         """
-        return (
-            self.with_windows(merge_windows(self.windows, parts, self.window, rules.functions), rules)
-            if len(parts)
-            else self
-        )
+        if not len(parts):
+            return self
+        merged = merge_windows(self.windows, parts, self.window, rules.memory_frame.state_functions)
+        return self.with_windows(merged, rules)
 
     def with_cascaded_until(self, until: int) -> tuple[OpenLevel, WindowTable]:
         """Return the level with the new ``cascaded_until``, and the windows to merge into the next coarser level: those
@@ -262,7 +261,7 @@ class OpenLevel:
         if rules.emit.mode == "discarding" and len(emitted_at):
             emptied = np.zeros(len(windows), np.bool_)
             emptied[emitted_at] = True
-            windows = windows.with_empty_states(emptied, rules.functions)
+            windows = windows.with_empty_states(emptied, rules.memory_frame.state_functions)
             windows = windows.with_marks(unknown=np.where(emptied, 0, windows.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":

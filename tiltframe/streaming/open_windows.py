@@ -428,7 +428,7 @@ class OpenWindows:
         types are unknown before the next batch. Emitted rows have no column for a measure of unknown type.
         """
         columns = self._levels[0].windows.schema.names if self._levels else ()
-        return all(name in columns for name in self._rules.functions)
+        return all(name in columns for name in self._rules.memory_frame.state_functions)
 
     @property
     def closed_before(self) -> int | None:
@@ -660,7 +660,7 @@ class OpenWindows:
             (level.windows.with_missing_columns(table.schema), table, level.window)
             for level, table in zip(levels, new_tables, strict=True)
         ]
-        tables = merge_levels(pairs, self._rules.functions)
+        tables = merge_levels(pairs, self._rules.memory_frame.state_functions)
         merged = (
             replace(level, last_emissions=level.last_emissions.with_missing_columns(table.schema)).with_windows(
                 table, self._rules

@@ -43,7 +43,7 @@ def rebuild_levels(
     closed_until = committed_until
     finer_states = committed_states
     # the columns of states that only the emit policy needs; a store does not have them
-    policy_columns = [name for name in rules.functions if name not in committed_states.column_names]
+    policy_columns = [name for name in rules.memory_frame.state_functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + policy_columns
     rules = replace(rules, added=tuple(added))
     for level in frame.levels:

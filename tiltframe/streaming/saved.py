@@ -145,7 +145,7 @@ class Saved:
         """
         names = [*self._added_measures(rules)]
         if self.added_levels(rules.frame) and self.description["watermarks"]:
-            names += [name for name in rules.functions if name not in names]
+            names += [name for name in rules.memory_frame.state_functions if name not in names]
         if len(names) > _MAX_ADDED_COLUMNS:
             raise ValueError(
                 f"{len(names)} columns of states are missing in saved windows, because measures or levels were added; "
@@ -158,7 +158,8 @@ class Saved:
         the present frame and policies add.
         """
         saved_columns = self.description["columns"]
-        return (*self.description["added"], *(name for name in rules.functions if name not in saved_columns))
+        added = [name for name in rules.memory_frame.state_functions if name not in saved_columns]
+        return (*self.description["added"], *added)
 
     def added_levels(self, frame: TiltFrame) -> tuple[TimeWindow, ...]:
         """Return the levels of ``frame`` that the saved stream lacks. They are coarser than all saved levels."""
@@ -178,7 +179,7 @@ class Saved:
         # the bits of the columns that are added now; the lower bits belong to columns that were added before the save
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states of removed measures, and those that only the saved policy needed
-        unneeded = [name for name in self.description["columns"] if name not in rules.functions]
+        unneeded = [name for name in self.description["columns"] if name not in rules.memory_frame.state_functions]
         return tuple(
             replace(
                 self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded),
@@ -248,7 +249,7 @@ def save_stream(
         "clock": asdict(clock),
         "counts": dict(counts),
         "mode": rules.emit.mode,
-        "columns": list(rules.functions),
+        "columns": list(rules.memory_frame.state_functions),
         "added": list(rules.added),
         "watermarks": [level.watermark for level in levels],
         "cascaded": [level.cascaded_until for level in levels],

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import aggr
-from aggr import Function, Measure
+from aggr import Measure
 from aggr.arguments import checked_type
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
@@ -123,18 +123,13 @@ class StreamRules:
         """The frame that reduces arriving rows: `memory_frame` with a measure that counts rows."""
         return _with_more_measures(self.memory_frame, {ROWS: aggr.count()})
 
-    @cached_property
-    def functions(self) -> Mapping[str, Function]:
-        """The function that merges each column of states in memory, by the name of the column."""
-        return {column.name: column.measure.function for column in self.memory_frame.states}
-
     def _name_of(self, measure: Measure) -> str:
         return f"{measure!r} of {self.emit.name}"
 
     @property
     def columns(self) -> list[str]:
         """The names of the columns of keys and states in the tables that a stream keeps in memory."""
-        return [*self.frame.keys, *self.functions]
+        return [*self.frame.keys, *self.memory_frame.state_functions]
 
     @cached_property
     def cascades(self) -> bool:

@@ -251,9 +251,8 @@ class Metric:
     @property
     def state(self) -> tuple[str, Function]:
         """The name of the column of states that the metric is read from, and the function that merges these states."""
-        frame = self.view.frame
-        name = frame.state_of(self.measure)
-        return name, next(column.measure.function for column in frame.states if column.name == name)
+        name = self.view.frame.state_of(self.measure)
+        return name, self.view.frame.state_functions[name]
 
     @property
     def is_counter(self) -> bool:

@@ -164,7 +164,6 @@ def _write_remaining(
     lack one of them.
     """
     frame = commit.frame
-    functions = {column.name: column.measure.function for column in frame.states}
     is_found = np.zeros(len(starts), np.bool_)
     for pieces in split_by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
@@ -175,7 +174,7 @@ def _write_remaining(
         rows = subtrahends.rows(level, span)
         rows = rows.filter(pa.array(np.isin(instants_of(rows), starts_of_pieces)))
         try:
-            remaining = subtract_by(merged, rows, [START, *frame.keys], functions)
+            remaining = subtract_by(merged, rows, [START, *frame.keys], frame.state_functions)
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
         if remaining.num_rows:

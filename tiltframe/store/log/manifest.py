@@ -172,7 +172,7 @@ class Manifest:
                     "longer supported; roll up the rows again into a new store"
                 )
             frame = TiltFrame.from_dict(described["frame"])
-            for function in (column.measure.function for column in frame.states):
+            for function in frame.state_functions.values():
                 if described["functions"][function.name] > function.own_state.version:
                     raise StoreError(
                         f"the store {uri} contains {function.name} states of a newer release; upgrade tiltframe"

@@ -219,6 +219,6 @@ def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Inst
     """
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns
-    functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}
+    functions = {name: f for name, f in plan.frame.state_functions.items() if name in plan.states}
     merged = merge_by(states, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, unknown=True)
     return merged.select([START, END, *plan.keys, *functions])

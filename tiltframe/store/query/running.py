@@ -34,10 +34,9 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
     segments = keys.ids[order].astype(np.int64)
     sorted_positions = np.empty(len(order), np.int64)
     sorted_positions[order] = np.arange(len(order))
-    functions = {column.name: column.measure.function for column in plan.frame.states}
     for name in plan.states:
         in_order = one_array(states.column(name)).take(pa.array(order))
-        merged = scan(functions[name], in_order, segments)
+        merged = scan(plan.frame.state_functions[name], in_order, segments)
         is_unknown = _any_so_far(in_order.is_null().to_numpy(zero_copy_only=False), segments)
         rows = pa.array(sorted_positions, mask=is_unknown[sorted_positions])
         states = states.set_column(states.column_names.index(name), states.schema.field(name), merged.take(rows))

@@ -63,9 +63,9 @@ def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | 
     has_own_windows = not plan.has_single_window and plan.window == plan.find_level()
     if not has_all_keys or not has_own_windows or plan.edges is not None or query.fill or query.running:
         return None
-    stored = {column.name: column.measure.function for column in plan.frame.states}
     functions = {
-        name: StateResult(column, stored[column], measure.function) for name, (column, measure) in plan.measures.items()
+        name: StateResult(column, plan.frame.state_functions[column], measure.function)
+        for name, (column, measure) in plan.measures.items()
     }
     try:
         hash(tuple(functions.values()))
