@@ -12,9 +12,12 @@ import pyarrow as pa
 
 T = TypeVar("T")
 
-_MAX_LENGTH = 80  # the maximum length of a value in a message, in characters
-_MAX_TEXT_LENGTH = 120  # texts such as paths and expressions are shown completely up to this length
-_MAX_LIST_LENGTH = 120  # the maximum length of the list of names in a message, in characters
+# the maximum length of a value in a message, in characters
+_MAX_LENGTH = 80
+# the maximum length of a text, such as a path or an expression, that is shown completely, in characters
+_MAX_TEXT_LENGTH = 120
+# the maximum length of the list of names in a message, in characters
+_MAX_LIST_LENGTH = 120
 
 
 def shown(value: object) -> str:
@@ -32,7 +35,7 @@ def shown(value: object) -> str:
     try:
         to_text = str if isinstance(value, pa.DataType) else repr
         text = to_text(value[:1000] if isinstance(value, str | bytes) else value)
-    except Exception:  # code of the value's type failed, or an integer has more digits than Python converts to text
+    except Exception:  # repr failed, for example because an integer has more digits than Python converts to text
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
         package = type(value).__module__.split(".")[0]
@@ -50,7 +53,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
     >>> nearest("HOST", ["host", "bytes"])  # names are case-sensitive, unlike in Spark
     "did you mean 'host'?"
     """
-    import difflib  # imported here because only misspelt names need it
+    import difflib  # imported here because only messages about misspelt names need it
 
     candidates = list(candidates)
     equal_except_case = [candidate for candidate in candidates if candidate.casefold() == name.casefold()]

@@ -199,7 +199,7 @@ def evaluate_call(
     def parse_value(argument: str, parameter: str | None) -> Any:
         if parse_inner_call is not None and read_call(argument):
             return parse_inner_call(argument)
-        # Lists are converted to tuples, because the callables create frozen dataclasses, whose fields must be hashable.
+        # Lists become tuples, because the constructors create frozen dataclasses, whose fields must be hashable.
         return frozen(read_value(argument))
 
     return bind_call(

@@ -17,13 +17,17 @@ from aggr.duration import DAY, SECOND
 from aggr.time_zones import fixed_offset, zone_of
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
+# The first and the last year of event times. A window may begin a year before its event times and end a year after
+# them, and Python's datetime has the years 1 to 9999.
 _FIRST_YEAR = 2
 _LAST_YEAR = 9998
-# from this year on, a zone has the same rule in all years; tzdata lists single transitions only up to 2087
+# From this year on, the UTC offset of a zone changes by the same rule in all years. The database of time zones lists
+# single changes only up to 2087.
 _RULE_YEAR = 2100
-_FIRST_YEAR_OF_CHANGES = 1800  # the database of time zones has no earlier change; the first one is of 1835
-_CYCLE = 400  # the number of years after which the dates of the Gregorian calendar have the same weekdays again
+# a year before the first change in the database of time zones, which is of 1835
+_FIRST_YEAR_OF_CHANGES = 1800
+# the number of years after which the dates of the Gregorian calendar have the same weekdays again
+_CYCLE = 400
 
 
 @dataclass(frozen=True)
@@ -64,33 +68,32 @@ class Clock:
         return Clock(self.since[is_kept], remaining_offsets[is_kept])
 
     def local_times(self, times: Whole) -> Whole:
-        """Return the local time that the clock shows at each instant, both in microseconds. Before the beginning of the
-        range, the first offset applies.
+        """Return the local time that the clock shows at each instant, both in microseconds.
+
+        For instants before the range of the clock, its first offset applies.
         """
         segment = np.searchsorted(self.since, times, side="right") - 1
         local_times: Whole = times + self.offsets[np.maximum(segment, 0)]
         return local_times
 
     def latest_local_time(self, times: Whole) -> Whole:
-        """For each instant in microseconds UTC, return the greatest local time that the clock has shown up to it, in
-        microseconds.
-        """
+        """Return the greatest local time that the clock has shown up to each instant, both in microseconds."""
         segment = np.searchsorted(self.since, times, side="right") - 1
         local_times: Whole = np.maximum(times + self.offsets[segment], self._local_end_before[segment] - 1)
         return local_times
 
     def first_instant_showing(self, local: Whole) -> Whole:
-        """For each local time in microseconds, return the first instant at which the clock shows it or a later time, in
-        microseconds UTC.
-        """
+        """Return the first instant at which the clock shows each local time or a later one, both in microseconds."""
         segment = np.searchsorted(self._local_end_before[1:], local, side="right")
         instants: Whole = np.maximum(local - self.offsets[segment], self.since[segment])
         return instants
 
     @property
     def _local_end_before(self) -> Whole:
-        """For each range between two changes: the greatest local time that the clock showed before the range, plus one
-        microsecond. For the first range, a time before all others.
+        """For each range between two changes of the offset, the end of the local times before the range.
+
+        The end is the greatest local time that the clock showed before the range, plus one microsecond. For the first
+        range, it is earlier than all local times.
         """
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))
@@ -126,8 +129,8 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
 def clock_around(name: str, times: Whole) -> Clock:
     """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds.
 
-    It covers at least two days before the first time and two days after the last one. Before the year 1 its first
-    offset applies, and after the year 9999 its last one.
+    The clock covers at least two days before the first time and two days after the last time. Before the year 1, its
+    first offset applies, and after the year 9999, its last offset.
     """
     low = min(max(int(times.min()), _BEGIN), _END - 1)
     high = min(max(int(times.max()), _BEGIN), _END - 1)

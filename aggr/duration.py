@@ -6,7 +6,7 @@ import re
 
 from aggr.arguments import shown
 
-SECOND = 1_000_000  # microseconds
+SECOND = 1_000_000  # in microseconds, like the other lengths in this module
 DAY = 86_400 * SECOND
 
 _NAMES = {

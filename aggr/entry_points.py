@@ -31,9 +31,10 @@ def load_group(
     ``what``, such as "function".
 
     ``register_tested``, if it is passed, is called instead of ``register`` for objects that this distribution itself
-    declares. It may omit checks that the distribution's own tests make.
+    declares. This function may omit checks that the distribution's own tests make.
     """
-    from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
+    # imported here because ``importlib.metadata`` imports email and zipfile, which takes time
+    from importlib.metadata import entry_points
 
     distribution_name = cache(attrgetter("name"))  # cached, because each access parses the metadata of the distribution
     for point in entry_points(group=group):
@@ -44,8 +45,9 @@ def load_group(
             if not is_own:
                 allow_pandas()
             register_object(point.load())
-        except Exception as error:  # an error in code of another package must not stop this package
-            # an optional part of this distribution is left out without a warning if its dependencies are not installed
+        # An error in the code of another package must not stop this package.
+        except Exception as error:
+            # An optional part of this distribution is left out without a warning if its dependencies are not installed.
             if is_own and isinstance(error, MissingExtra):
                 continue
             distribution = point.dist.name if point.dist else "an unknown distribution"
@@ -69,7 +71,8 @@ def load_name(group: str, name: str) -> Any:
     """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares this entry
     point. Errors that the import of the object raises are not caught.
     """
-    from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
+    # imported here because ``importlib.metadata`` imports email and zipfile, which takes time
+    from importlib.metadata import entry_points
 
     for point in entry_points(group=group, name=name):
         return load(point)

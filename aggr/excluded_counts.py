@@ -11,9 +11,9 @@ class ExcludedCounts(NamedTuple):
     """How much the results of states leave out. Each field has one number per state, or the value None if the states
     do not count this.
 
-    ``groups`` is the number of results that are null because a group has more values than the limit of the function: 0
-    or 1, or their sum if a state contains the states of several groups, as that of `per` does. ``values`` is the number
-    of values that the function refused and skipped.
+    ``groups`` is the number of results that are null because a group has more values than the limit of the function.
+    This number is 0 or 1, unless a state contains the states of several groups, like the states of `per`. ``values`` is
+    the number of values that the function refused and skipped.
     """
 
     groups: Whole | None = None

@@ -236,7 +236,8 @@ class BitOr(Field):
         check_lengths(len(column), groups)
         flags = np.zeros(groups.n, np.int8)
         column_flags = column.to_numpy()
-        rows_with_flags = np.flatnonzero(column_flags)  # few states have flags, and the others do not change the result
+        # Few states have flags. The other states do not change the result, so they are left out.
+        rows_with_flags = np.flatnonzero(column_flags)
         np.bitwise_or.at(flags, groups.ids[rows_with_flags], column_flags[rows_with_flags])
         return pa.array(flags)
 
@@ -327,8 +328,8 @@ class MinOrMax(Field):
 
 @dataclass(frozen=True)
 class ValueBy(Field):
-    """A struct of an ordering value and the value in the same row: those of the row in which the ordering value is
-    smallest or greatest. The identity is null.
+    """A struct of an ordering value and another value, both from the row in which the ordering value is smallest or
+    greatest. The identity is null.
 
     Parameters
     ----------

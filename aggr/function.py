@@ -159,10 +159,10 @@ class Function(ABC):
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         """Compute one result per state, for a function that `reads_neighbours`.
 
-        For each window, the method also reads two points from the states of other windows: the key's last point before
-        the window, and its first point after the window. If such an outer point is at most `Neighbours.longest` away
-        from the point of the window that is nearest to it, the time between the outer point and that point counts too,
-        as far as it lies in the window. In a window without points, this applies to the time between the outer points.
+        For each window, the method also reads two points from the states of other windows: the last point of the key
+        before the window, and the first point of the key after the window. If two consecutive points of the key are at
+        most `Neighbours.longest` apart, the part of the time between them that lies in the window counts. Time can
+        therefore count in a window without points.
 
         Parameters
         ----------
@@ -176,7 +176,10 @@ class Function(ABC):
         array, shape (rows,)
             The type is that of `finish_states`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} does not implement results with neighbours; define its method "
+            "finish_with_neighbours"
+        )
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Raise an error for a type of input that the function does not take. By default, the rules in `takes` decide.

@@ -17,8 +17,10 @@ from aggr.groups.groups import type_name
 from aggr.input_types import unsupported_input
 from aggr.values import Values
 
-EVENT_TIME = "time"  # the input for a row's event time, whose column is passed as ``by``
-WEIGHT = "weight"  # the keyword for the column of weights: the number of rows that each row represents
+# the name of the input for event times; the column of this input is passed as ``by``
+EVENT_TIME = "time"
+# the keyword for the column of weights: the number of rows that each row represents
+WEIGHT = "weight"
 
 
 def keyword(role: str) -> str:
@@ -45,20 +47,20 @@ def input_array(function: str, inputs: Sequence[str], values: pa.Array | Sequenc
     function : str
         The name of the function, for messages.
     inputs : sequence of str
-        The names of its inputs.
+        The names of the inputs of the function.
     values : array, or arrays of several inputs
-        For several inputs, either a struct with a field for each of them, in any order, or one array for each, in the
-        order of ``inputs``.
+        For several inputs, either a struct with a field for each input, in any order, or one array for each input, in
+        the order of ``inputs``.
 
     Returns
     -------
     array
-        For several inputs, a struct with their names as fields.
+        For several inputs, a struct whose fields have the names of the inputs.
 
     Raises
     ------
     TypeError, ValueError
-        If ``values`` are not Arrow arrays, or not those of the inputs.
+        If ``values`` are not Arrow arrays, or do not contain exactly the inputs of the function.
     """
     if len(inputs) == 1:
         return normalize(_checked_array(function, values))
@@ -79,7 +81,7 @@ def input_array(function: str, inputs: Sequence[str], values: pa.Array | Sequenc
 
 
 def _checked_columns(function: str, inputs: Sequence[str], values: Any) -> list[Any]:
-    """Return a sequence with one array for each input as a list; raise an error for other objects."""
+    """Return ``values`` as a list, if it is a sequence with one array for each input. Otherwise raise an error."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         expected = f"Arrow arrays of {' and '.join(inputs)}, or a struct of them"
         raise TypeError(f"{function}: values must be {expected}; got {type_name(values)}")

@@ -57,8 +57,8 @@ class Neighbours:
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
     """Return the number of points that come before each edge of a window in the order of key and time, shape (edges,).
 
-    ``keys`` and ``times`` contain the key and the time of each point, and ``edge_keys`` and ``edges`` those of each
-    edge.
+    ``keys`` and ``times`` contain the key and the time of each point, ``edge_keys`` and ``edges`` the key and the time
+    of each edge.
     """
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point with the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))

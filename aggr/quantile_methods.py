@@ -41,14 +41,16 @@ def _linear_position(q: float, counts: Floats) -> Floats:
 def _inverted_cdf_position(q: float, counts: Floats) -> Floats:
     """Return the position ``⌈q·n⌉ - 1``, counted from 0. The positions up to this one contain at least q·n values.
 
-    Instead of 100·q, the next smaller double is used, so that a rounding error cannot give the next position.
+    The product q·n is computed as 100·q·n / 100. Instead of 100·q, the next smaller double is used, so that a rounding
+    error cannot give the next position.
     """
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 
 
 def _closest_position(q: float, counts: Floats) -> Floats:
-    """Return the position, counted from 0, of the rank q·n, rounded to a whole rank. Halves are rounded to the even
-    rank.
+    """Return the position, counted from 0, of the whole rank that is nearest to q·n.
+
+    Halves are rounded to the even rank.
     """
     return np.rint(_multiply_decimal(q, counts)) - 1.0
 
@@ -73,9 +75,8 @@ _CONTINUOUS: dict[str, _PositionFunction] = {
     "median_unbiased": _plotting_position(1 / 3, 1 / 3),
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
-_MEANS: dict[
-    str, _PositionFunction
-] = {  # methods that return the mean of the two values next to a position that is not whole
+# the methods that return the mean of the two values next to a position, if the position is not a whole number
+_MEANS: dict[str, _PositionFunction] = {
     "midpoint": _linear_position,
     "averaged_inverted_cdf": lambda q, counts: _averaged_position(_multiply_decimal(q, counts)),
 }

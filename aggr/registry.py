@@ -50,9 +50,9 @@ def register(function: type[Function]) -> type[Function]:
         If ``function`` is not a subclass of `aggr.Function`, or lacks a method that `aggr.Function` requires.
     ValueError
         If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be created
-        without arguments (stored states are recognized by a function that is created in this way, so every parameter
-        needs a default); if a parameter or a field of the state has a reserved name; or if a parameter of the state is
-        not a parameter of the function.
+        without arguments; if a parameter or a field of the state has a reserved name; or if a parameter of the state is
+        not a parameter of the function. Every parameter needs a default, because stored states are recognized by a
+        function that is created without arguments.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def _add_names(function: type[Function]) -> None:
 def register_own(*functions: type[Function]) -> None:
     """Register functions of this distribution without the checks of `register`.
 
-    The checks create Arrow values, which imports pandas, so that programs would start more slowly. Tests make the
+    The checks create Arrow values. This would import pandas, and programs would start more slowly. Tests make the
     checks instead.
     """
     for function in functions:

@@ -14,9 +14,10 @@ R = TypeVar("R")
 
 
 class remembered(Generic[T, P, R]):
-    """Make a method of an immutable object remember its last results, by its arguments, which must be hashable.
+    """Make a method of an immutable object remember its last results.
 
-    Errors are not remembered. Each object has its own results, in its ``__dict__``, like `functools.cached_property`.
+    A call with the same arguments as an earlier call returns the earlier result. The arguments must be hashable. Errors
+    are not remembered. Each object has its own results, in its ``__dict__``, like `functools.cached_property`.
 
     >>> class Doubling:
     ...     @remembered

@@ -17,7 +17,7 @@ _PANDAS = "pandas"
 
 class _State:
     is_skipped = False
-    is_allowed = False  # whether code of other packages, which may pass objects of pandas to pyarrow, is loaded
+    is_allowed = False  # whether code of other packages is loaded; such code may pass objects of pandas to pyarrow
 
 
 class _PandasBlocker(MetaPathFinder):
@@ -52,6 +52,6 @@ def allow_pandas() -> None:
     if _State.is_skipped:
         _State.is_skipped = False
         try:
-            pa.array([], pa.int8()).to_pandas()  # a conversion to pandas imports it again
+            pa.array([], pa.int8()).to_pandas()  # this conversion makes pyarrow import pandas again
         except ImportError:
             return

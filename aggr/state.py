@@ -82,22 +82,23 @@ class State(ABC):
     optional_fields: ClassVar[tuple[str, ...]] = ()
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    # Other states that contain the fields of this state. They are accepted in its place; see `aggr.Function.reads`.
+    # Other states that contain the fields of this state, and are accepted in place of it; see `aggr.Function.reads`.
     reads: ClassVar[tuple[State, ...]] = ()
 
     # The attributes and methods that a state declares.
 
     @property
     def parameters(self) -> Mapping[str, pa.DataType]:
-        """The Arrow types of the parameters that are stored in each row, by name. States with other parameters raise an
-        error.
+        """The Arrow types of the parameters that are stored in each row, by name.
+
+        Stored states whose parameters have other values raise an error.
         """
         return {}
 
     @property
     @abstractmethod
     def fields(self) -> Mapping[str, Field]:
-        """The fields, by name."""
+        """The fields of the state, by name."""
 
     @property
     def counted_by(self) -> tuple[str, ...]:
@@ -106,8 +107,9 @@ class State(ABC):
 
     @property
     def rank(self) -> int:
-        """The preference if a measure can be read from several states. A frame keeps the state with the highest
-        rank.
+        """The preference for this state, if a measure can be read from several states.
+
+        A frame keeps the state with the highest rank.
         """
         return 0
 

@@ -25,8 +25,10 @@ from aggr.fields import Field
 from aggr.groups.groups import type_name
 from aggr.parameters import distinct_values
 
-FUNCTION = "function"  # the field with the name of a state
-VERSION = "version"  # the field with the version of its layout
+# the field of a state that contains the name of the state
+FUNCTION = "function"
+# the field of a state that contains the version of its layout
+VERSION = "version"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +66,11 @@ class Layout(Protocol):
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The versions that can be read."""
+        """The versions of the layout that can be read."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """The fields, by name."""
+        """The fields of the state, by name."""
 
     @property
     def optional_parameters(self) -> Mapping[str, pa.DataType]:
@@ -97,7 +99,7 @@ class StateReader(Protocol):
 
 
 class FunctionOfStates(StateReader, Protocol):
-    """The part of the interface of a function that `checked` uses: that of `StateReader`, and the own state."""
+    """The part of the interface of a function that `checked` uses: a `StateReader` with a state of its own."""
 
     @property
     def own_state(self) -> Layout:

@@ -61,8 +61,8 @@ class Values:
     @property
     def present(self) -> Values:
         """The rows whose value is not null."""
-        # Not a cached property: without nulls, the object would contain itself, and only the garbage collector, not
-        # the reference count, would free it.
+        # This is not a cached property, because an object without nulls would then contain itself: only the garbage
+        # collector, and not the reference count, could free it.
         return self._without_nulls if self.array.null_count else self
 
     @cached_property
@@ -89,7 +89,7 @@ class Values:
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
-            # the result of `as_floats`, computed from the parts, which other functions may have computed already
+            # This gives the same numbers as `as_floats`. Other functions may have computed the parts already.
             return Numbers(self.parts[0].array / 10.0**dtype.scale, self.groups)
         return Numbers(as_floats(self.array), self.groups)
 
@@ -104,8 +104,9 @@ class Values:
 
     @property
     def special(self) -> NDArray[np.int8] | None:
-        """Flags of the rows that are NaN or infinite, shape (rows,), or None if all rows are finite. In `parts`, rows
-        with flags are 0.
+        """Flags of the rows that are NaN or infinite, shape (rows,), or None if all rows are finite.
+
+        In `parts`, the rows with flags have the value 0.
         """
         return self._parts_and_flags[1]
 

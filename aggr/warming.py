@@ -20,8 +20,8 @@ _GROUPS = 4
 def warm(functions: Sequence[str] | None = None) -> list[str]:
     """Compile and cache the loops of functions: reduce, merge and finish a few values of each kind.
 
-    ``functions`` are names; by default, the loops of all registered functions are compiled. The result is a list of the
-    folders with the compiled code, which other processes of the same user or image can use.
+    ``functions`` are the names of functions; by default, the loops of all registered functions are compiled. The result
+    is a list of the folders with the compiled code, which other processes of the same user or image can use.
 
     >>> folders = warm(["count"])
     """

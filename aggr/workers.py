@@ -36,13 +36,13 @@ def available_cores() -> int:
     >>> available_cores() >= 1
     True
     """
-    if hasattr(os, "sched_getaffinity"):  # the function does not exist on macOS and Windows
+    if hasattr(os, "sched_getaffinity"):  # this function does not exist on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def checked_jobs(jobs: int | None) -> int:
-    """Return a number of threads, by default one for each available core, but at most `MAX_JOBS`.
+    """Return ``jobs``, a number of threads. By default, return the number of available cores, but at most `MAX_JOBS`.
 
     Raise ``ValueError`` for a number below 1.
 
@@ -58,7 +58,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) ->
 
     At most ``jobs`` calls are running, or have results that were not yielded yet. If several calls fail, the error of
     the first of their items is raised. Items are fetched in the calling thread. No call is running after the generator
-    has ended, raised an error or been closed. Close it before you remove files that failed calls have written.
+    has ended, raised an error or been closed. Close the generator before you remove files that calls have written.
 
     >>> list(map_in_threads(abs, [-1, 2, -3], jobs=2))
     [1, 2, 3]

@@ -61,12 +61,13 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 def _pieces(column: pa.Array) -> Iterator[bytes]:
     """Yield bytes that determine a column.
 
-    They are the type, the length and the validity of the column and of each column nested in it, the lengths of lists
-    and texts, and the bytes of the values. The bytes that nulls and padding have in memory are left out.
+    The bytes contain the type, the length and the validity of the column and of each column nested in it, the lengths
+    of lists and texts, and the values. The bytes that nulls and padding have in memory are left out.
     """
     dtype = column.type
     if pa.types.is_map(dtype):
-        if column.offset:  # Arrow cannot construct masked lists from the offsets of a slice
+        if column.offset:
+            # The slice is copied, because Arrow cannot construct masked lists from the offsets of a slice.
             column = column.take(pa.array(range(len(column)), pa.int64()))
         entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         column = (

@@ -17,8 +17,8 @@ _MAX_OFFSET = 2**31 - 1  # the largest offset of a text in an Arrow column
 def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     """Return whether each row of ``column`` has the same bits as the single row of ``scalar_column``.
 
-    The result is also False if the bytes cannot be compared: for columns of different types, without rows, or with
-    nulls, and for types other than text and numbers of whole bytes.
+    The result is also False for columns whose bytes cannot be compared: columns of different types, columns without
+    rows or with nulls, and columns of types other than text and numbers of whole bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
     (True, False)

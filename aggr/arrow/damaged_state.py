@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-RESTORE = "; restore the states from a backup, or reduce the rows again"  # ends each message about damaged states
+# the end of each message about a damaged state
+RESTORE = "; restore the states from a backup, or reduce the rows again"
 
 
 class DamagedState(ValueError):

@@ -9,7 +9,7 @@ from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow import versions
 
-# Extension types whose storage is a number without its unit, each with its name in messages.
+# For each extension type whose storage is a number without its unit, the name of the type in messages.
 _TYPES_WITHOUT_UNIT = {"pandas.period": "pandas' Period"}
 
 
@@ -39,7 +39,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
     """Return a table that Arrow can filter. Columns that Arrow cannot filter are converted by `normalize`.
 
-    These are columns of string views, of binary views, of run-length encodings, and of dictionaries of such values.
+    Arrow cannot filter columns of string views, binary views and run-length encodings, and dictionaries of such values.
     """
     tests = (versions.is_string_view, versions.is_binary_view, pa.types.is_run_end_encoded)
     for index, field in enumerate(table.schema):

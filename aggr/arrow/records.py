@@ -55,8 +55,9 @@ def is_list_of_records(dtype: pa.DataType) -> bool:
 
 
 def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """Return the type of the keys and the type of the values. The values of a struct have the common type of its
-    fields; without a common type, they are text.
+    """Return the type of the keys and the type of the values of records, whose type is ``dtype``.
+
+    The values of a struct have the common type of its fields. If there is no common type, the values are text.
 
     Raises ``TypeError`` for a type without entries, and for a struct that has a nested field and no common type.
 

@@ -33,8 +33,9 @@ _LANES = 2
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 # the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
 _INITIAL_HASHES = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
-_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
-# the multipliers of each lane: those in the finalizers of SplitMix64 and of MurmurHash3
+# the multipliers of FNV-1a in the two lanes: FNV's 64-bit prime, and another odd number
+_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))
+# the multipliers with which each lane mixes hashes: those in the finalizers of SplitMix64 and of MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),

@@ -28,7 +28,8 @@ def _predicate(name: str) -> Callable[[pa.DataType], bool]:
     return predicate
 
 
-is_string_view = _predicate("is_string_view")  # these four functions exist from pyarrow 16 on
+# the predicates for views, such as `pa.types.is_string_view`, exist from pyarrow 16 on
+is_string_view = _predicate("is_string_view")
 is_binary_view = _predicate("is_binary_view")
 is_list_view = _predicate("is_list_view")
 is_large_list_view = _predicate("is_large_list_view")
@@ -135,6 +136,6 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
         is_dictionary = pa.types.is_dictionary
         fields = [f.with_type(f.type.value_type) if is_dictionary(f.type) else f for f in table.schema]
         return table.cast(pa.schema(fields)).to_reader()
-    if hasattr(pa.RecordBatchReader, "from_stream"):  # this method exists from pyarrow 15 on
+    if hasattr(pa.RecordBatchReader, "from_stream"):  # `from_stream` exists from pyarrow 15 on
         return pa.RecordBatchReader.from_stream(data)
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())

@@ -27,7 +27,8 @@ def private_folder() -> str | None:
 
     The process executes the code in this folder, so a folder that belongs to another user is never returned.
     """
-    if not hasattr(os, "getuid"):  # Windows, where the folder for temporary files belongs to the user
+    if not hasattr(os, "getuid"):
+        # This is Windows, where the folder for temporary files belongs to the user, so its owner is not checked.
         return str(Path(tempfile.gettempdir()) / "tiltframe-code")
     try:
         folder = Path(tempfile.gettempdir()) / f"tiltframe-code-{os.getuid()}"

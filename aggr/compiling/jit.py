@@ -38,17 +38,22 @@ R = TypeVar("R")
 
 _LOOP_ATTRIBUTE = "__compiled_loop__"
 _CODE_FOLDERS: set[str] = set()
-_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
+# the numba dispatcher (the callable machine code) of each loop that was compiled or loaded
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}
 # A process spends at most this number of seconds on interpreting loops. Then it compiles them, because later processes
 # can load the compiled code from disk.
 _MAX_INTERPRETING_SECONDS = 2.0
-_NUMBA_LOAD_SECONDS = 0.6  # seconds that it takes to load numba and the code of a few loops
-_CODE_LOAD_SECONDS = 0.02  # seconds that it takes to load the code of one loop from disk
-_COMPILE_SECONDS_PER_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
-_SECONDS_PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
-# The time of a loop is predicted from the mean time per element. The mean includes, in addition to the measured
-# elements, this number of elements with the time `_SECONDS_PER_ELEMENT`, so that a few measured elements do not
-# determine it.
+# the time for loading numba and the code of a few loops, in seconds
+_NUMBA_LOAD_SECONDS = 0.6
+# the time for loading the code of one loop from disk, in seconds
+_CODE_LOAD_SECONDS = 0.02
+# the time for compiling one byte of bytecode, in seconds
+_COMPILE_SECONDS_PER_BYTE = 3e-4
+# the time of plain Python for one element, in seconds, for a loop that has not been measured yet
+_SECONDS_PER_ELEMENT = 5e-6
+# The time of a loop is predicted from its mean time per element. In addition to the measured elements, the mean
+# includes this number of elements with the time `_SECONDS_PER_ELEMENT`. A few measured elements therefore do not
+# determine the mean.
 _ASSUMED_ELEMENTS = 1000
 
 
@@ -61,10 +66,14 @@ class _Interpreter:
     def __init__(self) -> None:
         # a loop over at least this number of elements is always compiled
         self.max_elements = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))
-        self.total_seconds = 0.0  # the seconds spent on interpreting all loops
-        self.loop_seconds: dict[Any, float] = {}  # the seconds spent on interpreting each loop
-        self.loop_elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
-        self.compile_contexts = 0  # the number of open contexts of `compile_at_first_call` in all threads
+        # the seconds spent on interpreting all loops
+        self.total_seconds = 0.0
+        # the seconds spent on interpreting each loop
+        self.loop_seconds: dict[Any, float] = {}
+        # the number of elements that each interpreted loop has processed
+        self.loop_elements: dict[Any, int] = {}
+        # the number of open contexts of `compile_at_first_call` in all threads
+        self.compile_contexts = 0
 
     def should_interpret(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop with these arguments should be interpreted.
@@ -238,7 +247,8 @@ def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
             _CODE_FOLDERS.add(str(dispatcher._cache.cache_path))
         dispatcher = compile_once(dispatcher)
     elif not is_inner:
-        dispatcher = np.errstate(all="ignore")(dispatcher)  # otherwise NumPy warns when an integer wraps around
+        # Numba is switched off, so the loop is plain Python, in which NumPy would warn when an integer wraps around.
+        dispatcher = np.errstate(all="ignore")(dispatcher)
     compiled: Callable[..., Any] = dispatcher
     return compiled
 

@@ -42,13 +42,16 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        # A lock of lockf belongs to this process only. A lock of flock would belong to the open file, which a forked
-        # process shares.
+        # With lockf, the lock belongs to this process only. With flock, the lock would belong to the open file, which a
+        # forked process shares.
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
 def _open_locked(path: Path) -> int:
-    """Lock a file, which is created if it does not exist, and return its descriptor. Closing it releases the lock."""
+    """Lock a file, and return its descriptor. The file is created if it does not exist.
+
+    Closing the descriptor releases the lock.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _lock(file)
@@ -59,7 +62,7 @@ def _open_locked(path: Path) -> int:
 
 
 class _CompilerLock:
-    """The lock of a file that this process has while it compiles. A process has at most one such lock at a time, so two
+    """The file lock that this process has while it compiles. A process has at most one such lock at a time, so two
     processes cannot wait for each other.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
@@ -118,7 +121,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _storage_lock(folder: Path) -> Iterator[None]:
-    """Let only one process at a time store code in a folder. If the file cannot be locked, do not wait."""
+    """Let only one process at a time store code in a folder. If the lock file cannot be locked, do not wait."""
     file = None
     with suppress(OSError):
         file = _open_locked(folder / _STORING_LOCK)
@@ -130,7 +133,7 @@ def _storage_lock(folder: Path) -> Iterator[None]:
 
 
 class _Cache:
-    """Numba's cache of one loop. If the code is not on disk, the process acquires the lock and searches again."""
+    """Numba's cache of one loop. If the code is not on disk, the process acquires a file lock and searches again."""
 
     def __init__(self, cache: Any, lock_name: str) -> None:
         self._cache = cache

@@ -22,7 +22,8 @@ from aggr.compiling.jit import Int, compiled
 
 # the maximum number of rows, and of groups; Arrow's 32-bit offsets cannot represent larger numbers
 _MAX_COUNT = 2**31 - 1
-_MIN_COMPILED_ROWS = 1 << 13  # with at least this number of rows, a compiled loop is used instead of numpy
+# with at least this number of rows, a compiled loop is used instead of numpy
+_MIN_COMPILED_ROWS = 1 << 13
 # With at least this number of rows per group, on average, loops process one group after the other. With fewer rows, the
 # additional work per group would take more time than such loops save.
 _MIN_ROWS_PER_GROUP_LOOP = 16
@@ -359,8 +360,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     ----------
     columns : sequence of arrays, each of length ``rows``
         The key columns. Their types must have an order, or be structs of such types. Structs are compared field by
-        field; a null struct is a value of its own, after all others. Dictionary-encoded arrays are allowed, except of
-        structs. Without columns, all rows form one group. Floats are equal if their bits are equal.
+        field; a null struct is a value of its own, after all others. Dictionary-encoded arrays are allowed, unless
+        their values are structs. Floats are equal if their bits are equal. Without columns, all rows form one group.
     rows : int
         The number of rows.
 
@@ -431,7 +432,7 @@ def _dictionary_ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], in
     rank_of_code = np.empty(len(order) + 1, np.int64)
     rank_of_code[order] = np.arange(len(order))
     rank_of_code[-1] = len(order)
-    # null can occur as a value of the dictionary and as an index; both get the same rank
+    # A null can be a value of the dictionary, or a null index. Both get the same rank.
     if values.dictionary.null_count:
         rank_of_code[-1] = rank_of_code[pc.index(values.dictionary.is_null(), True).as_py()]
     ranks = np.append(rank_of_code[values.indices.to_numpy()], rank_of_code[-1])
@@ -449,18 +450,17 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     are small. Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
-    table_size = 4 * len(values)  # for codes below this bound, `_number_codes` uses a table
+    table_size = 4 * len(values)  # codes below this bound are numbered by a table, which takes less time than sorting
     if high - low < table_size:
         return values - low, high - low + 1
     change_rows = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if 8 * len(change_rows) < len(
-        values
-    ):  # few rows differ from the previous row, for example if rows are ordered by time
+    if 8 * len(change_rows) < len(values):
+        # Few rows differ from the previous row, for example if rows are ordered by time. Only these rows are sorted.
         unique, ranks = np.unique(values[np.append(0, change_rows)], return_inverse=True)
         return np.repeat(ranks, np.diff(change_rows, prepend=0, append=len(values))), len(unique)
-    fits_int64 = high - low < 2**63  # whether distances fit int64
-    # the step is computed from the first numbers, and `_divide_distances` checks it for all numbers
-    step = int(np.gcd.reduce(values[:256] - low)) if fits_int64 else 1
+    distances_fit_int64 = high - low < 2**63
+    # The step is computed from the first numbers only. `_divide_distances` checks that it divides all distances.
+    step = int(np.gcd.reduce(values[:256] - low)) if distances_fit_int64 else 1
     if step > 1 and (high - low) // step < table_size:
         quotients, is_exact = _divide_distances(values, low, step)
         if is_exact:
@@ -516,7 +516,7 @@ def _number_codes(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp
     Return three arrays: the number of each row's code, shape (rows,); the count of rows with each number, shape
     (distinct codes,); and for each number the index of one row that has it, shape (distinct codes,).
     """
-    if bound <= max(4 * len(codes), 1024):  # a table of such a size takes less time than sorting the codes
+    if bound <= max(4 * len(codes), 1024):  # counting in a table of this size takes less time than sorting
         counts, row_of_number = _counts_and_rows(codes, bound)
         is_used = counts > 0
         if is_used.all():

@@ -24,8 +24,9 @@ _NO_EXPONENT = 1 << 20
 def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (n,).
 
-    ``bits`` are the bits of the doubles, shape (parts, rows), and ``ids`` the group of each row. If a group does not
-    have nonzero doubles, the lowest exponent is greater than the highest.
+    ``bits`` are the bits of the doubles, shape (parts, rows): the number of a row is the sum of its parts. ``ids``
+    contains the group of each row. If a group does not have nonzero doubles, the lowest exponent is greater than the
+    highest.
     """
     low = np.full(n, _NO_EXPONENT)
     high = np.full(n, -_NO_EXPONENT)
@@ -75,7 +76,8 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
     """
     check_lengths(len(values), groups)
     total, bound = _add_by_group(values, groups.ids, groups.n)
-    if (int(bound) + 1) * len(values) >= _SAFE_BOUND:  # if the product is smaller, no sum can overflow
+    # If the largest magnitude times the number of values is below `_SAFE_BOUND`, no sum can overflow.
+    if (int(bound) + 1) * len(values) >= _SAFE_BOUND:
         # The same sums are computed approximately, as doubles, which do not overflow. An int64 sum that has overflowed
         # differs from its approximation by about 2^64 or more.
         approximate = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
@@ -262,7 +264,7 @@ class Numbers:
             return None
         if not are_floats:
             return Extremes(read_only(low), read_only(high), read_only(low > high))
-        # the same operation as in `_sortable_bits`, which compiled code applies to one number at a time
+        # This is the operation of `_sortable_bits` for arrays. `_sortable_bits` itself converts one number at a time.
         minima, maxima = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))
         return Extremes(read_only(minima), read_only(maxima), read_only(low > high))
 

@@ -72,7 +72,8 @@ def fill_summaries(
         if column is not None:
             supplied[name] = _supplied_column(f"{name}s", column, valid)
             filled_parts[name] = pc.coalesce(supplied[name], parts[name])
-    for name in ("min", "max"):  # min and max of an empty sketch are always null: supplied figures are ignored
+    # The min and the max of an empty sketch stay null, even if the caller supplies them.
+    for name in ("min", "max"):
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, limit in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
         if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min
@@ -119,7 +120,9 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     """
     column = normalize(column)
     if len(column) != len(valid):
-        raise ValueError(f"{name} must have one value for each message; got {len(column)} and {len(valid)} messages")
+        raise ValueError(
+            f"{name} must have one value for each message; got {len(column)} values for {len(valid)} messages"
+        )
     column = column.filter(pa.array(valid))
     if name == "sums" and column.type == EXACT_TYPE:
         return column

@@ -30,7 +30,7 @@ from aggr.interchange.bucket_summary import check_fit, derive_summaries, fill_su
 Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
-_MAX_ADJACENT_KEYS = 1 << 24  # the maximum number of adjacent keys in a message, whose counts take 128 MB
+_MAX_ADJACENT_KEYS = 1 << 24  # the maximum number of adjacent keys in a message; their counts take 128 MB
 
 
 def _import_library() -> tuple[Any, type[Exception]]:

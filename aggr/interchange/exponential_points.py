@@ -40,7 +40,7 @@ class Point:
     sum: float | None = None
     min: float | None = None
     max: float | None = None
-    index: int = 0  # the index, in the message's format, of the bucket with the key 0
+    index: int = 0  # the index that the message's format gives to the bucket with the key 0
 
 
 def states_of_messages(
@@ -96,8 +96,8 @@ def _histograms_of_points(sign_buckets: list[SignBuckets], points: list[Point], 
         if len(point_keys) and (point_keys[0] < lowest or point_keys[-1] > highest + (1 << excess_scale) - 1):
             end = (point_keys[0] if point_keys[0] < lowest else point_keys[-1]) + point.index
             raise ValueError(
-                f"message {row} has a bucket {end}, which lies outside the range of doubles; correct it, or leave it "
-                "out"
+                f"message {row} has a bucket {end}, which lies outside the range of doubles; correct the message, or "
+                "leave it out"
             )
         merged_keys, places = np.unique(point_keys >> excess_scale, return_inverse=True)
         summed = np.zeros(len(merged_keys), np.int64)

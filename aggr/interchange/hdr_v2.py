@@ -9,9 +9,9 @@ The content of a text::
 The ratio stores the parameter ``unit`` of `hdr`, or 1.0 if the function has no unit. The format cannot contain the
 number of NaN or the exact min and max. Readers take min and max from the lowest and the highest bucket.
 
-If the lowest discernible value is 2 or more, values are counted in units of the largest power of two that does not
-exceed it, such as 16384 for jHiccup's 20000. Each bucket of such a histogram is a union of buckets of a histogram whose
-lowest discernible value is 1.
+If the lowest discernible value is 2 or more, values are counted in units. The unit is the largest power of two up to
+the lowest discernible value, such as 16384 for 20000 in logs of jHiccup. Each bucket of such a histogram is a union of
+buckets of a histogram whose lowest discernible value is 1.
 
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """
@@ -37,9 +37,10 @@ from aggr.histograms import leb128
 _PLAIN_COOKIE = 0x1C849303
 _COMPRESSED_COOKIE = 0x1C849304
 _WORD_SIZE_BITS = 0x10
-_ADVICE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
-# cookie -> the name of a format that is not supported; the cookies of V0 and V1 are without the bits of the word size,
-# and those of histograms of doubles are complete
+# the end of each message about a damaged histogram
+_ADVICE = "; encode the histogram again, or leave it out"
+# For each cookie of an unsupported format, the name of the format. The cookies of V0 and V1 do not contain the bits of
+# the word size. The cookies of histograms of doubles are complete.
 _UNSUPPORTED_FORMATS = {
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
@@ -50,7 +51,7 @@ _UNSUPPORTED_FORMATS = {
 }
 _OUTER = struct.Struct(">II")
 _HEADER = struct.Struct(">IIIIqqd")
-_HIGHEST = np.iinfo(np.int64).max  # the greatest possible highest trackable value
+_HIGHEST = np.iinfo(np.int64).max  # the largest number that a header can contain as the highest trackable value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
@@ -114,8 +115,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     Raises
     ------
     TypeError, ValueError
-        If the column has another type, a text is damaged or not such a histogram, or digits or ratio differ. The
-        message names the row.
+        If the column has another type, or a text is damaged, is not an HdrHistogram, or has other digits or another
+        ratio. The message names the row.
 
     Guarantee
     ---------
@@ -123,8 +124,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     union of buckets of the state, and its count is read into the highest bucket of this union. Max, and all quantiles
     above 0, are therefore exactly those of the histogram. Min, mean and stdev differ by at most one unit of the
     histogram. Min and max are the lowest value of the lowest bucket and the highest value of the highest bucket,
-    and agree with the exact ones to ``digits`` digits. The index offset in the header describes the writer's memory
-    (some writers always write 1). It is ignored.
+    and agree with the exact min and max to ``digits`` digits. The index offset in the header is ignored, because it
+    describes the writer's memory (some writers always write 1).
 
     Examples
     --------
@@ -208,20 +209,21 @@ def _encode_text(counts: bytes, highest: int, function: Hdr) -> str:
 def _encoded_counts(buckets: Histograms) -> list[bytes]:
     """Return the encoded counts of each histogram, from index 0 on."""
     from_0 = leb128.write(np.zeros_like(buckets.sizes), *buckets)
-    return [row or b"\0" for row in from_0.to_pylist()]  # some readers require at least one count
+    # Some readers require at least one count, so an empty histogram gets one count of 0.
+    return [row or b"\0" for row in from_0.to_pylist()]
 
 
 def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
-    """Decode a text. Return its encoded counts, its highest trackable value, and the binary logarithm of the power of
-    two in which its values are counted.
+    """Decode a text. Return its encoded counts, its highest trackable value, and its magnitude.
 
+    The values of the histogram are counted in units of 2^magnitude.
     Raise ``ValueError`` if the text is damaged, if its digits are not those of ``function``, or if its ratio is not the
     function's ``unit``. ``max_bytes`` limits the size after decompression.
     """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("it is not in base64; pass a histogram as HdrHistogram writes it in a log") from None
+        raise ValueError("the text is not in base64; pass a histogram as HdrHistogram writes it in a log") from None
     cookie, length = _OUTER.unpack_from(data) if len(data) >= _OUTER.size else (0, 0)
     if cookie & ~0xF0 == _COMPRESSED_COOKIE:
         packed = data[_OUTER.size :]
@@ -243,7 +245,7 @@ def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[byte
             f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ADVICE}"
         )
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
-    # some writers include the header in the length
+    # The length should be that of the counts, but some writers include the header.
     if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:
         raise ValueError(
             f"a damaged histogram: its header announces {length} bytes of counts and the highest value {highest}, and "
@@ -255,13 +257,13 @@ def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[byte
             f"digits={digits}"
         )
     magnitude = lowest.bit_length() - 1
-    # In larger units, int64 cannot represent the values of the first bucket.
+    # If the unit, 2^magnitude, were larger, int64 could not represent the values of the first bucket.
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(
             f"a damaged histogram: its lowest discernible value is {lowest}, which is impossible with {digits} "
             f"significant digits{_ADVICE}"
         )
-    # JavaScript writes the bits of the integer 1 instead of those of the double 1.0
+    # For a ratio of 1, JavaScript writes the bits of the integer 1 instead of the bits of the double 1.0.
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio
     if ratio != (function.unit or 1.0):
         raise ValueError(

@@ -45,7 +45,7 @@ Micros = Whole
 _INSTANT = pa.timestamp("us", "UTC")
 _COLUMN_NAMES = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
-_MAX_SECONDS = 10**11  # in seconds; a greater timestamp would be after the year 5000
+_MAX_SECONDS = 10**11  # the greatest timestamp that is accepted, in seconds; it lies after the year 5000
 _TIME_COMMENT = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
@@ -259,7 +259,10 @@ _TIMES = ("StartTimestamp", "Interval_Length")
 
 
 def _parse_seconds(text: str, what: str) -> int:
-    """Return a text with a number of seconds as whole microseconds, rounded. ``what`` names the number in errors."""
+    """Parse the text of a number of seconds, and return it in whole microseconds, rounded.
+
+    ``what`` names the number in errors.
+    """
     try:
         seconds = Decimal(text.strip())
     except InvalidOperation:
@@ -275,7 +278,7 @@ def _seconds_text(micros: int) -> str:
 
 
 def _start_time_lines(starts: Micros) -> list[str]:
-    """Return a list with the comment line for the start time of a log, or an empty list without intervals."""
+    """Return a list with the comment line for the start time of a log. Without intervals, the list is empty."""
     if not len(starts):
         return []
     first = int(starts.min())

@@ -20,16 +20,20 @@ from aggr.extend.lists import Registers
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow
 
-_VERSION = 1  # of the format
-_FAMILY = 7  # the number of the family HLL
-_EIGHT_BITS = 8  # the mode of 8-bit registers
+# the version of the format
+_VERSION = 1
+# the number of the family HLL
+_FAMILY = 7
+# the mode of 8-bit registers
+_EIGHT_BITS = 8
 _LIST = 0
 _SET = 1
 _REGISTERS = 2
 _EMPTY = 4
 _COMPACT = 8
 _OUT_OF_ORDER = 16
-_MAX_LIST_SIZE = 7  # up to this number, coupons are written as a list; more are written as a set
+# the maximum number of coupons that are written as a list; more coupons are written as a set
+_MAX_LIST_SIZE = 7
 # The header has two sums of 2^-register: one for the registers below this value, and one for the others.
 _FIRST_LARGE_REGISTER = 32
 

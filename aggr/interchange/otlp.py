@@ -176,7 +176,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         signed_values = factor * values_of(histograms.keys, scales[bucket_rows])
         parts.append((bucket_rows, signed_values, histograms.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # Min and max are null for states without values, which have no buckets, so the 0.0 in their place is not used.
+    # Min and max are null only for states without values. Such states have no buckets, so the 0.0 that replaces the
+    # null is not used.
     low, high = (valid_states.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})
@@ -201,7 +202,7 @@ def _parse_point(message: bytes, row: int) -> Point:
     if counted != parsed.count or counted > MAX_COUNT:
         raise ValueError(
             f"message {row} has the count {parsed.count}, and its buckets contain {counted} values; the two numbers "
-            f"must be equal and at most {MAX_COUNT}; correct it, or leave it out"
+            f"must be equal and at most {MAX_COUNT}; correct the message, or leave it out"
         )
     summary = {name: getattr(parsed, name) for name in ("sum", "min", "max") if parsed.HasField(name)}
     return Point(

@@ -29,8 +29,10 @@ __all__ = ["encode_response", "rows_of_metrics"]
 
 # A function with such a high limit of buckets that the buckets of a message are never merged to a coarser scale.
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
-_DELTA = 1  # the value of AGGREGATION_TEMPORALITY_DELTA
-_NO_VALUE = 1  # the flag of a data point without a value
+# the value of AGGREGATION_TEMPORALITY_DELTA
+_DELTA = 1
+# the flag of a data point without a value
+_NO_VALUE = 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -42,8 +42,9 @@ _MAX_SCHEMA = 8
 
 @dataclass(frozen=True)
 class _HistogramFormat:
-    """A message for native histograms, and the names of its fields. The names of the fields for spans and deltas follow
-    the sign, such as ``positive_span``.
+    """A message for native histograms, and the names of its fields.
+
+    A sign precedes the names of spans and deltas: the field ``positive_span`` has the name ``span`` here.
     """
 
     message_class: Callable[[], type[Any]]
@@ -111,8 +112,10 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
 def _write_histograms(
     states: pa.Array, function: Exponential, message_format: _HistogramFormat, first_row: int = 0
 ) -> pa.Array:
-    """Return each state as a serialized message of a format; null for a null state. Raise ``ValueError``, which names
-    the row, if a state has other parameters or a scale below `_MIN_SCHEMA`. The first state has the row ``first_row``.
+    """Return each state as a serialized message of the format ``message_format``. A null state gives null.
+
+    ``first_row`` is the row of the first state. Raise ``ValueError``, which names the row, if a state has other
+    parameters or a scale below `_MIN_SCHEMA`.
     """
     states = checked(function, states).states
     histogram = message_format.message_class()
@@ -175,7 +178,7 @@ def to_remote_histograms(states: pa.Array, function: Exponential, first_row: int
 
     Guarantee
     ---------
-    The same counts and sums as those of `to_prometheus`.
+    The messages have the same counts and sums as the messages of `to_prometheus`.
 
     Examples
     --------
@@ -288,7 +291,7 @@ def _parse_histogram(message: bytes, row: int) -> Point:
         raise ValueError(
             f"message {row} has the count {count}, and its sparse buckets contain {bucket_total} values; the two "
             "numbers must be equal, except that a histogram with NaN has a sum of NaN and a greater count; correct "
-            "it, or pass null for this row"
+            "the message, or pass null for this row"
         )
     total = parsed.sample_sum if parsed.HasField("sample_sum") and np.isfinite(parsed.sample_sum) else None
     infinities = {"positive_infinity": high, "negative_infinity": low}
@@ -306,7 +309,7 @@ def _read_buckets(message: Any, sign: str, row: int) -> tuple[SignBuckets, int]:
     if len(bucket_counts) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
         raise ValueError(
             f"message {row} has spans that overlap, or whose lengths do not add up to its {len(bucket_counts)} counts; "
-            "correct it, or pass null for this row"
+            "correct the message, or pass null for this row"
         )
     offset_sums = accumulate(span.offset for span in spans)
     # ``before`` begins with -1: the offset of the first span is relative to the bucket with index 0, whose key is -1.

@@ -144,7 +144,7 @@ def _bucket_samples(text: str, name: str) -> list[Any]:
     histograms = {family.name: family.samples for family in families if family.type == "histogram"}
     if name not in histograms:
         names = ", ".join(sorted(histograms)) or "none"
-        raise ValueError(f"the text has no histogram called {shown(name)}; it has the histograms {names[:150]}")
+        raise ValueError(f"the text has no histogram called {shown(name)}; histograms in the text: {names[:150]}")
     return [sample for sample in histograms[name] if sample.name == f"{name}_bucket"]
 
 

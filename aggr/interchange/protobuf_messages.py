@@ -13,8 +13,8 @@ Table = Mapping[str, Mapping[str, tuple[int, str]]]
 def message_classes(package: str, table: Table, extra: str) -> dict[str, type[Any]]:
     """Return a class for each message of a table, by the name of the message.
 
-    ``table`` has the form message → field → (number, type). The type may follow the word ``repeated``, and may be
-    another message of the table. ``package`` is the protobuf package of the messages.
+    ``table`` has the form message → field → (number, type). A type is the name of a protobuf type or of another message
+    of the table, optionally after the word ``repeated``. ``package`` is the protobuf package of the messages.
 
     Raise ``MissingExtra``, which names the extra ``extra``, if protobuf is not installed.
 
@@ -39,7 +39,7 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
                 field_descriptor.type_name = f".{package}.{type_name}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{type_name.upper()}")
-    # A separate pool is used, because an application may have registered these messages in the default pool.
+    # A separate descriptor pool is used, because an application may have registered these messages in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}

@@ -28,14 +28,17 @@ from aggr.extend.hashes import NO_THRESHOLD, LeastHashes, Sketches
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 
-_COMPACT = 3  # the number of the family of compact sketches
-_SEED_HASH = 0x93CC  # sketches contain a hash of their seed: this is the hash of DataSketches' default seed, 9001
-# `_FLAGS` are the flags read-only, compact and ordered, which are set in all sketches that are written
+# the number of the family of compact sketches
+_COMPACT = 3
+# Each sketch contains a hash of its seed. This is the hash of the default seed of DataSketches, 9001.
+_SEED_HASH = 0x93CC
 _BIG_ENDIAN = 1
 _EMPTY = 4
+# the flags read-only, compact and ordered, which are set in every sketch that is written
 _FLAGS = 2 | 8 | 16
-# the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble
+# the size of a long in bytes
 _LONG = 8
+# the mask of the bits that contain the number of longs, in the first byte of the preamble
 _LONGS = 0x3F
 # the versions of the format that can be read
 _PLAIN = 3
@@ -144,7 +147,8 @@ def _read_sketches(column: pa.BinaryArray, rows: Ids) -> Sketches:
         sizes < _LONG,
         "not a compact Theta sketch, because it has fewer than 8 bytes; call compact() on it, and serialize it",
     )
-    # The first six bytes. Only version 4 uses the numbers of bits of a hash, and of bytes of the count.
+    # The first six bytes of each sketch. Only version 4 uses two of them: the number of bits of a hash, and the number
+    # of bytes of the count.
     preamble_longs, version, family, bit_counts, count_bytes, flags = (
         _read_numbers(data, starts + at, 1) for at in range(6)
     )

@@ -81,7 +81,7 @@ def compute(steps: Steps) -> Term:
 
 
 def _operator_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # this includes durations
+    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # dates, times and durations
         return _time_kernel(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
@@ -129,7 +129,10 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 
 
 def _remainder(kind: pa.DataType) -> Kernel:
-    """Return the kernel for remainders of the type ``kind``. A remainder has the sign of the dividend."""
+    """Return the kernel (a function of arrays) that computes remainders of the type ``kind``.
+
+    A remainder has the sign of the dividend.
+    """
     if not hasattr(pc, "remainder"):
         raise ValueError(
             f"% needs a pyarrow with the function pyarrow.compute.remainder; this is {pa.__version__}: upgrade pyarrow"
@@ -146,7 +149,7 @@ def _remainder(kind: pa.DataType) -> Kernel:
 
 
 def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel for decimals, whose result has at most 38 digits.
+    """Return a kernel for an operation on decimals. The result of the kernel has at most 38 digits.
 
     If the types of the operands allow more digits, the result is computed with up to 76 digits and cast to 38. The cast
     raises an error for a result with more than 38 digits.
@@ -154,7 +157,7 @@ def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     x = decimal_type(a)
     y = decimal_type(b)
     kernel = _KERNELS[operator]
-    whole_digits = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point
+    whole_digits = (x.precision - x.scale, y.precision - y.scale)  # the digits of each operand before the decimal point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     # the precision that Arrow declares for the result
     digits = scale + (sum(whole_digits) + 1 if operator == "*" else max(whole_digits) + 1)
@@ -228,7 +231,10 @@ def round_half_away(term: Term, digits: int) -> Term:
 
 
 def round_to_whole(kernel: Kernel, term: Term) -> Term:
-    """Return the term for ``floor(x)`` or ``ceil(x)``; ``kernel`` rounds. Floats and decimals keep their type."""
+    """Return the term for ``floor(x)`` or ``ceil(x)``. Floats and decimals keep their type.
+
+    ``kernel`` is the Arrow function that rounds.
+    """
     return term if pa.types.is_integer(term.type) else apply(kernel, term)
 
 

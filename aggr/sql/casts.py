@@ -35,7 +35,7 @@ TYPES = {
 _NAMES = {kind: name for name, kind in reversed(TYPES.items())}
 
 _FLOAT_PATTERN = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
-# texts of numbers that fit the type _WIDE
+# matches the text of a number, with or without an exponent, that fits the type `_WIDE_DECIMAL`
 _DECIMAL_PATTERN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"
 _NUMBER_START = r"^[+-]?(\.?[0-9])"
 _WIDE_DECIMAL = pa.decimal256(76, 38)
@@ -50,7 +50,7 @@ def _read_type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
         precision, scale = [*digits, 0][:2] if digits else (10, 0)
         if len(digits) > 2 or not 0 < precision <= 38 or not 0 <= scale <= precision:
             raise ValueError(
-                "a decimal has 1 to 38 digits, and at most as many after the point; got "
+                "a decimal has 1 to 38 digits in total, and no more digits after the point than in total; got "
                 f"DECIMAL({', '.join(map(str, digits))}); write a type such as DECIMAL(18, 3)"
             )
         return pa.decimal128(precision, scale)
@@ -183,7 +183,8 @@ def _parse_texts(text: Value, kind: pa.DataType) -> Value:
     """Return texts as dates or numbers of the type ``kind``. A text that is not such a value becomes null."""
     if pa.types.is_date32(kind):
         day = pc.replace_substring_regex(text, r"[T ].*$", "")
-        for _ in range(2):  # adds a zero to a month and to a day of one digit, such as in 2024-5-1
+        # Two passes for a text such as 2024-5-1: the first adds a zero to the month, the second adds a zero to the day.
+        for _ in range(2):
             day = pc.replace_substring_regex(day, r"-([0-9])(-|$)", r"-0\1\2")
         return _null_unless_match(f"^{DATE}$", day).cast(kind)
     if pa.types.is_floating(kind):

@@ -58,7 +58,7 @@ class Bound:
         Parameters
         ----------
         values : iterable of values
-            The values, of one type, as in `Bound`. Without values, the bound is empty.
+            The values, of one type, as in `Bound`. If there are no values, the bound is empty.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class Bound:
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:
-        """Return the bound of the values that lie within both bounds."""
+        """Return the bound of the values that lie within both this bound and ``other``."""
         if self.values is None and other.values is None:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
@@ -152,7 +152,7 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _bounds_of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # the comparison is invalid; an error is raised when the condition is evaluated
+        return {}  # an invalid comparison has no bounds; the evaluation of the condition raises the error
 
 
 def _union_of_bounds(alternatives: Sequence[Bound]) -> Bound:
@@ -192,7 +192,7 @@ def _bound_of_column(
     if not isinstance(node, exp.Column):
         return {}
     name = name_of(node)
-    if name not in compiler.schema.names:  # fields of structs do not get bounds
+    if name not in compiler.schema.names:  # a field of a struct, which cannot have a bound
         return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in _BOUNDED_TYPES):
         return {}
@@ -210,8 +210,8 @@ def _bound_of_column(
 def _bound_value(term: Term, column_type: pa.DataType, common_type: pa.DataType) -> Any:
     """Return a constant as a value of a `Bound` of a column of type ``column_type``.
 
-    Return None if a comparison with the converted constant could have another result than the comparison that
-    conditions make, in ``common_type``.
+    Conditions compare values in the type ``common_type``. Return None if the same comparison in the type
+    ``column_type`` could have another result.
     """
     assert term.literal is not None
     if pa.types.is_temporal(column_type) and pa.types.is_date32(column_type) != pa.types.is_date32(term.type):
@@ -230,8 +230,8 @@ _BOUND_OF_COMPARISON: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # ``x = NULL`` is never true, so its bound is empty. ``x <=> NULL`` is true for nulls, and must not have a bound.
-    # `_bound_of_column` distinguishes the two by the function: it accepts a NULL only if the function is
-    # `Bound.of_values` itself. The lambda is a different function.
+    # ``x = NULL`` is never true, so its bound is empty. ``x <=> NULL`` is true for nulls, so it must not have a bound.
+    # `_bound_of_column` accepts NULL only if it is called with the function `Bound.of_values` itself. The lambda is
+    # another function, so ``x <=> NULL`` does not get a bound.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -128,7 +128,7 @@ def is_operator(term: Term, operand: exp.Expr) -> Term:
 def operands(node: exp.Expr) -> list[exp.Expr]:
     """Return the operands of a chain of AND, or of OR, in order.
 
-    An operand in parentheses that is such a chain itself is replaced by its operands.
+    If an operand is a chain of the same operator, for example in parentheses, its operands are listed instead.
     """
     parts = list[exp.Expr]()
     pending = [node]

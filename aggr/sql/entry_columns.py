@@ -1,7 +1,8 @@
-"""Entry columns: the values of the entries of a record, if rows are repeated for each entry.
+"""Entry columns: columns that contain, for each row, the value of one entry of a record.
 
-The key ``class = each(fields)`` repeats a row for each entry of the record ``fields``. The table of repeated rows has a
-column with the value of each row's entry. ``fields[class]`` reads this column, so the record is not copied to each row.
+A key such as ``class = each(fields)`` repeats a row for each entry of the record ``fields``. In the table of the
+repeated rows, the entry column contains the value of the entry for which the row was repeated. ``fields[class]`` reads
+this column, so the record is not copied to each row.
 """
 
 from __future__ import annotations
@@ -21,5 +22,5 @@ def entry_column(record: str, key: str) -> str:
 
 
 def has_entry_columns(names: Collection[str]) -> bool:
-    """Return whether a table with these columns has entry columns."""
+    """Return whether a table with the columns ``names`` has an entry column."""
     return any(name.startswith(_ENTRY_OF) for name in names)

@@ -26,14 +26,14 @@ _MAX_REFERENCES = 6000
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:
-    """Check a condition without rows.
+    """Check that a condition is valid, without evaluating it.
 
     Parameters
     ----------
     text : str
         An SQL condition, as described in `docs/conditions.md`.
     schema : pa.Schema, optional
-        If it is passed, columns and types are checked as well.
+        The schema of the rows. If it is passed, columns and types are checked as well.
 
     Raises
     ------

@@ -56,8 +56,8 @@ def term_at_path(path: str, schema: pa.Schema, timezone: str) -> Term:
 def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
     """Return the term of the field of a struct at ``path``, or of the value of a map for a key.
 
-    The value is null if the map does not have the key. For a list of structs, the result is the list of the field's
-    values in the elements, as in Spark. If names of fields contain dots, the longest name that matches is used.
+    The value is null if the map does not have the key. For a list of structs, the result is a list with the value of
+    the field in each element, as in Spark. If names of fields contain dots, the longest name that matches is used.
     """
     kind = term.type
     if pa.types.is_map(kind):
@@ -111,7 +111,8 @@ def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
         lists = value.cast(pa.large_list(term.type.value_field))
         elements = pa.table({"": lists.flatten()})
         offsets = pc.subtract(lists.offsets, lists.offsets[0]) if len(lists) else lists.offsets
-        # flatten leaves out the elements that a null list may have in memory, so the offsets are computed again
+        # `flatten` leaves out the elements that null lists may have in memory. The offsets count these elements, so the
+        # offsets are computed again from the sizes of the lists.
         if lists.null_count:
             sizes = pc.fill_null(pc.list_value_length(lists), 0)
             offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])

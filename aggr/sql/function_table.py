@@ -33,7 +33,7 @@ _REQUIRED = object()
 
 
 class Argument(NamedTuple):
-    """The rule for an argument of a node.
+    """The rule for an argument of a node of the parsed SQL.
 
     ``read`` returns the argument; its parameters are the compiler, the node and the name of the argument.
     Without ``read``, the argument is ignored. ``default`` is the value of a missing argument.
@@ -44,7 +44,7 @@ class Argument(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The rule for a node of one type.
+    """The rule for the nodes of one type, such as the calls of one function, in the parsed SQL.
 
     ``names`` are the names of the function in SQL, and ``error_name`` is its name in error messages. ``arguments`` are
     the rules for the arguments, by their names in sqlglot. ``make`` returns the term of the node from the arguments.
@@ -121,8 +121,9 @@ class Compiler:
 
     schema: pa.Schema
     timezone: str = UTC
-    expression_use: Use = Use.KEEP  # how the values of the complete expression are used
-    # returns how the expression around a column uses the column
+    # how the values of the complete expression are used
+    expression_use: Use = Use.KEEP
+    # a function that returns how the expression around a column uses the column
     use_of: Callable[[exp.Expr], Use] = read_as_value
 
     def column(self, node: exp.Expr) -> Term:
@@ -220,7 +221,10 @@ def literal_argument(what: str) -> Argument:
 
 
 def whole_number(what: str) -> Argument:
-    """Return the rule for an argument that must be a literal whole number. ``what`` names it in error messages."""
+    """Return the rule for an argument that must be a literal whole number.
+
+    ``what`` names the argument in error messages.
+    """
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
@@ -237,8 +241,10 @@ TEXT = checked_argument(require_text)
 NUMBER = checked_argument(require_number)
 CONDITION = checked_argument(as_boolean)
 DOUBLE = checked_argument(lambda term, what: coerce(require_number(term, what), pa.float64()))
-RAW = Argument(lambda compiler, node, name: node.args[name])  # the argument itself, which is not compiled
-SKIP = Argument(None, None)  # an argument that is ignored, or that the rule of another argument reads
+# for an argument that is passed as the parser returns it, without being compiled
+RAW = Argument(lambda compiler, node, name: node.args[name])
+# for an argument that is ignored, or that the rule of another argument reads
+SKIP = Argument(None, None)
 
 term_rule(exp.Paren, this=ANY)(lambda term: term)
 term_rule(exp.Null)(null)

@@ -90,11 +90,11 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def possible_columns(text: str) -> tuple[str, ...]:
-    """Return all names in a text that may be columns. The columns of the rows need not be known yet.
+    """Return all names in a text that may be columns. The names of the existing columns are not needed.
 
-    They are the text itself and the columns that it reads as an expression. For a name with dots, the result includes
-    the part before each dot, because the name may refer to a field of a struct: ``http.status`` may be the field
-    ``status`` of the column ``http``.
+    The result contains the text itself, and the columns that the text reads if it is an expression. For a name with
+    dots, it also contains the part before each dot, because the name may refer to a field of a struct: ``http.status``
+    may be the field ``status`` of the column ``http``.
 
     >>> possible_columns("http.status")
     ('http.status', 'http')

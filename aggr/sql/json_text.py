@@ -28,7 +28,7 @@ _CONTROLS = {
 
 
 class ToJson(exp.Expression, exp.Func):
-    """to_json(value), or to_json(column, column) for a record of columns."""
+    """The node of ``to_json(value)``, or of ``to_json(column, column)`` for a record of columns."""
 
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
     is_var_len_args: ClassVar[bool] = True
@@ -185,8 +185,8 @@ def _float_texts(values: pa.Array) -> pa.Array:
 def _quote_texts(texts: pa.Array) -> pa.Array:
     """Return texts as JSON strings, in quotes.
 
-    Control characters without a short escape are replaced only if a search finds a control character in any of the
-    texts, because they are rare.
+    Control characters without a short escape are rare. They are replaced only if a search finds a control character in
+    any of the texts.
     """
     escapes = dict(_SHORT_ESCAPES)
     if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():

@@ -22,7 +22,7 @@ from aggr.sql.fields import name_of
 from aggr.sql.function_table import TABLE, unsupported_part
 
 Builder = Callable[..., exp.Expr]
-# imported because these modules enter their functions in the table
+# these modules are imported because they enter their functions in the table of functions
 _TABLE_MODULES = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
 _RULES_BY_NAME = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
@@ -30,7 +30,7 @@ _OWN_NODES = {
 }
 # arguments of sqlglot's nodes that do not count as arguments of a call, such as the type after AS in CAST
 _NOT_COUNTED = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
-# function of a time -> the index of the time among its arguments; a zone may follow the time
+# for each function of a time, the index of the time among the arguments; a zone may follow the time
 _TIME_POSITIONS = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 # the characters that are allowed after a backslash in a string
 _ESCAPED_CHARACTERS = set("0bnrtZ%_u'\"\\") | set("1234567")
@@ -75,9 +75,8 @@ def _builder(name: str) -> Builder:
         if time_position is not None and len(args) == time_position + 2:
             in_zone = exp.AtTimeZone(this=args[time_position], zone=args[time_position + 1])
             in_zone.meta[times.IS_FUNCTION_ZONE] = True
-            args[time_position:] = [
-                in_zone
-            ]  # the list is changed in place, because the parser counts its elements later
+            # ``args`` is changed in place, because the parser later counts the elements of this list
+            args[time_position:] = [in_zone]
         if len(args) > max_arguments:
             limit = "1 argument" if max_arguments == 1 else f"{max_arguments} arguments"
             raise ValueError(f"{name.lower()} takes at most {limit}; got {len(args)}")
@@ -237,10 +236,10 @@ def _parse_tree(text: str) -> exp.Expr:
         if token.token_type == TokenType.STRING:
             _check_escapes(text[token.start : token.end + 1])
     if not tokens:
-        raise errors.ParseError("nothing to parse")
+        raise errors.ParseError("the text is empty; write an expression")
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     if len(trees) != 1 or trees[0] is None:
-        raise errors.ParseError("several expressions")
+        raise errors.ParseError("the text contains several expressions; write only one")
     return trees[0].transform(_simplified_node) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
 
 

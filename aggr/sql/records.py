@@ -22,7 +22,7 @@ from aggr.sql.types import coerce, unify_types
 
 
 class MapValues(exp.Expression, exp.Func):
-    """The node of ``map_values(record)``, which sqlglot does not have."""
+    """The node of ``map_values(record)``, a function that sqlglot does not define."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
     _sql_names: ClassVar[list[str]] = ["MAP_VALUES"]

@@ -1,4 +1,4 @@
-r"""Regular expressions of RE2: recognise lists of plain texts such as ``a|b``, and reject too large expressions.
+r"""Regular expressions of RE2: recognise lists of plain texts such as ``a|b``, and reject very large expressions.
 
 RE2 compiles an expression to a program of many small steps. The time of a match is at most proportional to the length
 of the text times the number of steps. A repetition such as ``{1000}`` copies the steps that it repeats. Because of the

@@ -36,7 +36,7 @@ class Rows:
         return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
     def literal(self, value: pa.Scalar) -> Value:
-        """Return the constant itself."""
+        """Return the constant ``value`` unchanged."""
         return value
 
     def where(self, is_selected: Flags) -> Rows:
@@ -133,9 +133,8 @@ def combine_balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # ``partial_results`` contains pairs of the number of combined terms and their value. As soon as two values
-        # combine the same number of terms, they are combined with each other. Therefore few values are in memory at a
-        # time.
+        # ``partial_results`` contains pairs: a number of terms, and the value that combines them. Two values that
+        # combine the same number of terms are immediately combined, so that few values are in memory at a time.
         partial_results: list[tuple[int, Value]] = []
         for part in parts:
             size = 1

@@ -29,9 +29,8 @@ _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATION_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
 _CALENDAR_UNITS = ("year", "quarter", "month", "week", "day")
-_UNIT_OFFSETS = {
-    "week": 3 * 86_400
-}  # in seconds; added so that weeks begin on Monday, because 1970 began on a Thursday
+# Seconds that are added to the seconds since 1970, so that weeks begin on Monday: 1970 began on a Thursday.
+_UNIT_OFFSETS = {"week": 3 * 86_400}
 _UNIT_ABBREVIATIONS = {
     "ns": "nanosecond",
     "us": "microsecond",
@@ -162,8 +161,8 @@ def date_diff(unit: str | None, start: Term, end: Term) -> Term:
     name = _DIFFERENCE_UNITS.get((unit or "").lower())
     if name is None:
         raise ValueError(
-            f"date_diff counts {', '.join(dict.fromkeys(_DIFFERENCE_UNITS.values()))}, written as 'ms', 's', 'minute' "
-            f"…; got {shown(unit)}"
+            f"the unit of date_diff must be one of {', '.join(dict.fromkeys(_DIFFERENCE_UNITS.values()))}, or an "
+            f"abbreviation such as 'ms' or 's'; got {shown(unit)}"
         )
     if start.is_untyped_null or end.is_untyped_null:
         return null(pa.int64())

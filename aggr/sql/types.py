@@ -44,7 +44,7 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
-    """Return terms that can be compared, and their common type. The terms are not cast to it yet.
+    """Return terms that can be compared, and their common type. This function does not cast them to the common type.
 
     A literal text is parsed as a value of the other terms' type. Other terms are returned unchanged.
     """
@@ -65,12 +65,18 @@ def _parse_literal(term: Term, kind: pa.DataType) -> Term:
 
 
 def coerce(term: Term, kind: pa.DataType) -> Term:
-    """Return ``term`` cast to ``kind``, a type that can represent its values; floating-point types round them."""
+    """Return ``term`` with its values cast to ``kind``.
+
+    The type ``kind`` must be able to represent the values, except that a floating-point type rounds them.
+    """
     return term if term.type == kind else apply(caster(term.type, kind), term, kind=kind)
 
 
 def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
-    """Return the function that casts values of the type ``old`` to ``new``; floating-point types round them."""
+    """Return the function that casts values of the type ``old`` to ``new``.
+
+    A cast to a floating-point type rounds the values.
+    """
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
@@ -89,8 +95,8 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 def literal_as(term: Term, kind: pa.DataType, common_type: pa.DataType) -> pa.Scalar | None:
     """Convert a constant to ``kind``, the type of the column that it is compared with, so that the column is not cast.
 
-    Return None if a comparison in the type ``kind`` could have another result than a comparison in ``common_type``, the
-    common type of the column and the constant.
+    Conditions compare values in ``common_type``, the common type of the column and the constant. Return None if the
+    same comparison in the type ``kind`` could have another result.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
@@ -139,7 +145,7 @@ def nanoseconds_since_epoch(term: Term) -> Term:
 def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
     """Return the common type of several types of numbers, which are not all equal.
 
-    Raise ``ValueError`` if it would be a decimal with more than 76 digits.
+    Raise ``ValueError`` if the common type would be a decimal with more than 76 digits.
     """
     if any(pa.types.is_floating(kind) for kind in kinds):
         return pa.float64()

@@ -112,7 +112,7 @@ def use_of(column: exp.Expr) -> Use:
             return Use.TEXT
         if isinstance(parent, _COMPARISON_NODES):
             return _comparison_use(parent)
-        if isinstance(parent, exp.Cast):  # including TryCast, which is a subclass
+        if isinstance(parent, exp.Cast):  # also TRY_CAST, because ``exp.TryCast`` is a subclass
             return Use.TEXT if parent.to.this in _NOT_NUMBERS else Use.NUMBER
         if isinstance(parent, _CHOICES):
             literals = _literal_kinds(parent)

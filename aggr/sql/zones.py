@@ -25,7 +25,8 @@ UTC = "UTC"
 STEPS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MICROS_PER_SECOND = 10**6
 _NANOS_PER_MICRO = 1000
-# a time after the year 9999, from which on offsets are constant; times near it do not overflow int64
+# Times are limited to this magnitude, in microseconds, so that an added offset cannot overflow int64. The limit lies
+# after the year 9999, from which on offsets are constant.
 _LAST_MICROS = 2**62
 
 
@@ -57,7 +58,7 @@ def from_local(local: Value, zone: str) -> Value:
 
 
 def to_local(value: Value) -> Value:
-    """Return the time that the clock of the zone in the type of ``value`` shows at each instant, without a zone."""
+    """Return the local time at each instant, without a zone. The type of ``value`` contains the zone of the clock."""
     if isinstance(value, pc.Expression):
         return pc.local_timestamp(value)
     if value.type.tz is None:
@@ -66,7 +67,7 @@ def to_local(value: Value) -> Value:
 
 
 def offset_texts(values: pa.Array) -> pa.Array:
-    """Return the UTC offset of the zone at each instant as text, such as ``+02:00``. The zone is in the type."""
+    """Return the UTC offset at each instant as text, such as ``+02:00``. The type of ``values`` contains the zone."""
     steps_per_minute = 60 * STEPS_PER_SECOND[values.type.unit]
     steps = pc.subtract(to_local(values).cast(pa.int64()), values.cast(pa.int64())).dictionary_encode()
     texts = []
@@ -77,8 +78,9 @@ def offset_texts(values: pa.Array) -> pa.Array:
 
 
 def _instants_of_local(clock: Clock, local: Whole) -> Whole:
-    """Return the first instant at which a clock shows each local time or a later one, both in microseconds. Before the
-    beginning of the clock, its first offset applies.
+    """Return the first instant at which a clock shows each local time or a later one.
+
+    Local times and instants are in microseconds. For times before the range of the clock, its first offset applies.
     """
     instants = clock.first_instant_showing(local)
     if local.min() < clock.since[0] + clock.offsets[0]:
@@ -87,8 +89,9 @@ def _instants_of_local(clock: Clock, local: Whole) -> Whole:
 
 
 def _converted(value: Value, zone: str, convert: Callable[[Clock, Whole], Whole], kind: pa.DataType) -> Value:
-    """Return times that ``convert`` has computed from the times in ``value`` by the clock of ``zone``, as a scalar or
-    an array of the type ``kind``. ``convert`` receives and returns microseconds.
+    """Return the times in ``value``, converted by the clock of ``zone``, as a scalar or an array of the type ``kind``.
+
+    ``convert`` makes the conversion. It receives and returns microseconds.
     """
     if isinstance(value, pa.Scalar):
         return _converted(pa.repeat(value, 1), zone, convert, kind)[0]
@@ -114,12 +117,13 @@ def _converted(value: Value, zone: str, convert: Callable[[Clock, Whole], Whole]
 def _convert_coarse(numbers: Whole, micros_per_step: int, zone: str, convert: Callable[[Clock, Whole], Whole]) -> Whole:
     """Return the results of ``convert`` for times in seconds or milliseconds, in the same unit.
 
-    Times whose microseconds would overflow int64 are shifted as other times before the year 1 or after the year 9999.
+    If the microseconds of a time would overflow int64, the time is shifted like other times before the year 1 or after
+    the year 9999.
     """
     limit = _LAST_MICROS // micros_per_step
     micros = np.clip(numbers, -limit, limit) * micros_per_step
     shifts = convert(clock_around(zone, micros), micros) - micros
-    # Offsets and the instants of changes are whole seconds, so nothing is lost.
+    # The division is exact, because offsets and the instants at which they change are whole seconds.
     converted: Whole = numbers + shifts // micros_per_step
     return converted
 
@@ -131,7 +135,7 @@ def _convert_nanoseconds(numbers: Whole, zone: str, convert: Callable[[Clock, Wh
     clock = clock_around(zone, micros)
     converted = convert(clock, micros)
     if convert is _instants_of_local:
-        # a time that the clock skips becomes the instant of the change, without further digits
+        # A time that the clock skips becomes the instant of the change, which has no digits below a microsecond.
         digits = np.where(clock.local_times(converted) == micros, digits, 0)
     nanos: Whole = converted * _NANOS_PER_MICRO + digits
     return nanos

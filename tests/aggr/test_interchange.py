@@ -606,7 +606,7 @@ def test_dds_refuses_other_states_and_columns():
         to_dds_proto(states, Dds())
     with pytest.raises(TypeError, match="binary; got int64"):
         from_dds_proto(pa.array([1]), Dds())
-    with pytest.raises(ValueError, match="sums must have one value for each message; got 2 and 1 messages"):
+    with pytest.raises(ValueError, match="sums must have one value for each message; got 2 values for 1 messages"):
         from_dds_proto(messages, Dds(), pa.array([1.0, 2.0]))
     with pytest.raises(TypeError, match="sums must be integers or floats, or exact sums; got string"):
         from_dds_proto(messages, Dds(), pa.array(["1"]))
