@@ -39,8 +39,8 @@ def states_after_change(
     for column in new:
         if column.name in (*serves, *dropped_names):
             raise ValueError(
-                f"{column.name!r} is the name of states of another measure of {where}, or of one that was dropped "
-                "earlier; choose another name for the new measure"
+                f"{column.name!r} is the name of states of another measure of {where}, or of a measure that was "
+                "dropped earlier; choose another name for the new measure"
             )
     kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
     return (*kept_columns, *new)

@@ -16,8 +16,10 @@ from tiltframe.java import NoJava, find_java
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-_FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
-_REQUIRED_MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
+# extras for developers, which users do not install
+_FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")
+# the memory that a JVM and a Python worker need, in bytes
+_REQUIRED_MEMORY = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _check_java() -> Finding:
         java = find_java()
     except NoJava as error:
         return Finding("Java", False, error.problem, error.advice)
-    return Finding("Java", True, f"{java.version} at {java.program}")
+    return Finding("Java", True, f"version {java.version} at {java.program}")
 
 
 def _check_workers() -> Finding:

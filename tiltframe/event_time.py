@@ -144,7 +144,7 @@ def local_times_to_utc(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64
     """
     if zone == UTC:
         return micros
-    # imported here, because it loads pyarrow.compute, whose import is slow and which UTC times do not need
+    # imported here, because the import is slow (it loads pyarrow.compute), and times in UTC do not need it
     from aggr.sql.zones import from_local
 
     return _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))

@@ -25,7 +25,8 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from windows import TimeWindow
 
-Note: TypeAlias = Callable[[str], object]  # a function that receives the sentences of a report, one per call
+# a function that receives the sentences of a report, one per call
+Note: TypeAlias = Callable[[str], object]
 # the keys of the dict that `Exclusions.as_record` returns
 BEYOND = "beyond"
 REFUSED = "refused"
@@ -40,10 +41,10 @@ class RefusedValues(UserWarning):
 
 
 class Exclusions:
-    """The number of groups with more values than their function's limit, by column of states and level, and the number
-    of refused values, by column of states.
+    """Two counts. The first is the number of groups with more values than the limit of their function, by column of
+    states and level. The second is the number of refused values, by column of states.
 
-    A group consists of the rows of one window and key. A group beyond the limit has a null result.
+    A group consists of the rows of one window and key. A group with more values than the limit has a null result.
 
     Parameters
     ----------
@@ -97,8 +98,8 @@ class Exclusions:
     def count_while_yielding(
         self, levels: Iterable[tuple[TimeWindow, pa.Table]]
     ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the pairs of ``levels`` unchanged. Add to the counts the number of groups with more values than their
-        limit, for every level, and the number of refused values of the finest level.
+        """Yield the pairs of ``levels`` unchanged. Meanwhile, count the groups of every level with more values than
+        their limit, and the refused values of the finest level.
         """
         for level, states in levels:
             self.count_groups(level.name, states)
@@ -222,9 +223,9 @@ def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
     has_any = False
     for chunk in states.chunks:
         counts = np.zeros(len(chunk), np.int64)
-        count_while_yielding = state.excluded_counts(chunk.drop_null() if chunk.null_count else chunk).groups
-        if count_while_yielding is not None:
-            counts[chunk.is_valid().to_numpy(zero_copy_only=False)] = count_while_yielding
+        counts_of_valid = state.excluded_counts(chunk.drop_null() if chunk.null_count else chunk).groups
+        if counts_of_valid is not None:
+            counts[chunk.is_valid().to_numpy(zero_copy_only=False)] = counts_of_valid
             has_any = True
         parts.append(counts)
     return np.concatenate(parts) if has_any else None

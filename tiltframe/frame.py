@@ -131,8 +131,8 @@ class TiltFrame:
         return self.kept or plan_state_columns(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return a frame with the same results, whose states are stored in the columns ``states``, such as the columns
-        of a store. By default, the columns of states follow from the measures.
+        """Return a frame with the same results that has the columns of states ``states``, such as the columns of a
+        store. By default, the columns of states follow from the measures.
 
         Parameters
         ----------

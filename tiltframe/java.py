@@ -24,7 +24,7 @@ class NoJava(ValueError):
     """
 
     def __init__(self, problem: str, advice: str) -> None:
-        """Create the error with the message ``problem``; ``advice``."""
+        """Create the error. Its message consists of ``problem``, a semicolon and ``advice``."""
         super().__init__(f"{problem}; {advice}")
         self.problem = problem
         self.advice = advice
@@ -61,7 +61,8 @@ def find_java() -> Java:
         raise NoJava(f"{program} does not print a version", "set JAVA_HOME to a working Java")
     if int(match[1]) < oldest:
         raise NoJava(
-            f"{match[1]} at {program}", f"{spark} needs Java {oldest} or newer: install one, and set JAVA_HOME to it"
+            f"version {match[1]} at {program}",
+            f"{spark} needs Java {oldest} or newer: install one, and set JAVA_HOME to it",
         )
     return Java(program, int(match[1]))
 

@@ -104,15 +104,14 @@ def climb_within(
 
 
 def _split_by_range(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into two tables. The first one has the states whose window of ``level`` lies between ``start`` and
-    ``end``, in microseconds UTC, and the states that do not lie in a window of this level. The second one has the other
-    states.
+    """Split states into two tables. The second table has the states in windows of ``level`` that extend beyond the
+    range from ``start`` to ``end``, in microseconds UTC. The first table has all other states.
     """
     assigned = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[assigned.rows] = (assigned.starts >= start) & (assigned.ends <= end)
     rows = np.flatnonzero(within)
-    # consecutive rows are selected by slices, which do not copy the states
+    # If the rows of the first table are consecutive, they are selected by a slice, which does not copy the states.
     if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:
         first = int(rows[0])
         last = int(rows[-1]) + 1

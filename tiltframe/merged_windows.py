@@ -1,9 +1,9 @@
 """Merged windows: merge states that have the same pane and key, and merge the states of finer windows into the windows
 of a level.
 
-If the windows of a level overlap, rows are reduced to states of panes. A pane is the longest window that divides both
-the size and the hop of the windows, and a window's state is merged from those of its panes. A window that does not
-overlap others is a single pane.
+If the windows of a level overlap, rows are reduced to states of panes, which do not overlap. The length of a pane is
+the greatest one that divides both the size and the hop of the windows. The state of a window is merged from the states
+of its panes. If the windows of a level do not overlap, each window is one pane.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     places = pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # A null state stands for no rows. A merge in which each state is a group of its own replaces it by the state of
-        # no rows, which is not null.
+        # A null state stands for no rows. A merge in which each state is a separate group replaces null states by the
+        # state of no rows, which is not null.
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)

@@ -17,7 +17,8 @@ RECORDED = "_recorded"
 # columns that a stream adds to the windows that it emits
 REASON = "reason"
 REVISION = "revision"
-FILLED = "filled"  # the column of results that says whether a window was added by ``fill``
+# the column of results that says whether a window was added by ``fill``
+FILLED = "filled"
 # a column of partial states on Spark: the start of the window of the coarsest level that contains the state
 COARSE = "__coarse"
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)

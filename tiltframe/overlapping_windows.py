@@ -1,5 +1,5 @@
-"""Overlapping windows as ranges of panes. Rows are reduced to states of panes, which are the longest windows that
-divide both the size and the hop of the overlapping windows. An overlapping window consists of consecutive panes.
+"""Overlapping windows as ranges of panes. A pane is a shorter window, whose length divides both the size and the hop of
+the overlapping windows. Panes do not overlap, and an overlapping window consists of consecutive panes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _LIMIT = 2**62
 
 
 class PaneRanges(NamedTuple):
-    """Windows as ranges of panes. The window with the index ``i`` has the key ``keys[i]``, and ``numbers[i]`` is its
-    ordinal number: consecutive windows have consecutive numbers, which are the same for all keys. The window
-    consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
+    """Windows as ranges of panes. The window with the index ``i`` has the key ``keys[i]`` and the ordinal number
+    ``numbers[i]``. Consecutive windows have consecutive numbers, and windows of different keys with the same times have
+    the same number. The window consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
     """
 
     keys: Ints

@@ -1,8 +1,8 @@
 """Provenance: states are stored together with a description of their frame, in the metadata of the column ``level``.
-Before states are used with a frame, this description is compared with that of the frame.
+Before states are used with a frame, this description is compared with the description of that frame.
 
 A state itself contains its function and parameters. It does not contain the column and the condition from which it was
-computed, or the windows of the frame. These are stored as a JSON object in the metadata of the field ``level``.
+computed, or the windows of the frame. The description contains them as a JSON object.
 Filters, slices, unions, IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has removed the
 metadata, only the names and types of columns are checked.
 """
@@ -78,11 +78,11 @@ def check_states(schema: pa.Schema, level_field: pa.Field, columns: Sequence[str
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
-    """Return the first difference between two descriptions, that of a frame (``own``) and that of states (``other``),
-    as a clause for a message. Return None if the states can be used with the frame.
+    """Compare ``own``, the description of a frame, with ``other``, the description of states. Return the first
+    difference as a clause for a message, or None if the states can be used with the frame.
 
-    If ``exactly`` is false, a column may have states that contain more than the frame needs, if the frame's states can
-    be computed from them. There may also be further columns of states.
+    If ``exactly`` is false, it suffices that the states of the frame can be computed from the states of the same
+    column. Additional columns of states are allowed.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):

@@ -1,8 +1,8 @@
 """Reducing: rows are reduced to states of panes, in a table with the columns window_start, window_end, keys and states.
 
-If the windows of the finest level do not overlap, they are the panes. Otherwise, panes are shorter windows that do not
-overlap, and from which the overlapping windows are composed. Their length is the greatest one that divides both the
-size and the hop of the overlapping windows.
+If the windows of the finest level do not overlap, the panes are these windows. Otherwise, the panes are shorter windows
+that do not overlap, and each overlapping window consists of consecutive panes. The length of a pane is the greatest one
+that divides both the size and the hop of the overlapping windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tiltframe.names import END, START
 from tiltframe.near_in_time import partition_by_time
 from windows.timezone import Instants
 
-_MAX_BUFFERED_BYTES = 1 << 28  # the maximum number of bytes of rows that are buffered to partition them by time
+# the maximum number of bytes of rows that are buffered to partition them by time
+_MAX_BUFFERED_BYTES = 1 << 28
 # If the groups of a batch have fewer rows than this on average, partitioning the rows by time takes less time than
 # merging the states of all batches.
 _FEW_ROWS = 256
@@ -68,8 +69,8 @@ def adaptive_states(
     def count_groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        # A row whose key is a list belongs to several groups, so the number of groups cannot be compared with that of
-        # the rows. The result 0 makes the caller reduce the rows of the batch.
+        # A row whose key is a list belongs to several groups, so the number of groups says nothing about the number of
+        # rows per group. The result 0 makes the caller reduce the rows of the batch.
         if places is not None:
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n

@@ -16,7 +16,8 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, START
 from tiltframe.tabular import table_of
 
-_MIN_ROWS_PER_THREAD = 100_000  # states for one thread; fewer take only milliseconds
+# the minimum number of rows of states for one thread; fewer rows take only milliseconds
+_MIN_ROWS_PER_THREAD = 100_000
 
 
 def finish(states: Any, frame: TiltFrame, flat: bool = False, *, jobs: int | None = None) -> pa.Table:

@@ -36,8 +36,10 @@ from windows.timezone import Instants
 # the number of bytes of states that are collected before they are merged and written; these steps need several times as
 # much memory
 MAX_STATE_BYTES = 1 << 26
-_BLOCK_BYTES = 1 << 22  # the approximate number of bytes of a block, the part of a run that is read at once
-_RUNS_IN_MEMORY = 12  # the size of all runs in memory is at most this multiple of the size of a run
+# the approximate number of bytes of a block, the part of a run that is read at once
+_BLOCK_BYTES = 1 << 22
+# The runs in memory together are at most this many times as large as one run.
+_RUNS_IN_MEMORY = 12
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,13 @@ class Slices:
     times within the block of `spill_states`, which removes the files at its end.
     """
 
-    frame: TiltFrame  # the windows of all levels must be contiguous
-    schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
+    # a frame in which the windows of every level follow each other without gaps
+    frame: TiltFrame
+    # the schema of states: window_start, window_end, keys, states
+    schema: pa.Schema
     runs: tuple[_Run, ...]
-    bytes: int  # the approximate size of a slice in memory, in bytes
+    # the approximate size of a slice in memory, in bytes
+    bytes: int
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
         """Yield the states of each slice, earliest first, and the start of the next slice in microseconds UTC

@@ -172,7 +172,7 @@ def _ago(count: int, unit: str, now: int, timezone: str) -> int:
     local = (_EPOCH + dt.timedelta(microseconds=now)).replace(tzinfo=dt.UTC).astimezone(zone)
     months = local.year * 12 + local.month - 1 - count * MONTHS[unit]
     if months < 24:
-        raise ValueError
+        raise ValueError("the moment is before the year 2")
     year, month = divmod(months, 12)
     day = min(local.day, calendar.monthrange(year, month + 1)[1])
     return (local.replace(year=year, month=month + 1, day=day) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // _MICROSECOND

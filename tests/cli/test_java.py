@@ -34,7 +34,7 @@ def test_versions(java_version, spark_version, install):
     if spark_version < "4" or major >= 17:
         assert find_java() == (program, major)
     else:
-        with pytest.raises(NoJava, match=rf"^{major} at .*; Spark 4 needs Java 17 or newer: install one"):
+        with pytest.raises(NoJava, match=rf"^version {major} at .*; Spark 4 needs Java 17 or newer: install one"):
             find_java()
 
 

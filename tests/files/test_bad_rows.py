@@ -305,7 +305,7 @@ def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("ts,ms\n" + "no,1\n" * 20, ["--bad-rows", "skip"], "not one of 20 rows can be read"),
+        ("ts,ms\n" + "no,1\n" * 20, ["--bad-rows", "skip"], "none of 20 rows can be read"),
         ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "nowhere/bad"], "cannot write bad rows to 'nowhere/bad'"),
         ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "."], "which is a folder"),
         ("ts,ms\n2024-05-01,1\n", ["--bad-rows", ""], "cannot write bad rows to ''"),

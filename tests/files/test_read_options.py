@@ -264,7 +264,7 @@ BAD = [
     ({"null": "-"}, "null"),
     ({"null": [1]}, "null must be a list of texts"),
     ({"time_format": "%H:%M"}, "does not contain the day"),
-    ({"time_format": "%Y-%m-%d %Q"}, "has %Q, which is not supported"),
+    ({"time_format": "%Y-%m-%d %Q"}, "has the directive %Q, which is not supported"),
     ({"where": "ms >"}, "cannot read the condition"),
     ({"time": "ms +"}, "cannot read the expression"),
     ({"types": {"ms": "number"}}, "unknown type 'number'"),

@@ -95,7 +95,10 @@ def test_mistakes_of_readers_are_named(orc_reader, tmp_path):
         ({"name": "csv"}, "other than csv, tsv, json, parquet; got 'csv'"),
         ({"name": "own", "endings": (".csv",)}, r"own needs endings such as .*; got \('.csv',\)"),
         ({"name": "own", "endings": ".own"}, "own needs endings such as"),
-        ({"name": "own", "endings": (".orc",)}, "the reader orc, of .orc, .orcfile, has the same name"),
+        (
+            {"name": "own", "endings": (".orc",)},
+            "same name or ending as the registered reader 'orc', which reads .orc, .orcfile",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             register_reader(type("Own", (Orc,), members))

@@ -30,14 +30,19 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.manifest import checked_retention
 from windows import TimeWindow, window
 
-_YEAR = 365  # days
-_SOME_DAY = 19_723 * DAY  # 2024-01-01, in microseconds UTC; the windows per day are counted from this day on
+# the length of a year in days
+_YEAR = 365
+# 2024-01-01, in microseconds UTC; the number of windows per day is computed for the time from this day on
+_SOME_DAY = 19_723 * DAY
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
 _GROUP_BYTES = 1 << 20
 _MIN_GROUP_ROWS = 512
-_COMMITS = 4  # the number of commits whose time is measured
-_TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
-_SHUFFLE_BLOCK = 1 << 15  # the number of bytes that Spark compresses together by default
+# the number of commits whose time is measured
+_COMMITS = 4
+# the number of bytes of states that a Spark task merges and writes at once
+_TABLE_BYTES = 1 << 26
+# the number of bytes that Spark compresses together by default
+_SHUFFLE_BLOCK = 1 << 15
 # the minimum number of complete windows of a level in the sample; with fewer, the costs of the level are extrapolated
 _MIN_WINDOWS = 4
 
@@ -262,7 +267,7 @@ def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, speedup
     key has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
-    # At most one day before the earliest row, because the start of a window over all time is the earliest instant.
+    # A window over all time starts at the earliest instant, so ``begin`` is limited to a day before the earliest row.
     begin = max(int(begin), int(times.min()) - DAY)
     moved = pa.array(begin + ((times - times.min()) / speedup).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)
@@ -395,9 +400,9 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
     ordered = states.drop_columns([END]).take(pa.array(np.lexsort((instants_of(states), groups.ids))))
     keys = ordered.select(list(frame.keys))
     while any(pa.types.is_struct(dtype) for dtype in keys.schema.types):
-        keys = keys.flatten()  # one level of structs
+        keys = keys.flatten()  # This replaces a struct by its fields, but does not flatten structs in these fields.
     for name in keys.column_names:
-        if name not in frame.keys:  # a field, such as tags.host
+        if name not in frame.keys:  # The column is a field of a key that is a struct, such as tags.host.
             ordered = ordered.append_column(name, keys.column(name))
     ordered = ordered.drop_columns([name for name in frame.keys if name not in keys.column_names])
     group_rows = min(max(int(_GROUP_BYTES * states.num_rows / states.nbytes), _MIN_GROUP_ROWS), 1 << 16)

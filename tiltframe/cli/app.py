@@ -75,8 +75,10 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name of the command, the command and its arguments. Raise an error if an option that takes one
-        value is passed twice, because click would use the last value without a message.
+        """Return three values: the name of the command, the command, and the list of its arguments.
+
+        Raise an error if an option that takes one value is passed twice. Without this check, click would use the last
+        value without a message.
         """
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
@@ -146,7 +148,8 @@ def main(args: list[str] | None = None) -> None:
         with resend_swallowed_interrupts():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # if the disk is full, the error is raised here and not at exit
+            # Python would otherwise write the buffered output at exit, too late to report an error such as a full disk.
+            sys.stdout.flush()
     except (KeyboardInterrupt, click.exceptions.Abort):
         _exit_with_message(interrupt_message(), 130)
     except (BrokenPipeError, _OutputClosed):

@@ -1,5 +1,5 @@
-"""tiltframe bench: measure the speed, the size of states and the errors of functions. Other packages, or with --spark
-the functions of Spark, are measured on the same rows.
+"""tiltframe bench: measure the speed, the size of states and the errors of functions. The functions of other packages
+are measured on the same rows. With --spark, the functions of Spark are measured instead of other packages.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def bench_command(
 ) -> None:
     """Measure the speed, the state sizes and the errors of functions.
 
-    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. So is the
-    complete computation from rows to results, which is also timed for other packages. Errors are relative to the exact
+    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The complete
+    computation from rows to results is also timed, for this and for other packages. Errors are relative to the exact
     result.
 
     With --spark, each call is measured in several ways: with su.rollup and su.group_by (su is spark_udaf), in
@@ -156,7 +156,7 @@ def bench_command(
     from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs this module
     from aggr.bench.plots import plot as draw_plot
 
-    _check_place(context, is_on_spark)
+    _check_options(context, is_on_spark)
     measures = [measure_from(text) for text in calls]
     earlier = None if compare is None else Report.from_json(_text_of(compare))
     request: dict[str, Any] = {
@@ -213,14 +213,15 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
         yield show
 
 
-def _check_place(context: click.Context, is_on_spark: bool) -> None:
-    """Raise an error if an option was passed that works only with --spark, or only without it."""
+def _check_options(context: click.Context, is_on_spark: bool) -> None:
+    """Raise an error if an option does not apply. Some options apply only with --spark, and others only without it."""
     refused_options = _ONLY_HERE if is_on_spark else _ONLY_ON_SPARK
     for name in refused_options:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
-            when = "cannot be used with --spark" if is_on_spark else "needs --spark"
-            raise ValueError(f"{option} {when}; {'leave it out' if is_on_spark else 'pass --spark as well'}")
+            if is_on_spark:
+                raise ValueError(f"{option} cannot be used with --spark; leave it out")
+            raise ValueError(f"{option} needs --spark; pass --spark as well")
 
 
 def _on_spark(measures: list[Measure], **request: Any) -> Report:

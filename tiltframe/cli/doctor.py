@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def doctor(form: str) -> None:
-    """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
+    """Check the requirements on this machine: Java, Spark, packages, workers, memory, and the cache of compiled loops.
 
     If a requirement is not met, print advice and exit with status 1. A missing package that only an extra needs is
     listed with --, and does not change the exit status. Spark is not started.
@@ -49,9 +49,9 @@ def _label(finding: Finding) -> str:
 def warm(functions: tuple[str, ...]) -> None:
     """Compile the loops of FUNCTIONS, by default of all functions, and print the folders of the compiled code.
 
-    For a container image, set NUMBA_CACHE_DIR to a folder in the image, NUMBA_CPU_NAME=generic, and NUMBA_CPU_FEATURES
-    to an empty text, when the image is built and when it runs. Otherwise the code can be used only on the type of
-    processor on which it was compiled.
+    In a container image, set three variables: NUMBA_CACHE_DIR to a folder in the image, NUMBA_CPU_NAME to generic, and
+    NUMBA_CPU_FEATURES to an empty text. Set them both when the image is built and when it runs. Without them, the code
+    can be used only on the type of processor on which it was compiled.
     """
     folders = warm_functions(functions or None)
     click.echo(f"compiled the loops of {', '.join(functions or aggr.names())}; the code is stored in:", err=True)

@@ -3,11 +3,13 @@ passed under several names.
 
 A file is identified by a digest of its bytes. Each commit records, in addition to its states:
 
-    content 4123…     {"held": true, "range": [from, to]}     "held": whether the store has the file's rows; it is false
-                                                              after other rows have replaced them. "range": the range
-                                                              of the windows of its rows, or null
-    path /data/a.csv  "4123…"                                 the digest of the bytes that the file at this path had
-                                                              when its path was last recorded
+    name of the record    value
+    content 4123…         {"held": true, "range": [from, to]}
+    path /data/a.csv      "4123…"
+
+The name of a ``content`` record contains the digest of a file. Its value ``held`` is true if the rows of the file are
+in the store, and false if they were replaced by other rows. Its value ``range`` is the range of the windows of the
+rows, or null. The value of a ``path`` record is the digest that the file at this path had when it was last recorded.
 """
 
 from __future__ import annotations
@@ -27,14 +29,19 @@ class InputFile:
     """A file, with the records about its bytes and its path in a store."""
 
     file: Path
-    digest: str  # the digest of the bytes of the file
-    record: Mapping[str, Any] | None  # the store's record of ``digest``, or None
-    # the digest that the store has recorded for the path of the file, if it is not ``digest``; otherwise None
+    # the digest of the bytes of the file
+    digest: str
+    # the store's record of ``digest``, or None
+    record: Mapping[str, Any] | None
+    # the digest of an earlier version of the file: ``recorded_digest`` if it differs from ``digest``, otherwise None
     earlier_digest: str | None
-    earlier_record: Mapping[str, Any] | None  # the store's record of the earlier bytes, or None
-    recorded_digest: str | None  # the digest that the store has recorded for the path of the file, or None
-    is_standard_input: bool  # whether the file is standard input, whose path is not recorded
-    # the size in bytes and the modification time in nanoseconds of the file before its bytes were read
+    # the store's record of ``earlier_digest``, or None
+    earlier_record: Mapping[str, Any] | None
+    # the digest that the store has recorded for the path of the file, or None
+    recorded_digest: str | None
+    # whether the file contains the bytes of standard input; the path of such a file is not recorded
+    is_standard_input: bool
+    # the size of the file in bytes and its modification time in nanoseconds, before its bytes were read
     stamp: tuple[int, int]
 
     @property
@@ -105,15 +112,17 @@ def records_to_write(
     ranges: Mapping[Path, Range],
     sources: Iterable[InputFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts: the new records, and the expected records, which are the current records of the same names. The
-    commit fails if another writer changes these current records first.
+    """Return two dicts: the new records, and the expected records.
+
+    The expected records are the current records with the names of the new records. A commit fails if another writer has
+    changed an expected record.
 
     ``input_files`` are the files whose paths are recorded. ``added_files`` are the files whose rows are added to the
     store, and ``ranges`` maps each file in ``added_files`` to the range of its windows.
 
-    ``sources`` is passed only if windows of the store are replaced: it has the files whose rows are in the new windows.
-    The store then no longer has the rows of earlier versions of ``added_files``, so these versions are recorded as
-    replaced, except versions with the same bytes as a file in ``sources``.
+    ``sources`` is passed only if windows of the store are replaced. It has the files whose rows are in the new windows.
+    In this case, an earlier version of a file in ``added_files`` is recorded as replaced, because the store does not
+    contain its rows any more. A version that has the same bytes as a file in ``sources`` is not recorded as replaced.
     """
     new_records: dict[str, Any] = {}
     expected_records: dict[str, Any] = {}
@@ -167,8 +176,8 @@ def file_digest(file: Path) -> str:
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Return the records of a store whose names are in ``names``, by name. A name may occur several times, because
-    several files may have the same bytes, or may be links to the same file.
+    """Return the records of a store with the names ``names``, as a dict by name. ``names`` may contain a name several
+    times, because several files may have the same bytes, or may be links to the same file.
     """
     return store.recorded(list(dict.fromkeys(names)))
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """Return the host and the port in the option ``--metrics``. Without a host, the host is the empty text, which means
-    all addresses of this machine.
+    """Return the host and the port in ``text``, the value of the option ``--metrics``. If the text has no host, return
+    ``""`` as the host, which means all addresses of this machine.
 
     >>> metrics_address("127.0.0.1:9465"), metrics_address("[::1]:0"), metrics_address(":9465")
     (('127.0.0.1', 9465), ('::1', 0), ('', 9465))

@@ -147,9 +147,9 @@ def bad_rows_from(text: str, once: bool = True) -> BadRows | None:
         return BadRows()
     file = Path(text)
     if not text.strip() or not file.parent.is_dir() or (problem := kind_unless_file(file)):
-        what = f", which is {problem}" if text.strip() and file.parent.is_dir() else ""
+        explanation = f", which is {problem}" if text.strip() and file.parent.is_dir() else ""
         raise ValueError(
-            f"cannot write bad rows to {shown(text)}{what}; pass fail, skip, or a file in an existing folder"
+            f"cannot write bad rows to {shown(text)}{explanation}; pass fail, skip, or a file in an existing folder"
         )
     return BadRows(file, once)
 
@@ -187,7 +187,8 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
     """Return a command to which the options for a frame and for reading files are added. It calls ``command`` with the
     arguments ``frame``, a `TiltFrame`, and ``reading``, a `ReadOptions`.
 
-    With ``ordered``, ordered windows are accepted too. In this case, ``frame`` is an `OrderedAggregator`.
+    If ``ordered`` is true, the command also has the option --ordered. If a user passes this option, ``frame`` is an
+    `OrderedAggregator`.
     """
 
     @wraps(command)
@@ -264,8 +265,8 @@ def _ordered_aggregator(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Return the number of bytes of an option, as `tiltframe.memory_sizes.memory_size` does, or None if the option was
-    not passed. Raise ``BadParameter`` if the text is not an amount of memory.
+    """Return the amount of memory in the value of an option, in bytes. Return None if the option was not passed. Raise
+    ``BadParameter`` if the text cannot be read by `tiltframe.memory_sizes.memory_size`.
 
     >>> memory_bytes(None, None, "512MiB")
     536870912

@@ -86,9 +86,10 @@ class FormatChoice(click.Choice[str]):
 
 
 def write_results(slices: Iterable[pa.Table], form: str, has_several_levels: bool, out: BinaryIO) -> None:
-    """Write tables of results to ``out``, one after the other, in the format ``form``. JSON contains the column of
-    levels. Other formats contain it only if ``has_several_levels`` is true, because the results have several kinds of
-    windows.
+    """Write tables of results to ``out``, one after the other, in the format ``form``.
+
+    ``has_several_levels`` says whether the results have windows of several levels. If it is false, the column of levels
+    is left out of all formats except JSON.
 
     In CSV, a record is written as plain columns, such as ``latency_p99``, and a list as JSON. JSON is written by
     `tiltframe.text.results.json_lines`.
@@ -166,8 +167,8 @@ _START_FORMATS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "
 
 
 def _start_texts(results: pa.Table) -> list[str]:
-    """Return the starts of windows as texts, with the precision of their level. Dots follow the start of a partial
-    window.
+    """Return the starts of windows as texts, with the precision of their level: a day is shown without hours. If the
+    column of partial windows marks a window, ``…`` follows its start.
     """
     levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
@@ -179,8 +180,8 @@ def _start_texts(results: pa.Table) -> list[str]:
 
 
 def _start_text(start: dt.datetime, form: str) -> str:
-    """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes are added if
-    this format would leave them out, and they are not 0.
+    """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes that are not 0
+    are added if the format would leave them out.
 
     For example, the start of a day is shown with its hour if the day does not begin at midnight in the time zone of the
     output.
@@ -251,7 +252,7 @@ def on_same_terminal() -> bool:
     try:
         streams = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, streams)) and len({os.fstat(stream).st_rdev for stream in streams}) == 1
-    except (AttributeError, OSError):  # One of the two streams is closed, or is not a file.
+    except (AttributeError, OSError):  # Standard output or standard error is closed, or is not a file.
         return False
 
 
@@ -260,9 +261,11 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int, int], None]]
     """Show a count and a progress bar within the block. They are written to standard error, and only if it is a
     terminal.
 
-    Yield a function that updates the display and takes two numbers. If ``total`` is not 0, the two numbers are the
-    number of rows since the last call, and the progress of the bar, in the unit of ``total``. If ``total`` is 0, they
-    are the number of completed items and the number of all items.
+    Yield a function that updates the display. It takes two numbers, whose meaning depends on ``total``:
+
+    - If ``total`` is not 0, it is the value at which the bar is complete, such as the bytes of all files. The first
+      number is the number of rows since the last call. The second is the progress since then, in the unit of ``total``.
+    - If ``total`` is 0, the numbers are the number of completed items and the number of all items.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda more, further: None

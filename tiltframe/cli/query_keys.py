@@ -1,5 +1,5 @@
-"""The option ``--key`` of queries. A key of the results is a key of the frame, or its values are looked up in a file,
-by the values of a key of the frame.
+"""The option ``--key`` of queries. A key of the results is either a key of the frame or a look-up. A look-up reads the
+value of the new key from a file, which has a row for each value of a key of the frame.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tiltframe.store import key_kinds
 
 
 def query_keys_from(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the keys that ``texts`` request, as name in the results → name of a key of the frame, or look-up by such a
-    key. A text is ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
+    """Return the keys of the results, as a dict from their names to keys of the frame or look-ups. Each of ``texts`` is
+    ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
 
     >>> query_keys_from(["host"])
     {'host': 'host'}

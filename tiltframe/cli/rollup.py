@@ -44,7 +44,8 @@ from tiltframe.time_range import read_time_range
 
 # the total memory of the process, including rows and files, as a multiple of the bytes of states in memory
 _MEMORY_FACTOR = 16
-_MEMORY_FACTOR_PER_THREAD = 10  # the increase of `_MEMORY_FACTOR` for each additional thread
+# the increase of `_MEMORY_FACTOR` for each additional thread
+_MEMORY_FACTOR_PER_THREAD = 10
 # The interval, in seconds, after which a thread lets another thread run Python code. With Python's default of 5 ms, the
 # thread that merges states often waits for 5 ms until a thread that writes states to files lets it run.
 _SWITCH_INTERVAL = 0.0005
@@ -55,7 +56,9 @@ _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 def _default_memory() -> int:
-    """Return the limit without --memory, in bytes: 1 GB or a quarter of this machine's memory, whichever is less."""
+    """Return the memory limit if --memory is not passed, in bytes: 1 GB or a quarter of this machine's memory,
+    whichever is less.
+    """
     return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 
 
@@ -163,8 +166,8 @@ def rollup(
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
-    """Return the retention in a text such as ``10s=1d,1m=7d,1h=none``, as level → duration or None. Return None without
-    a text. Raise ``ValueError`` if the text cannot be read.
+    """Return the retention in a text such as ``10s=1d,1m=7d,1h=none``, as a dict from level to duration. The duration
+    ``none`` becomes None. Return None if ``text`` equals None. Raise ``ValueError`` if the text cannot be read.
     """
     if text is None:
         return None
@@ -183,8 +186,8 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _FilesRead:
-    """The files that were read. For each of them, ``window_ranges`` has the range from the first to the last window of
-    its rows, and ``row_counts`` has the number of its rows in the range to replace.
+    """The files that were read. For each file, ``window_ranges`` has the range from the first to the last window of its
+    rows, and ``row_counts`` has the number of its rows in the range to replace.
     """
 
     window_ranges: dict[Path, Range] = field(default_factory=dict)
@@ -256,7 +259,7 @@ def append_new(
             f"nothing new: another process has added the same files to {store.display_uri} in the meantime", err=True
         )
         return
-    open_writable()  # This writes the retention, as the last step, after the rows were committed.
+    open_writable()  # Opening the store writes the retention. This is done last, after the rows were committed.
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(added_files)} files", err=True)
 
@@ -281,7 +284,7 @@ def replace_in(
     )
     for input_file in distinct_files:
         check_unchanged(input_file)
-    # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
+    # Only the finest level is passed to `FrameStore.replace`, which merges the coarser levels from it.
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     new_states = _states_in_range(finest, span)
     if not new_states.num_rows:
@@ -327,7 +330,8 @@ def _read_files(
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _FilesRead]:
     """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
-    rows. Return the result of ``reduce``, and a `_FilesRead` with the number of rows of each file in ``span``.
+    rows. Return the result of ``reduce``, and a `_FilesRead`, in which ``row_counts`` has the number of each file's
+    rows whose times are in the range ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
@@ -339,8 +343,8 @@ def _read_files(
         advance: Callable[[int, int], None],
     ) -> Iterator[pa.RecordBatch]:
         """Yield an empty batch, which has the schema, and then the batches of the files. Update ``files_read`` with the
-        range of the windows of each file, and the number of its rows in ``span``. ``advance`` receives
-        the number of rows and the number of bytes that were read since its last call.
+        range of each file's windows, and the number of each file's rows whose times are in ``span``. ``advance``
+        receives the number of rows and the number of bytes that were read since its last call.
         """
         columns = frame.columns_in(source_with_dictionaries.schema.names)
         yield pa.RecordBatch.from_pylist(
@@ -402,10 +406,11 @@ def _check_equal_outside_range(
     window_ranges: Mapping[Path, Range],
     store: FrameStore,
 ) -> None:
-    """Raise ``ValueError`` if, outside ``span`` (the range to replace), the states of the store differ from those of
-    the inputs. Only the ranges of the new files, ``unstored_files``, and of their earlier versions are compared.
-    ``finest`` has the states of the inputs on the finest level, and ``window_ranges`` the range of the windows of each
-    file.
+    """Raise ``ValueError`` if the states of the store differ from those of the inputs outside ``span``, the range to
+    replace. Only the ranges of the new files, ``unstored_files``, and of their earlier versions are compared.
+
+    ``finest`` has the states of the inputs on the finest level. ``window_ranges`` maps each file to the range of its
+    windows.
     """
     ranges = [
         *(window_ranges[input_file.file] for input_file in unstored_files),
@@ -418,13 +423,13 @@ def _check_equal_outside_range(
             raise ValueError(
                 f"{', '.join(str(input_file.file) for input_file in unstored_files)}: in {range_text(part)}, outside "
                 f"the range to replace, {store.display_uri} differs from the inputs; use a range that contains all "
-                f"their rows, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
+                f"rows of the named files, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
 
 
 def _equals_stored(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Return whether ``states``, of the finest level, have the same bits as the store's states whose windows start in
-    the range ``span``.
+    """Compare ``states`` bit for bit with the states of the finest level that the store has in the range ``span``.
+    Return whether they are equal.
     """
     if store.schema is None:
         return not states.num_rows

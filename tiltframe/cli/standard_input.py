@@ -20,8 +20,8 @@ STANDARD_INPUT = Path("-")
 
 
 def input_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return ``value``, the name of a format. Raise ``BadParameter`` if it is neither a built-in format nor that of a
-    registered reader.
+    """Return ``value``, the name of a format. Raise ``BadParameter`` if it is neither a built-in format nor the format
+    of a registered reader.
     """
     if value is not None and value not in BUILT_IN and value not in readers():
         formats = ", ".join([*BUILT_IN, *readers()])

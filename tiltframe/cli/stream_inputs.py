@@ -22,8 +22,8 @@ RowSource: TypeAlias = InputLines | ArrivingFiles
 
 
 def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
-    """Return the inputs as name → path, from the argument ``folder`` or from texts ``NAME=PATH``. The path ``-`` is
-    standard input.
+    """Return the inputs as a dict from names to paths. They are read from the argument ``folder``, or from texts of the
+    form ``NAME=PATH``. The path ``-`` is standard input.
 
     >>> read_inputs(None, ["a=/dev/stdin", "b=-"])
     {'a': PosixPath('/dev/stdin'), 'b': PosixPath('-')}
@@ -32,7 +32,7 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
         return {SINGLE_INPUT: STANDARD_INPUT if folder is None else folder}
     if folder is not None:
         raise ValueError(
-            f"{folder} and --input both name inputs; write the first as --input NAME={folder}, or leave out one of them"
+            f"{folder} and --input both name inputs; pass {folder} as --input NAME={folder}, or leave out one of them"
         )
     inputs: dict[str, Path] = {}
     for text in texts:
@@ -73,12 +73,12 @@ def open_pipe(path: Path) -> int:
 
 @dataclass
 class Inputs:
-    """The inputs of a stream by name, and their watermarks. Usually, the watermark of the stream no longer depends on
-    an input after this input has ended.
+    """The inputs of a stream by name, and their watermarks. The watermark of the stream is the earliest watermark of
+    its inputs. An input that has ended is ignored.
 
-    ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. If it is true, and
-    if an input has had rows, the watermark of the stream depends on this input even after all of its files were read.
-    Otherwise the rows that the next run reads from this input could be late.
+    ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. In this case, an
+    input that has had rows is not ignored after its end. If it were, the rows that the next run reads from this input
+    could be late.
     """
 
     row_sources: dict[str, RowSource]

@@ -14,8 +14,10 @@ import click
 from tiltframe.cli.output import on_same_terminal
 from tiltframe.cli.stream_metrics import StreamMetrics
 
-_SHOWN_EVERY = 0.25  # the minimum number of seconds between two updates on a terminal
-_LOGGED_EVERY = 60.0  # the minimum number of seconds between two lines if the output is not a terminal
+# the minimum number of seconds between two updates of the line on a terminal
+_SHOWN_EVERY = 0.25
+# the minimum number of seconds between two lines if the output is not a terminal
+_LOGGED_EVERY = 60.0
 
 
 @contextmanager

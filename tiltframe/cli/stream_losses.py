@@ -24,10 +24,13 @@ _REPORT_SECONDS = 60.0  # the minimum number of seconds between two reports
 class DroppedRows:
     """The number of rows that were dropped as late, which is printed together with the number of bad rows."""
 
-    row_frame: TiltFrame | OrderedQuery  # has the name of the time column and the time zone of the windows
+    # the frame, from which the name of the time column and the time zone of the windows are read
+    row_frame: TiltFrame | OrderedQuery
     bad: BadRows | None
-    file: str | None  # the file that dropped rows are appended to
-    has_disorder: bool  # whether the watermark stays behind the newest event by --disorder
+    # the file to which dropped rows are appended
+    file: str | None
+    # whether --disorder was passed, so that the watermark stays behind the newest event
+    has_disorder: bool
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last_check: float = field(default_factory=clock.monotonic)

@@ -16,7 +16,8 @@ from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 _REFRESH_SECONDS = 1.0
-_STUCK_SECONDS = 300.0  # if a batch or a commit takes more seconds, /healthz reports a failure
+# If a batch or a commit takes more than this number of seconds, /healthz reports a failure.
+_STUCK_SECONDS = 300.0
 _MICROS = 1e6
 Samples = list[tuple[dict[str, str], float]]
 
@@ -65,8 +66,8 @@ class StreamMetrics:
         """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys`` for rows whose key is beyond the
         maximum number of keys.
 
-        ``late`` and ``keys`` include the rows that earlier processes dropped, whose numbers are in the saved state.
-        ``bad`` is counted since this process started.
+        ``late`` and ``keys`` include the rows that earlier processes dropped, because the saved state contains these
+        numbers. ``bad`` is counted since this process started.
         """
         return {
             "late": max(self.progress.late_rows, self.losses.late),

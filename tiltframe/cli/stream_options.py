@@ -50,13 +50,13 @@ class StreamOptions:
     drain: bool
     metrics: str | None
     state: Path | None
-    uri: str | None  # the option --store
+    uri: str | None  # the value of the option --store
     name: str | None
     durable: bool
-    stream_name: str | None  # the option --stream
+    stream_name: str | None  # the value of the option --stream
     once: bool
     spark: bool
-    source: str | None  # the option --format
+    source: str | None  # the value of the option --format: the format of a Spark source
     source_options: tuple[str, ...]
     shards: int | None
 
@@ -83,8 +83,8 @@ class StreamOptions:
     def check_texts(self) -> None:
         """Raise ``ValueError`` if the text of --disorder, --ahead or --metrics cannot be read.
 
-        The properties read these texts when they are first used. They are read here, so that an error is raised before
-        the stream opens inputs or writes files.
+        Otherwise an invalid text would raise an error only when its property is first used, after the stream has opened
+        inputs and written files.
         """
         _ = (self.disorder_micros, self.ahead_limit, self.metrics_address)
 

@@ -24,11 +24,13 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import append_extension
 from tiltframe.text.results import json_lines
 
-# The name of a note in a saved state whose windows were all closed and emitted. The value of the note is the watermark
-# that was reached before the windows were closed, in microseconds UTC.
+# The name of a note in the saved state of a stream. If the note is present, all windows were closed and emitted. Its
+# value is the watermark before the windows were closed, in microseconds UTC.
 DRAINED = "drained"
-_MIN_COMMIT_SECONDS = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
-_SAVE_INTERVAL_FACTOR = 10  # the time between two saves is at least the duration of a save, multiplied by this number
+# the minimum number of seconds between two commits, and between two saves of the state
+_MIN_COMMIT_SECONDS = 1.0
+# The time between two saves of the state is at least the duration of a save, multiplied by this number.
+_SAVE_INTERVAL_FACTOR = 10
 
 
 class Sink:
@@ -44,8 +46,8 @@ class Sink:
 
     @property
     def excluded(self) -> Exclusions | None:
-        """The number of groups that exceeded the limit of values of a measure, and the number of refused values, in the
-        results of this process; or None for ordered windows.
+        """Two counts for the results of this process: the groups with more values than the limit of a measure, and the
+        values that a measure refused. For ordered windows, None is returned.
         """
         excluded: Exclusions | None = getattr(self.windows, "excluded", None)
         return excluded
@@ -84,8 +86,8 @@ class OutputSink(Sink):
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
-        """Close all windows. This moves the watermark to the end of time, so a state that is saved afterwards also
-        records the watermark that was reached before the windows were closed.
+        """Close all windows. This moves the watermark to the end of time. The previous watermark is kept, because a
+        state that is saved later also records it.
         """
         self._drained = {DRAINED: self.windows.progress.watermark_us}
         self._write(self.windows.close())
@@ -141,8 +143,8 @@ class StoreSink(Sink):
 
     @property
     def excluded(self) -> Exclusions:
-        """The number of groups that exceeded the limit of values of a measure, and the number of refused values, in the
-        states that this process has committed.
+        """Two counts for the states that this process has committed: the groups with more values than the limit of a
+        measure, and the values that a measure refused.
         """
         return self.closed.excluded
 
@@ -165,9 +167,10 @@ class StoreSink(Sink):
         self.closed.close()
 
     def flush(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state together with ``notes``, and then commit the closed windows. Unless ``ended`` is true, do
-        nothing if there is nothing to save and to commit, or if the last commit was less than ``_commit_seconds``
-        seconds ago.
+        """Save the state together with ``notes``, and then commit the closed windows.
+
+        If ``ended`` is false, the call does nothing in two cases: if there is nothing to save or commit, and if the
+        last commit was less than ``_commit_seconds`` seconds ago.
         """
         has_changes = self.closed.is_waiting or (self._has_unsaved_rows and state is not None)
         if not ended and (not has_changes or clock.monotonic() - self._last_commit < self._commit_seconds):

@@ -52,7 +52,8 @@ from windows.timezone import Instants
 
 # a function that reduces rows to states, and raises an error if a measure rejects a row; its result is not used
 TryReduce: TypeAlias = Callable[[pa.Table], object]
-PAUSE = 0.2  # the number of seconds without rows after which a batch without rows is yielded
+# the number of seconds without rows after which a batch without rows is yielded
+PAUSE = 0.2
 # the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
 _MAX_BATCH_BYTES = 1 << 20
 _STANDARD_INPUT = "standard input"
@@ -116,7 +117,8 @@ class InputLines:
     pause: float = PAUSE
     # text column that functions also read as numbers → the type of the numbers
     _number_types: dict[str, pa.DataType] = field(default_factory=dict)
-    _next_line: int = 1  # the number of the first line of the batch that is being processed, or of the next batch
+    # while a batch is processed, the number of its first line; between two batches, the number of the next line
+    _next_line: int = 1
 
     @property
     def resume_notes(self) -> dict[str, Any]:
@@ -166,7 +168,10 @@ class InputLines:
             ) from None
         rows, unread = separate_bad_lines(lines, self._read_lines, self.try_reduce)
         if len(unread) == len(lines) >= ALL_BAD and not had_schema:
-            raise ValueError(f"not one of {len(lines):,} lines of {self.source_name} can be read; {unread[0][1]}")
+            raise ValueError(
+                f"none of the {len(lines):,} lines of {self.source_name} can be read; the error of the first line is: "
+                f"{unread[0][1]}"
+            )
         for line, why in unread:
             self.bad.put(self.source_name, line, why)
         if rows is not None:
@@ -184,7 +189,10 @@ class InputLines:
 
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
         """Return the rows in ``lines``, as `_parse_lines` does for bytes. After an error, ``schema`` has the same value
-        as before. Raise ``ValueError`` if a line does not contain exactly one row, unless a condition selects rows.
+        as before.
+
+        Raise ``ValueError`` if the number of rows differs from the number of lines. This is not checked if a condition
+        selects rows.
         """
         before = self.schema
         try:

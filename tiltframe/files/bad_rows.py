@@ -29,14 +29,20 @@ from tiltframe.files.readers import read_batches, read_schema, reader_of
 from tiltframe.files.soundness import count_line_ends, record_pattern
 from tiltframe.files.type_widening import WiderTypeNeeded
 
-_BLOCK_BYTES = 1 << 23  # the size of a block of a text file, in bytes
-_BATCH_ROWS = 1 << 16  # the number of rows of a batch of Parquet
+# the size of a block of a text file, in bytes
+_BLOCK_BYTES = 1 << 23
+# the number of rows of a batch of Parquet
+_BATCH_ROWS = 1 << 16
 # the maximum number of lines of a quoted field; in a longer field, the closing quote counts as missing
 _MAX_FIELD_LINES = 1000
-_SAMPLE_RECORDS = 10_000  # the number of records from which types are inferred
-_MAX_REASON_LENGTH = 300  # the maximum length of a reason, in characters
-UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that may be raised when a bad row is read or checked
-# if a part of a file has at least this many rows and all are bad, an error is raised, because the options must be wrong
+# the number of records from which types are inferred
+_SAMPLE_RECORDS = 10_000
+# the maximum length of the reason why a row is bad, in characters
+_MAX_REASON_LENGTH = 300
+# the errors that may be raised when a bad row is read or checked
+UNREADABLE = (ValueError, TypeError, OverflowError)
+# If a block of a file has at least this many rows and all are bad, an error is raised. In this case, the options for
+# reading are probably wrong.
 ALL_BAD = 10
 _KINDS = (
     ("whole", re.compile(r"[+-]?[0-9]+")),
@@ -132,8 +138,8 @@ def separate_bad_lines(
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
     A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
-    receives these rows. ``check`` is slow, so it is first called once for all lines that ``read`` accepts. Only if this
-    call raises an error, the lines are halved until the bad lines are known.
+    receives these rows. ``check`` is slow, so it is first called once for all lines that ``read`` accepts. If this call
+    raises an error, the lines are halved until the bad lines are known.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -199,7 +205,10 @@ def file_batches(
         check = check or (lambda rows: None)
         for rows, number, bad_lines in read_pieces(source, file, columns, check=check, folder=Path(folder)):
             if len(bad_lines) == number >= ALL_BAD:
-                raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(bad_lines[0][1])}")
+                raise ValueError(
+                    f"{file}: none of {number:,} rows can be read; the error of the first row is: "
+                    f"{reason(bad_lines[0][1])}"
+                )
             for line, error in bad_lines:
                 bad.put(str(file), line, error)
             if rows is not None:
@@ -459,7 +468,7 @@ def _kind_of_value(value: object, delimiter: str | None) -> str:
 def open_leniently(
     open_files: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions
 ) -> Source:
-    """Return the source that ``open_files`` returns, also if the files have bad rows.
+    """Return the source that ``open_files`` returns, even if the files have bad rows.
 
     Bad rows may be the cause if ``open_files`` or ``check`` raises an error, or if event times are text. In these
     cases, ``open_files`` is called a second time, and types are inferred from samples of the files (`sample_of`). The

@@ -78,9 +78,11 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 def check_digits(
     values: pa.Array, texts: pa.Array, uses: Collection[Use], digits_message: Callable[[str], str]
 ) -> None:
-    """Raise ``ValueError`` if a whole number in ``texts`` was rounded to a double in ``values``. If ``uses`` contains
-    `Use.ORDER`, because functions compare the numbers, the error is raised for rounded fractions too. Nothing is
-    checked if ``values`` does not have a floating-point type.
+    """Raise ``ValueError`` if a whole number in ``texts`` was rounded to a double in ``values``. Nothing is checked if
+    ``values`` does not have a floating-point type.
+
+    ``uses`` contains `Use.ORDER` if functions compare the numbers. In this case, the error is also raised for rounded
+    fractions.
 
     ``digits_message`` is a function that returns the message for the text of the rounded number.
     """

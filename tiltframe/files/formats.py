@@ -44,10 +44,12 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_DETECTED_BYTES = 1 << 12  # the number of bytes at the beginning of a JSON file that are read to detect an array
+# the number of bytes at the beginning of a JSON file that are read to detect an array
+_DETECTED_BYTES = 1 << 12
 # the number of rows at the beginning of a Parquet file that are read to detect numbers in text columns
 _PARQUET_ROWS = 1 << 16
-_INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JSON file from which types are inferred
+# the number of bytes at the beginning of a CSV or JSON file from which types are inferred
+_INFERRED_BYTES = 1 << 24
 
 
 def known_endings() -> str:
@@ -83,8 +85,8 @@ def schema_of_file(
 ) -> pa.Schema:
     """Return the names and types of a file's columns.
 
-    The types in a text file are inferred from its first 16 MB. A column of JSON may first appear later: as long as
-    ``is_missing`` returns true for the schema, more lines are read.
+    The types in a text file are inferred from its first 16 MB. In JSON, a needed column may first appear after them.
+    Therefore more lines are read as long as ``is_missing`` returns true for the schema.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -213,8 +215,7 @@ def read_columns(
     own_reader = reader_of(file)
     if own_reader is not None:
         yield from read_batches(own_reader, file, columns)
-    # Parquet is read in its own types; `Source._widened` in `tiltframe/files/inputs.py` casts the batches to the common
-    # types.
+    # Parquet is read in its own types. `Source.batches_of_file` converts the batches to the common types of all files.
     elif kind_of(file) == "parquet":
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)

@@ -237,8 +237,8 @@ class Source:
                 if not pa.types.is_string(column.type) or not _accepts_numbers(check, self.schema, place):
                     continue
                 for file in self.files:
-                    if wrong := find_non_number(file, column.name, self.reading):
-                        raise wrong from None
+                    if error_with_line := find_non_number(file, column.name, self.reading):
+                        raise error_with_line from None
             raise
 
     def _types_to_read(self, file: Path, needed_schema: pa.Schema, file_schema: pa.Schema) -> pa.Schema:
@@ -570,7 +570,8 @@ def _is_text(kind: pa.DataType | None) -> bool:
 
 def _check_text_file(file: Path, reading: ReadOptions) -> None:
     if not has_types(file):
-        with suppress(OSError, pa.ArrowException):  # A damaged file raises an error of its own when it is read.
+        # These errors are ignored here, because they occur again, with a better message, when the file is read.
+        with suppress(OSError, pa.ArrowException):
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
@@ -596,8 +597,8 @@ def _reading_error(file: Path, error: Exception, find_cause: Callable[[], ValueE
 
 
 def _advice(error: Exception) -> str:
-    """Return the advice that a message about ``error`` ends with, if a file cannot be read because of its data. Return
-    ``""`` for errors with other causes, such as those of the operating system.
+    """Return the advice at the end of the message about ``error``, which was raised while a file was read. Return
+    ``""`` if the data is not the cause of the error, as for errors of the operating system.
     """
     if not isinstance(error, pa.ArrowInvalid | UnicodeError):
         return ""

@@ -91,7 +91,8 @@ class ArrayLines:
         outside = ~self._in_strings(codes)
         opening = outside & ((codes == ord("[")) | (codes == ord("{")))
         closing = outside & ((codes == ord("]")) | (codes == ord("}")))
-        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # the nesting depth after each byte
+        # for each byte, the number of brackets that are open after it
+        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)
         beyond = outside & (depth - opening + closing == 0) & ~np.isin(codes, np.frombuffer(_BLANK + b"[", np.uint8))
         arrays = int(np.count_nonzero(opening & (depth == 1)))
         if beyond.any() or (depth < 0).any() or self._arrays + arrays > 1:
@@ -113,7 +114,8 @@ class ArrayLines:
         places = np.arange(len(codes))
         # for each byte, the index of the nearest byte at or before it that is not a backslash, or -1
         last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))
-        run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
+        # for each byte, the number of backslashes directly before it
+        run = places - np.concatenate([[-1], last[:-1]]) - 1
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))
         quotes = (codes == ord('"')) & ~odd
         inside: NDArray[Any] = (np.cumsum(quotes) + self._is_in_string) % 2 == 1

@@ -68,8 +68,8 @@ def _parse_options(schema: pa.Schema | None, reads_all: bool = False) -> pajson.
 
 
 class _Blocks:
-    """Batches for versions of pyarrow before 20, and for complete structs: each block of complete lines is parsed as a
-    separate file.
+    """A reader that parses each block of lines as a separate file. It is used with versions of pyarrow before 20, and
+    for structs that are read with all fields.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class _Blocks:
         if schema is not None and reads_all:
             check_fields(schema, table.schema, self._complete_structs)
             table = table.select(schema.names)
-            if table.schema != schema:  # fields without values
+            if table.schema != schema:  # Fields that have no values in this block differ in their types.
                 table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema))
         table = table.combine_chunks()
         batches = table.to_batches()

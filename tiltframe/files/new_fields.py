@@ -3,8 +3,8 @@
     {"tags": {"host": "a"}}                 the first rows: struct<host>
     {"tags": {"host": "a", "rack": 7}}      a later row; without `rack`, both rows would have the same tags
 
-Arrow ignores fields that its schema lacks. If a key or a measure reads a complete struct, its values in rows with such
-a field would silently be wrong.
+Arrow ignores fields that its schema lacks. If a key or a measure reads a complete struct, an ignored field would make
+the value of the struct wrong, without an error.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class NewFields(ValueError):
 
 
 def check_fields(schema: pa.Schema, parsed: pa.Schema, columns: Collection[str]) -> None:
-    """Raise `NewFields` if a struct in one of ``columns`` has a field in ``parsed``, the schema of later rows, that
-    ``schema`` lacks. Fields of type null, which have no values, do not count.
+    """Compare the structs in the columns ``columns`` of two schemas. Raise `NewFields` if ``parsed``, the schema of
+    later rows, has a field that ``schema`` lacks. Fields of type null, which have no values, do not count.
     """
     for name in columns:
         kind = schema.field(name).type
@@ -51,7 +51,8 @@ def check_fields(schema: pa.Schema, parsed: pa.Schema, columns: Collection[str])
 
 
 def with_new_fields(dtype: pa.DataType, parsed: pa.DataType) -> pa.DataType:
-    """Return the type ``dtype`` with the fields of structs that only ``parsed``, the type in later rows, has.
+    """Return the type ``dtype`` with additional fields of structs: those that only ``parsed`` has, the type in later
+    rows.
 
     Fields without values are left out. Fields that look like dates or times are text, as in keys.
 

@@ -117,8 +117,8 @@ def register_reader(reader: type[FileReader]) -> type[FileReader]:
         is_same = (type(other).__module__, type(other).__qualname__) == (reader.__module__, reader.__qualname__)
         if not is_same and (other.name == name or set(other.endings) & set(endings)):
             raise ValueError(
-                f"the reader {other.name}, of {', '.join(other.endings)}, has the same name or ending; "
-                f"unregister_reader({other.name!r}) removes it"
+                f"the reader {name!r} has the same name or ending as the registered reader {other.name!r}, which reads "
+                f"{', '.join(other.endings)}; remove that reader with unregister_reader({other.name!r})"
             )
     _READERS[name] = reader()
     return reader

@@ -19,9 +19,9 @@ from tiltframe.files.time_format import has_offset, has_time_of_day, read_format
 
 
 def with_time_column(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of rows with the column ``time``. If ``reading`` has an expression for the event times, this
-    column has instants; it is added to ``schema``, or replaces the column of this name. Otherwise ``schema`` is
-    returned unchanged.
+    """Return the schema of rows after their event times are computed. If ``reading`` has no expression for event times,
+    return ``schema`` unchanged. Otherwise, a column of instants with the name ``time`` is added to ``schema``, or
+    replaces the column with this name.
     """
     if reading.time is None:
         return schema
@@ -33,9 +33,10 @@ def with_time_column(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.S
 def columns_to_prepare(
     columns: Sequence[str], schema: pa.Schema, schema_before_time: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema of the columns that `prepare_rows` needs to compute ``columns``. If an expression computes the
-    event times, ``schema_before_time`` is the schema before the column of event times is added or replaced; otherwise
-    None.
+    """Return the schema of the columns that `prepare_rows` needs to compute ``columns``.
+
+    If an expression computes the event times, ``schema_before_time`` is the schema before the column of event times is
+    added or replaced. Otherwise it equals None.
     """
     before = schema if schema_before_time is None else schema_before_time
     read = [text_column(name) for name in columns if name != time or reading.time is None]

@@ -76,7 +76,8 @@ def read_format(texts: pa.Array, time_format: str) -> pa.Array:
 
     year = number("Y") if "Y" in parts else number("y")
     if "Y" not in parts:
-        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # 69 means 1969 and 68 means 2068, as in POSIX
+        # In a format with two digits for the year, 69 means 1969 and 68 means 2068, as in POSIX.
+        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))
     month = _month_numbers(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
     hour = number("H") if "I" not in parts else _hour_of_day(number("I"), parts["p"])
     date = _join_padded([year, month, number("d", 1)], [4, 2, 2], "-")
@@ -134,7 +135,7 @@ def _regex(time_format: str) -> str:
                 if sign in seen
                 else f", which is not supported; the allowed directives are {_DIRECTIVES}"
             )
-            raise ValueError(f"the time format {shown(time_format)} has {piece}{problem}")
+            raise ValueError(f"the time format {shown(time_format)} has the directive {piece}{problem}")
         else:
             pattern += f"(?P<{sign}>{_PARTS[sign]})"
             seen.add(sign)

@@ -52,8 +52,8 @@ def number_type_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: boo
     """Return the type in which all of ``texts`` can be read as numbers: int64, float64, uint64 or a decimal. Return
     None if a text is not a number, or if all texts are null.
 
-    float64 is returned only if it rounds no whole number and, with ``exactly``, no fraction. Otherwise the type is
-    uint64 or a decimal. If the numbers need more than 38 digits, return None.
+    float64 is returned only if it represents all whole numbers exactly. With ``exactly``, it must also represent all
+    fractions exactly. Otherwise the type is uint64 or a decimal. If the numbers need more than 38 digits, return None.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -139,8 +139,8 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
     except pa.ArrowInvalid:
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
         raise ValueError(
-            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition needs; "
-            "correct it, exclude the row by a condition, or compute the number with "
+            f"{shown(wrong)} in the column {name!r} is not a number of type {kind}, which a measure or a condition "
+            "needs; correct it, exclude the row by a condition, or compute the number with "
             f"TRY_CAST({quoted(name)} AS DOUBLE)"
         ) from None
 

@@ -91,8 +91,10 @@ class Lookup(DerivedKey):
     form: ClassVar[str] = '{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}'
     make: ClassVar[Callable[..., DerivedKey]] = staticmethod(lookup)
 
-    key: str  # a key of the frame
-    table: pa.Table  # its columns: the key of the frame, one or more new keys, and optionally ``valid_from``
+    # a key of the frame
+    key: str
+    # a table with the key of the frame, one or more new keys, and optionally ``valid_from`` as columns
+    table: pa.Table
     valid: str = "now"
 
     def __post_init__(self) -> None:
@@ -184,7 +186,8 @@ class Lookup(DerivedKey):
         for field in table.schema:
             if not (pa.types.is_string(field.type) or pa.types.is_int64(field.type) or pa.types.is_boolean(field.type)):
                 raise ValueError(
-                    f"a lookup of {field.name}, {field.type}, cannot be written as JSON; cast it to text or int64"
+                    f"the column {field.name!r} of the lookup's table cannot be written as JSON, because its type is "
+                    f"{field.type}; cast it to text or int64"
                 )
         return {"lookup": self.key, "table": table.to_pydict(), "valid": self.valid}
 

@@ -236,8 +236,8 @@ class RunningAggregation(OrderedAggregator):
             earlier = shown_time(ordered.keys.first_time)
             fill = parameter_text("fill")
             raise ValueError(
-                f"with {fill}, all keys have ticks from the time of the first row on, {begin}, but a later batch has a "
-                f"row at {earlier}; sort all rows by time, or leave out {fill}"
+                f"with {fill}, the ticks of all keys begin at {begin}, the time of the first row, but a later batch "
+                f"has a row at {earlier}; sort all rows by time, or leave out {fill}"
             )
 
     def _mask_needed_ranges(self, rows_and_ticks: RowsAndTicks, ranges: Ranges) -> Flags | None:

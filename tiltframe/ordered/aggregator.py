@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _KEYS = "keys"
 _CARRY = "carry"
 _STATES = "states"
-_ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
+_EXPECTED_ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
@@ -159,7 +159,7 @@ def as_table(batch: Any) -> pa.Table:
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if not isinstance(batch, pa.Table):
-        raise TypeError(f"{_ROWS}; got {shown(batch)}")
+        raise TypeError(f"{_EXPECTED_ROWS}; got {shown(batch)}")
     return filterable(batch)
 
 
@@ -168,11 +168,11 @@ def iterate_batches(data: Any) -> Iterator[pa.Table]:
     ``ValueError`` if it has no batch.
     """
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
-        raise TypeError(f"{_ROWS}; got {shown(data)}")
+        raise TypeError(f"{_EXPECTED_ROWS}; got {shown(data)}")
     is_empty = True
     for batch in data:
         if not isinstance(batch, pa.Table | pa.RecordBatch):
-            raise TypeError(f"{_ROWS}; got {shown(data)}, and in it {shown(batch)}")
+            raise TypeError(f"{_EXPECTED_ROWS}; got {shown(data)}, which contains {shown(batch)}")
         is_empty = False
         yield as_table(batch)
     if is_empty:

@@ -27,9 +27,11 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
-NEXT = "next"  # a value of the argument ``until``
-ZERO = "zero"  # a value of the argument ``fill``
-# an internal measure: the number of rows of a window, which is compared with `OrderedWindow.least_rows`
+# a value of the argument ``until`` of `tiltframe.running`
+NEXT = "next"
+# a value of the argument ``fill`` of `tiltframe.running`
+ZERO = "zero"
+# the name of an internal measure: the number of rows of a window, which is compared with `OrderedWindow.least_rows`
 ROWS = "__rows"
 # the type of the positions of rows within their key, which `first` and `last` use instead of times
 POSITION = pa.int64()
@@ -52,10 +54,13 @@ class OrderedQuery:
     """The base class of queries over ordered rows: `RunningQuery` and `OrderedFrame`."""
 
     order: Order
-    results: tuple[str, ...]  # the names of measures and expressions, in the order of their columns
+    # the names of measures and expressions, in the order of their columns
+    results: tuple[str, ...]
     measures: Mapping[str, Measure]
-    expressions: Mapping[str, str]  # sorted so that each uses only measures and earlier expressions
-    measured_windows: tuple[MeasuredWindow, ...]  # one for each different window, or for each level of a chain
+    # The expressions are sorted, so that each uses only measures and earlier expressions.
+    expressions: Mapping[str, str]
+    # one element for each different window, or for each level of a chain of windows
+    measured_windows: tuple[MeasuredWindow, ...]
     timezone = "UTC"
 
     @property
@@ -109,8 +114,8 @@ class OrderedQuery:
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Add the columns of the query's expressions to a table of results, and return the new table. Its columns are
-        those of keys and time, and then those of measures and expressions in the order of the query.
+        """Add the columns of the query's expressions to a table of results, and return the new table. It has the keys
+        and the time, followed by the measures and expressions in the order of the query.
         """
         return with_expressions(results, self.expressions, self.timezone, self.results)
 

@@ -90,7 +90,9 @@ class RowsAndTicks(NamedTuple):
 
 
 def empty_keys(schema: pa.Schema, order: Order) -> Keys:
-    """Return `Keys` without keys. Its columns have the types that the keys of rows with this schema have."""
+    """Return a `Keys` object that contains no keys. ``schema`` is the schema of the rows, which determines the types of
+    the keys.
+    """
     columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
@@ -186,7 +188,8 @@ def with_ticks(
         if isinstance(read, Tick):
             tick_times_of_input = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
             inputs[read] = (source < 0) & np.isin(times, tick_times_of_input)
-        else:  # a tick has ``source`` -1, which selects the last element: the appended False or 0
+        else:
+            # A tick has ``source`` -1. This index selects the last element of the array: the appended False or 0.
             values = _evaluate(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
@@ -240,8 +243,8 @@ def _ticks_between_rows(
     """Return the ticks to insert, as an array of key ids and an array of times in microseconds UTC. ``instants`` has
     the times of all ticks.
 
-    Between two rows of a key, these are the ticks from the time of the earlier row, inclusively, to the time of the
-    later row, exclusively. After the last row of a key, these are the ticks before ``until``, if it is not None.
+    Between two rows of a key, ticks are inserted from the time of the earlier row, inclusively, to the time of the
+    later row, exclusively. After the last row of a key, ticks before ``until`` are inserted if ``until`` is not None.
     """
     key = ordered.key
     times = ordered.times

@@ -60,7 +60,7 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(is_stored), np.int64)
         marks[is_stored] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # a state that was saved by an earlier release may lack this number
+            if name in self.carry.numbers:  # A state that an earlier release saved may lack some columns.
                 column[new_key_ids] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(is_stored), len(is_stored))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
@@ -179,8 +179,8 @@ class _StatesAndRows:
         return begins, stops
 
     def state_edges(self) -> Ints:
-        """Return an array of indices at which segments begin or end: the index of each state of earlier rows and, for
-        each key, the index after its last such state.
+        """Return an array of indices at which segments begin or end. They are the index of each state of earlier rows
+        and, for each key, the index after the last of its states.
         """
         return np.append(np.flatnonzero(self.is_state), self.first_index + self.carry.counts)
 
