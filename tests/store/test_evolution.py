@@ -158,13 +158,13 @@ def test_since_when_an_added_measure_is_known(anywhere):
     [
         (
             TiltFrame(["10s", "1m"], "ts", BEFORE, ["k", "l"]),
-            r"keys cannot change: \['k'\] in the store and \['k', 'l'\] here",
+            r"cannot change its keys: it has \['k'\], and the new frame has \['k', 'l'\];",
         ),
         (
             TiltFrame(["10s", "1m"], "ts", BEFORE, ["k"], "Asia/Tokyo"),
-            "timezone cannot change: UTC in the store and Asia/Tokyo",
+            "cannot change its timezone: it has UTC, and the new frame has Asia/Tokyo",
         ),
-        (TiltFrame(["10s", "1m"], "at", BEFORE, ["k"]), "time cannot change: ts in the store and at here"),
+        (TiltFrame(["10s", "1m"], "at", BEFORE, ["k"]), "cannot change its time: it has ts, and the new frame has at;"),
         (TiltFrame(["1m"], "ts", BEFORE, ["k"]), "the level 10s cannot be removed"),
         (
             TiltFrame(["10s", "30s", "1m"], "ts", BEFORE, ["k"]),

@@ -114,7 +114,7 @@ def test_exclusions_are_reported_for_each_writer(address):
 def test_a_writer_occurs_once(address):
     store = FrameStore(address(), FRAME)
     prepared = [store.prepare_rows(drawn(random.Random(1), 5), "a", number) for number in (1, 2)]
-    with pytest.raises(ValueError, match="one commit per writer; got several of 'a'"):
+    with pytest.raises(ValueError, match="one commit per writer; got several commits of 'a'"):
         store.commit_group(prepared)
     assert store.version() == 0
 

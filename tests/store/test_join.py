@@ -198,7 +198,7 @@ MISTAKES = {
     "no column": ({"on": {"host": "nope"}}, "no column 'nope'"),
     "two ways": ({"on": "host = code"}, "write row.host = store.code"),
     "no equality": ({"on": "host = 'a' OR code = 1"}, "write equalities connected by AND"),
-    "no key on either side": ({"on": "upper(host) = lower(host)"}, "one side must be one of host, code"),
+    "no key on either side": ({"on": "upper(host) = lower(host)"}, "one side must be a key of the store (host, code)"),
     "a key twice": ({"on": ["host", "host"]}, "twice"),
     "nothing": ({"on": []}, "name at least one key"),
     "no way": ({"on": "host", "how": "outer"}, "how must be 'left' or 'inner'; got 'outer'"),

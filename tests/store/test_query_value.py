@@ -152,7 +152,7 @@ WRONG = {
     '{"fill": true, "latest": true}': "leave out one of them",
     '{"per": 5}': "cannot read",
     '{"per": []}': "per must name at least one level; got an empty list",
-    '{"per": {"window": "1d"}}': "a described window must have the form",
+    '{"per": {"window": "1d"}}': "a window in the description of a query must have the form",
     '{"per": "1h", "points": 5}': "contradict each other",
     '{"within": {}}': "cannot read the range {}",
     '{"within": [1, 2, 3]}': "cannot read the range",

@@ -25,7 +25,7 @@ class StoreAddress:
         Whether commits to a folder are written to the disk before they are acknowledged.
     """
 
-    # Both may contain passwords, so they are not part of the repr.
+    # The location and the storage options may contain passwords, so they are not part of the repr.
     location: str | Backend = field(repr=False)
     storage_options: Mapping[str, str] = field(repr=False)
     durable: bool
@@ -52,7 +52,7 @@ def checked_address(
     location: str | os.PathLike[str] | Backend, storage_options: Mapping[str, str] | None, durable: bool
 ) -> StoreAddress:
     """Check the arguments with which a user names a store, and return its address. Raise ``ValueError`` if one of them
-    is invalid, or if options are passed together with a backend, which has its own.
+    is invalid, or if options are passed together with a backend, which has its own options.
     """
     address = StoreAddress(
         location=location if isinstance(location, Backend) else checked_uri(location),

@@ -30,7 +30,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     If a window and key occur several times, their states are merged. A null state means that the measure is unknown for
     some rows of the window, because it was added to the frame later. Raise ``ValueError`` if the states do not belong
     to the frame (the message names the difference), if the finest level is missing, or if a coarser level differs from
-    the merged states of the finest.
+    the merged states of the finest level.
     """
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)
@@ -42,7 +42,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     if finest.name not in states_by_level:
         raise ValueError(
             f"the states of the finest level, {finest.name}, are missing, and coarser states are computed from them; "
-            "add them"
+            f"add the states of {finest.name}"
         )
     merged: list[pa.Table] = []
     for level in frame.levels:

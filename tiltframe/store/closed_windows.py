@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
 COMPACT_EVERY = 50  # the number of commits between two compactions
+
 _AFTER_ALL_WINDOWS = "9999-01-01"  # later than the end of any window
 
 
@@ -132,8 +133,8 @@ class ClosedWindows:
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
         self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
-        # This object counts the values that measures have skipped, and the groups that have more values than the limit
-        # of a measure, over all commits.
+        # the number of values that measures have skipped, and the number of groups with more values than the limit of a
+        # measure, in all commits so far
         self.excluded = Exclusions(store.frame)
         self.committed = committed_before(store, stream)
         if self.committed is None:
@@ -246,7 +247,8 @@ class ClosedWindows:
         restored.writer = description["writer"]
         restored.commit_number = description["number"]
         restored.committed = description["committed"]
-        restored._owner = description.get("owner", restored._owner)  # States that earlier releases saved have no owner.
+        # If an earlier release saved the state, the state has no owner.
+        restored._owner = description.get("owner", restored._owner)
         restored.uncommitted_windows = uncommitted_windows if uncommitted_windows.num_rows else None
         return restored
 
@@ -296,7 +298,8 @@ class ClosedWindows:
         self._owner = self.writer
         if watermark is not None:
             self._recorded_watermark = watermark.closed_before
-        # Only the finest level is counted. A coarser window may be in several commits, and would be counted repeatedly.
+        # Values and groups are counted on the finest level only. A coarser window may be in several commits, and would
+        # be counted repeatedly.
         finest, closed = levels[0]
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)
@@ -367,7 +370,7 @@ class ClosedWindows:
         False if no watermark is recorded. If the stream has ended and a watermark is recorded, return True, because the
         recorded watermark must be removed.
 
-        Such a watermark is recorded even if the stream has no windows to commit. Otherwise, queries with
+        A watermark that closes windows is recorded even if the stream has no windows to commit. Otherwise, queries with
         ``closed=True``, which use the earliest watermark of all streams, would still leave out the closed windows. If
         there are several levels, the finest level is ignored: when its windows close, they are committed together with
         the watermark.
@@ -470,9 +473,9 @@ def recovered(
             f"the store {store.display_uri} contains no rows{stream_text} to continue from; begin with a "
             "new OpenWindows"
         )
-    # For each level but the coarsest, the range of window starts whose states are read. The range contains the finer
-    # windows of every coarser window that may still be open: it ends at ``committed``, and begins where a window of the
-    # next coarser level begins, namely the window before the one that contains ``committed``.
+    # For each level but the coarsest, the states of a range of windows are read, because windows of the next coarser
+    # level may still be open. The range begins with the coarser window before the one that contains ``committed``, and
+    # ends at ``committed``.
     spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])

@@ -477,7 +477,8 @@ class FrameStore:
         MissingExtra
             If matplotlib is not installed.
         """
-        from tiltframe.store.plot import plot  # imported here, because most programs do not plot
+        # The module is imported here, because most programs do not plot.
+        from tiltframe.store.plot import plot
 
         return plot(self, measure, quantiles, **options)
 
@@ -579,7 +580,7 @@ class FrameStore:
         ------
         ValueError
             If the store does not have one of the levels, or if a level would be kept for a shorter time than a finer
-            one.
+            level.
         """
         return checked_retention(retention, self.frame)
 
@@ -706,7 +707,7 @@ class FrameStore:
             If the store cannot change to this frame (the message names the reason), or if the rows do not fit a
             measure. In both cases, the store is not changed.
         StoreError
-            If the store does not exist or is damaged, or its frame has changed since this object opened it.
+            If the store does not exist or is damaged, or its frame has changed since the store was opened.
 
         Guarantee
         ---------
@@ -761,7 +762,7 @@ class FrameStore:
             If the store does not exist.
         """
         seconds = read_age(older_than)
-        _ = self.manifest  # raises an error if the store does not exist
+        _ = self.manifest  # The property `manifest` raises an error if the store does not exist.
         return self._backend.vacuum(seconds)
 
     def verify(self, progress: Progress = lambda done, total: None) -> VerifyReport:

@@ -37,8 +37,10 @@ from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import read_extension
 
-_MAX_ATTEMPTS = 50  # the maximum number of attempts to read a saved state that is not older than the store
-_PAUSE_SECONDS = 0.02  # the number of seconds between two attempts
+# A saved state that is older than the store is read again, at most `_MAX_ATTEMPTS` times, with a pause of
+# `_PAUSE_SECONDS` between two attempts.
+_MAX_ATTEMPTS = 50
+_PAUSE_SECONDS = 0.02
 
 
 class _OpenPart(Part):
@@ -71,7 +73,9 @@ class _SavedStream:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
         description, self._pending_windows = read_extension(data)
         if "writer" not in description:
-            raise ValueError("it belongs to a stream without a store; pass the saved state of a stream into this store")
+            raise ValueError(
+                "the state belongs to a stream without a store; pass the saved state of a stream into this store"
+            )
         self.writer = str(description["writer"])
         self._pending_number = int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
@@ -80,14 +84,13 @@ class _SavedStream:
 
     def is_commit_pending(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
         """Return whether a store lacks the pending commit of the saved state. Return None if the state is older than
-        the last commit of the stream. Raise `OtherFrame` if the store lacks an earlier commit that the saved state
-        records.
+        the last commit of the stream. Raise `OtherFrame` if the store lacks the commit before the pending commit.
         """
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._pending_number - 1:
             raise OtherFrame(
                 f"the store {store.display_uri} lacks the commit {self._pending_number - 1} of {shown(self.writer)}, "
-                f"which the saved state records; name the store of this stream"
+                f"which precedes the saved state; name the store of this stream"
             )
         if last < self._pending_number:
             return True
@@ -133,11 +136,19 @@ def _merged_into_levels(tables: Sequence[pa.Table], manifest: Manifest) -> list[
 
 @dataclass
 class OpenWindowsBackend:
-    """A read-only backend that combines a store with the saved state of a stream."""
+    """A read-only backend that combines a store with the saved state of a stream.
+
+    Parameters
+    ----------
+    store : Backend
+        The backend of the store.
+    saved : bytes or Path
+        The saved state of a stream into this store, with its open and its uncommitted windows: the bytes that
+        `tiltframe.store.closed_windows.ClosedWindows.to_ipc` returned, or a file with these bytes. A file that has
+        changed is read again.
+    """
 
     store: Backend
-    # the saved state of a stream into a store, with its open and its uncommitted windows: the bytes of
-    # `tiltframe.store.closed_windows.ClosedWindows.to_ipc`, or a file with them, which is read again after a change
     saved: bytes | Path
     _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -167,8 +178,8 @@ class OpenWindowsBackend:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
         store.
         """
-        # None requests all records, which only a copy of the store needs. A copy is refused, because it would lack the
-        # open windows.
+        # The value None requests all records, which only a copy of the store needs. A copy is refused, because it would
+        # lack the open windows.
         if recorded is None:
             self._raise_read_only()
         names = list(recorded)
@@ -216,7 +227,7 @@ class OpenWindowsBackend:
                 f"cannot read the saved state: {because(error)}; pass the path of a readable file"
             ) from None
         except ValueError as error:
-            raise StoreError(f"the saved state {self._state_text}: {error}") from error
+            raise StoreError(f"cannot read the saved state {self._state_text}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. A part

@@ -1,4 +1,4 @@
-"""A planned join: other processes have the rows, in several tables, and join them with a store."""
+"""A planned join: one process plans the join of rows with a store, and other processes, which have the rows, run it."""
 
 from __future__ import annotations
 

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from tiltframe.store.view import StoreView
 
 _MAX_POINTS = 500  # the maximum number of points that a screen can show separately
+
 _MAX_LINES = 16  # the maximum number of lines per level that can be distinguished
 _MAX_COLORS = 10
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (7, 2, 1, 2, 1, 2)))  # line styles of quantiles
+
 _INCOMPLETE: Any = ":"  # the line style of incomplete windows, dotted
 
 
@@ -53,12 +55,23 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a plot and the entries of its legend."""
+    """The lines of a plot and the entries of its legend.
+
+    Parameters
+    ----------
+    lines : sequence of _Line
+    colors : label -> colour
+        The colours in the legend. The mapping is empty if all lines have the same colour.
+    styles : quantile -> line style
+        The line styles in the legend. The mapping is empty if there are no quantiles.
+    notes : sequence of str
+        The title of the legend, one text per line: the names of the keys, and which lines are not drawn.
+    """
 
     lines: Sequence[_Line]
-    colors: Mapping[str, Any]  # label -> colour; empty if all lines have the same colour
-    styles: Mapping[str, Any]  # quantile -> line style; empty if there are no quantiles
-    notes: Sequence[str]  # the lines of the legend's title: the names of the keys, and which lines were left out
+    colors: Mapping[str, Any]
+    styles: Mapping[str, Any]
+    notes: Sequence[str]
 
 
 def plot(
@@ -95,7 +108,8 @@ def plot(
     else:
         axes = ax
         if axes.figure.figure.get_layout_engine() is None:
-            axes.figure.figure.set_layout_engine("constrained")  # otherwise the legend would be outside of the figure
+            # Without this layout, the legend would be outside of the figure.
+            axes.figure.figure.set_layout_engine("constrained")
     level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
     shades = {level: 1.0 - 0.6 * (len(levels) - 1 - i) / max(len(levels) - 1, 1) for i, level in enumerate(levels)}
     for (level, shade), line in product(shades.items(), lines_to_draw.lines):
@@ -186,11 +200,14 @@ def _are_cut_off(
     name of the windows, which may be coarser than all levels.
 
     The windows are compared with those of the next finer level that has rows. If the first finer window starts inside a
-    window, the start of the window has no data. The window is in the mask if this time is longer than the longest gap
-    between the finer windows that follow; a shorter time may be an ordinary gap. This is not checked if finer windows
-    have expired, because the first remaining window is then not the beginning of the data. Correspondingly, if the last
-    finer window ends inside a window, the window is in the mask if the time without data at its end is longer than the
-    longest gap between the preceding finer windows. Windows of the finest level are never in the mask.
+    window, the time from the start of the window to the first finer window has no data. The window is in the mask if
+    this time is longer than the longest gap between the next finer windows; a shorter time may be an ordinary gap. If
+    finer windows have expired, this is not checked, because the data began earlier.
+
+    The end is checked in the same way: if the last finer window ends inside a window, the time without data after the
+    last finer window is compared with the longest gap between the previous finer windows.
+
+    Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -234,7 +251,7 @@ def _choose_lines(
     key and quantile.
 
     Of the quantiles, at most four are drawn: the first, the last, and others at even distances. All quantiles of a key
-    have the same colour; otherwise each line has its own colour. If there would be more than `_MAX_COLORS` colors or
+    have the same colour; otherwise each line has its own colour. If there would be more than `_MAX_COLORS` colours or
     `_MAX_LINES` lines, the lines with the largest sums of absolute values are drawn.
     """
     from matplotlib import rcParams
@@ -296,7 +313,7 @@ def _draw_line(
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
-    # a mask of the windows after which the line ends: those before a gap, and the last one
+    # a mask of the windows at whose end the line is interrupted: the windows before a gap, and the last window
     is_before_gap = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[is_before_gap], window_ends[is_before_gap]])
     order = np.argsort(at, kind="stable")

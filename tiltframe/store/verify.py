@@ -91,7 +91,9 @@ def verify_store(
 
 
 class _ProgressCounter:
-    """A counter of checked rows. It calls a function with the number of checked rows and the number of all rows."""
+    """A counter of checked rows. It calls a function with the number of rows checked so far and the number of rows to
+    check.
+    """
 
     def __init__(self, total: int, progress: Progress) -> None:
         self.done = 0
@@ -181,10 +183,11 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 def _level_problem(
     pieces: PartRanges, *, backend: Backend, manifest: Manifest, fine: TimeWindow, coarse: TimeWindow
 ) -> tuple[str | None, int]:
-    """Compare the states of the level ``coarse`` with the merged states of ``fine``, the next finer level, in the range
-    of ``pieces``. Windows that have expired on one of the levels are not compared.
+    """Compare the states of the level ``coarse`` with the merged states of ``fine``, the next finer level. ``pieces``
+    are ranges of parts of both levels, and determine the range of time to compare. Windows that have expired on one of
+    the levels are not compared.
 
-    Return a message for a difference, or None, and the number of rows of the pieces.
+    Return a message if there is a difference, or None, and the number of rows of the parts in ``pieces``.
     """
     span = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
 

@@ -47,9 +47,9 @@ def append(
     writer : str
         The name of the writer.
     commit : int
-        A number that increases with every commit of the writer. If the store already has the number with the same
-        states, nothing changes, so that a repeated commit counts once. If it has the number with other states, an error
-        is raised.
+        A number that increases with every commit of the writer. If the store already has a commit of the writer with
+        this number and the same states, nothing changes, so that a repeated commit counts once. If the states differ,
+        an error is raised.
     recorded : name -> plain data, optional
         Values to record with the states, such as the files from which the states were computed. They replace values
         that were recorded under the same names. The method `recorded` returns them.
@@ -58,10 +58,10 @@ def append(
         earlier. If the store has other values, `CommitConflict` is raised. By default, the store must not have values
         under these names.
     note : function of a text, optional
-        A function that receives messages as text. There is one message for each measure with ``beyond="null"`` that has
-        groups with more values than its limit; it contains the number of such groups. There is also one message for
-        each measure with ``bad_values="skip"`` that has skipped values; it contains the number of values. By default,
-        the messages are `BeyondLimit` and `RefusedValues` warnings.
+        A function that receives messages as text. For a measure with ``beyond="null"``, a message contains the number
+        of groups with more values than the limit of the measure. For a measure with ``bad_values="skip"``, a message
+        contains the number of skipped values. There is no message if the number is 0. By default, the messages are
+        `BeyondLimit` and `RefusedValues` warnings.
 
     Returns
     -------
@@ -77,8 +77,9 @@ def append(
     OtherFrame
         If the store has states of other types, or its frame has changed since it was opened.
     CommitConflict
-        If the store has the commit number with other states, if it has a later number of the writer and no longer has
-        the fingerprint of this commit, or if another writer has recorded other values under the names in ``recorded``.
+        If the store has this commit number of the writer with other states. If the store has a later commit number of
+        the writer, and this number is not among the writer's last 64 commits. If another writer has recorded other
+        values under the names in ``recorded``.
     """
     return append_from_stream(
         store, states, writer, commit, recorded=recorded, replacing=replacing, note=note, watermark=None
@@ -96,8 +97,8 @@ def append_from_stream(
     watermark: StreamWatermark | None,
     note: Note | None = None,
 ) -> bool:
-    """Add states like `append`, and record the watermark of the stream from which the states come. The other parameters
-    are those of `append`.
+    """Add states like `append`. If ``watermark`` is not None, also record this watermark of the stream from which the
+    states come. The other parameters are those of `append`.
     """
     check_writer(writer, commit)
     checked_records(recorded)
@@ -193,7 +194,8 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        The slices that `spill_states` returned for the argument ``check=store.backend.check_values``.
+        The slices of states that `spill_states` returned. Its argument ``check`` must have been
+        ``store.backend.check_values``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
 

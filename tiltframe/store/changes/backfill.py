@@ -48,8 +48,8 @@ class Backfill:
     ranges : sequence of (int, int)
         Ranges of times of rows, in microseconds UTC, end exclusive. The index of a range is its commit number.
     record : name -> plain data
-        The arguments of the plan as plain data. The first commit records them, so that a later call can be compared
-        with them.
+        The arguments of the plan as plain data. The first commit records them, so that the arguments of a later
+        call can be compared with them.
     add : callable
         A function that adds the rows of a range in one commit, and returns whether the commit is new.
     """
@@ -96,7 +96,7 @@ class Backfill:
         Raises
         ------
         ValueError
-            If a range or a length cannot be read.
+            If ``within`` or ``chunk`` cannot be read.
         """
         span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
         if set(EVER) & set(span):
@@ -163,10 +163,11 @@ class Backfill:
         return added
 
     def _check_same_plan(self, recorded: Any) -> None:
-        """Raise ``ValueError`` if the recorded plan differs from this one."""
+        """Raise ``ValueError`` if the store has recorded a plan, ``recorded``, that differs from this plan."""
         if recorded is None or recorded == self.record:
             return
-        names = dict.fromkeys([*self.record, *recorded])  # only a plan of files has the entry "files"
+        # The entries of both plans are compared, because only a plan of files has the entry "files".
+        names = dict.fromkeys([*self.record, *recorded])
         differing_names = [name for name in names if recorded.get(name) != self.record.get(name)]
         differing = " and ".join(differing_names)
         raise ValueError(
@@ -188,7 +189,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
     """Return a function that adds the rows of a range to a store in bounded memory. ``batches`` is a function that
-    returns the rows of a range, or None if the range has no rows; then nothing is committed.
+    returns the rows of a range. If it returns None, the range has no rows, and nothing is committed.
     """
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
@@ -286,7 +287,7 @@ def plan_backfill(
     Raises
     ------
     ValueError
-        If the data, the range or the length cannot be read.
+        If ``data``, ``within`` or ``chunk`` cannot be read.
     """
     frame = store.frame
     checked_truth(newest_first, "newest_first")

@@ -52,8 +52,8 @@ from windows import TimeWindow
 # commits, usually one, so that older fingerprints are not needed.
 FINGERPRINTS_PER_WRITER = 64
 
-# Under this key, a receipt contains two numbers for each column of states: the number of groups with more values than
-# the limit of a measure, and the number of skipped values.
+# Under this key, a receipt contains the numbers of groups with more values than the limit of a measure, and the numbers
+# of skipped values (see `Exclusions.as_record`).
 EXCLUDED = "excluded"
 # Tables of the same level are collected until their total size is at least this many bytes. They are then written as
 # one table, because a few large parts are faster to read than many small parts.
@@ -68,7 +68,7 @@ class Commit:
     ----------
     backend : Backend
     manifest : Manifest
-        The manifest when the commit began.
+        The manifest of the store when the commit began.
     writer, number : str, int
         The name of the writer, and the commit number.
     is_repeated : bool
@@ -135,7 +135,8 @@ class Commit:
         parts = list[Part]()
         digests = list[list[Digest]]()
         excluded = Exclusions(self.frame)
-        # If one thread raises an error, the results of other threads may be lost. This list contains their parts, too.
+        # If one thread raises an error, the results of other threads may be lost. This list contains the parts that all
+        # threads have written, so that they can be discarded.
         all_written = list[Part]()
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
@@ -154,7 +155,8 @@ class Commit:
                 parts += written
                 digests += digests_of_finest
         except BaseException:
-            with suppress(Exception):  # An error here is ignored, because the first error is raised again.
+            # An error of `discard` is ignored, so that the original error is raised.
+            with suppress(Exception):
                 self.backend.discard(all_written)
             raise
         receipt = {"parts": [asdict(part) for part in parts], "digests": digests, EXCLUDED: excluded.as_record()}
@@ -214,10 +216,10 @@ class Commit:
         refused: Mapping[str, int] = MappingProxyType({}),
     ) -> bool:
         """Commit a transaction under the commit's number; return whether the number is new. ``derive`` adds the changes
-        to the transaction. It is not called if the store already has the number.
+        to the transaction; if the store already has the number, ``derive`` is not called.
 
-        ``digests`` are the digests of the states in the commit. ``refused`` has the number of values that were skipped
-        in each column of states. Raise the same errors as `commit`.
+        ``digests`` are the digests of the states in the commit. ``refused`` maps columns of states to the number of
+        values that were skipped. Raise the same errors as `commit`.
         """
 
         def attempt(transaction: WritingTransaction) -> bool:
@@ -390,8 +392,8 @@ def begin_commit(
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` if a record of the store does not have the text that ``replacing`` has under its name.
-    None means that the record must not exist.
+    """Raise `CommitConflict` if a record of the store does not have the expected text. ``replacing`` maps the names of
+    records to their expected texts, or to None for records that must not exist.
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict(
@@ -403,11 +405,12 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
 def _check_repetition(
     commit: Commit, last: int, fingerprints: Mapping[str, str], possible_fingerprints: Sequence[str]
 ) -> None:
-    """Raise `CommitConflict` unless a commit whose number is already used repeats the earlier commit.
+    """Raise `CommitConflict` unless ``commit``, whose number is already used, repeats the earlier commit with this
+    number.
 
-    ``fingerprints`` has the fingerprints of the writer's last commits, as number → fingerprint. The fingerprint under
-    the number of this commit must be among ``possible_fingerprints``, those of the new states for the current frame and
-    for earlier frames. ``last`` is the writer's last commit number.
+    ``fingerprints`` maps the numbers of the writer's last commits to their fingerprints. The fingerprint of the earlier
+    commit must be one of ``possible_fingerprints``, the fingerprints of the new states for the current frame and for
+    earlier frames. ``last`` is the writer's last commit number.
     """
     writer = commit.writer
     number = commit.number

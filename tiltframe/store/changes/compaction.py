@@ -153,7 +153,7 @@ def compact(
         try:
             store.export(level)
         except OverflowError as error:
-            # only the plain table is outdated; the parts are merged, and queries are correct
+            # A warning is sufficient: the parts are merged, and queries are correct. Only the plain table is outdated.
             warn_caller(f"the plain table of {level} was not updated: {error}; queries of the store are not affected")
     return merged
 

@@ -35,8 +35,8 @@ from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query import merging
 from windows import TimeWindow
 
-# the name of a record in the target. The record contains the address and the name of the source. For each group of
-# parts of the source that was copied, it contains the parts of the target that are the copy of this group.
+# The name of a record in the target. The record contains the address and the name of the source. For each copied group
+# of parts of the source, the record also contains the parts of the target that are the copy of this group.
 COPY = f"{RECORD_PREFIX}copy"
 
 _PROGRESS_SECONDS = 1.0  # the minimum number of seconds between two commits that record the progress
@@ -48,14 +48,15 @@ class _CopiedGroup:
     has made the parts of the target readable.
     """
 
-    sources: list[str]  # the names of the parts of the source
+    sources: list[str]  # the names of the parts of the source that were copied
     parts: list[Part]
     added: bool = False
 
 
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
     """Copy a store, or bring a copy up to date; return the number of states that were written. ``progress`` receives
-    the number of states that the present attempt has written, and the number of all states that it has to write.
+    the number of states written so far, and the number of states to write. If the copy is attempted again after a
+    conflict, both numbers begin again.
 
     Raise `MissingStore` if the source does not exist, and `StoreError` if the target contains another store or other
     rows.
@@ -98,8 +99,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
                 recorded_at = time.monotonic()
         last = snapshot_of(target, [COPY, *source_snapshot.records])
         if last.revision(COPY) != target_snapshot.revision(COPY):
-            raise Conflict("another process is copying to the same place")
-        # Called only for its check: it raises an error if another program has written to the target in the meantime.
+            raise Conflict(f"another process is copying to {target.display_uri}; wait until it has finished")
+        # The result is not used. The call raises an error if another program has written to the target in the meantime.
         _recorded_copies(last, origin, target)
         commit_on(
             target,
@@ -151,7 +152,8 @@ def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
 
 def _recorded_copies(snapshot: Snapshot, origin: str, target: Backend) -> list[_CopiedGroup]:
     """Return the copies that the target has recorded (the record `COPY`). Raise `StoreError` if the target is not a
-    copy of the source with the address and name ``origin``, or has parts that are not recorded.
+    copy of the source with the address and name ``origin``, or if the parts of the target differ from the recorded
+    parts.
     """
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):

@@ -39,8 +39,8 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
 
     Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    # For each set of parts of the coarsest level, the parts of the new levels that were derived from it. If the
-    # transaction is derived again after a conflict, these derived parts are used again.
+    # This dict maps sets of parts of the coarsest level to the parts of new levels that were derived from them. If the
+    # transaction is attempted again after a conflict, the derived parts are used again.
     derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: WritingTransaction) -> Manifest:
@@ -86,9 +86,9 @@ def _derive_levels(
     """Derive the windows of the new levels ``levels`` from ``parts``, parts of the coarsest level, and write them.
     Return the written parts.
 
-    ``starts`` maps each new level to a time; only windows that begin at or after it are derived. ``derived`` contains
-    the parts that earlier attempts have written. They are used again if the parts from which they were derived still
-    exist.
+    ``starts`` maps each new level to a time; only windows that begin at or after this time are derived. ``derived``
+    contains the parts that earlier attempts have written. If the parts from which they were derived still exist, the
+    written parts are used again.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -156,7 +156,8 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
     for part in ("keys", "timezone", "time"):
         if new_parts[part] != old_parts[part]:
             raise ValueError(
-                f"{part} cannot change: {old_parts[part]} in the store and {new_parts[part]} here; {_ADVICE}"
+                f"a store cannot change its {part}: it has {old_parts[part]}, and the new frame has {new_parts[part]}; "
+                f"{_ADVICE}"
             )
     old_levels, new_levels = (tuple(level.name for level in frame.levels) for frame in (old, new))
     if missing := [name for name in old_levels if name not in new_levels]:
@@ -184,7 +185,7 @@ def states_of_new_frame(manifest: Manifest, frame: TiltFrame) -> tuple[StateColu
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
     """Return the type of a new column of states for rows with the schema ``rows``. Raise an error if the types in
-    ``rows`` do not fit the measure, or if the measure has input columns and ``rows`` equals None.
+    ``rows`` do not fit the measure, or if the measure has input columns and no schema is passed.
     """
     measure = column.measure
     if rows is None and measure.inputs:

@@ -43,7 +43,7 @@ class PreparedRows:
     finest : table
         The merged states of the finest level.
     excluded : Exclusions
-        The numbers of groups with more values than a function's limit, and of values that functions have skipped.
+        The numbers of groups with more values than the limit of a measure, and the numbers of skipped values.
     note : callable, optional
         A function that receives messages about ``excluded`` after the commit; see `append`.
     """
@@ -170,8 +170,8 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
     for writer in writers:
         if writers.count(writer) > 1:
             raise ValueError(
-                f"a group must have one commit per writer; got several of {shown(writer)}; commit the later ones "
-                "afterwards"
+                f"a group must have one commit per writer; got several commits of {shown(writer)}; commit only the "
+                "first of them in this group, and the others afterwards"
             )
 
     digests = _digests_of_commits(prepared)
@@ -180,7 +180,7 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         outcomes = [_record_commit(rows, digests[rows.writer], transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _group_by_schema(rows.finest for rows in added):
-            # This is the current frame of the store, because `_record_commit` rejects rows of other frames.
+            # All added rows have the current frame of the store, because `_record_commit` rejects rows of other frames.
             frame = added[0].commit.frame
             finest = merge_panes(mark_as_checked(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):

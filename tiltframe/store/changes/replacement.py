@@ -2,8 +2,8 @@
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
 a replacement and an expiry, take effect one after the other. Each of them writes the store's record of expired windows
-(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier one.
-Its states are then derived again from the new snapshot, and committed.
+(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier
+commit, and is attempted again: its states are derived again from the new snapshot.
 
 A part consists of states of one level that were written together.
 """
@@ -116,7 +116,7 @@ class Replacement:
                 expected_records=self.replacing,
             )
         except ValueError as error:
-            # After other errors of the store, the commit may have been applied nevertheless.
+            # After other errors of the store, the commit may have been applied nevertheless, so the parts are kept.
             if isinstance(error, CommitConflict | OtherFrame) or not isinstance(error, StoreError):
                 self.backend.discard(parts)
             raise
@@ -154,7 +154,7 @@ def replace_range(
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
     ``new_parts`` contains parts of the finest level that were written but not committed yet. They have no windows
-    outside the range. If ``new_parts`` equals None, the finest level is unchanged, and only the coarser levels are
+    outside the range. Without ``new_parts``, the finest level is unchanged, and only the coarser levels are
     derived again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must
     have in the store when the replacement is committed. Raise ``ValueError`` if the range does not consist of complete
     windows, or if coarser windows would have to be derived from expired windows. Raise `CommitConflict` if a record
@@ -199,11 +199,11 @@ def replace_range(
 
 
 def _column_starts_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the record `COLUMN_STARTS` as it must be after a replacement. For each column of states that was added
-    later, this record has the time, in microseconds UTC, from which on all rows have the column.
+    """Return the record `COLUMN_STARTS` for the store after a replacement. For each column of states that was added to
+    an existing store, this record has a time in microseconds UTC. All rows from this time on have the column.
 
     The new rows in the range ``replaced`` have all columns, so a time inside the range moves to the start of the range.
-    Columns that all rows of the store then have are left out.
+    Columns that all rows have after the replacement are left out.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
@@ -319,7 +319,7 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
     ----------
     within : range, optional
         A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all
-        windows are derived again for which the store still has all windows of the finest level.
+        coarser windows are derived again, except those for which windows of the finest level have expired.
 
     Raises
     ------
@@ -358,8 +358,8 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
 
 
 def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The first
-    windows are left out if some of their finest windows have expired. Return None if no window remains.
+    """Return the range of the windows of the coarsest level that contain stored windows of the finest level. Windows
+    are left out if some of their windows of the finest level have expired. Return None if no window remains.
     """
     finest = manifest.frame.levels[0]
     coarsest = manifest.frame.levels[-1]

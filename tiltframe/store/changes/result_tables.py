@@ -1,8 +1,8 @@
 """Export: store the results of levels as plain tables, for tools that cannot read states.
 
 A plain table stores the list of parts from which it was computed. A part consists of states that were written together.
-An update computes the windows of parts that were added or removed since the last update. It also computes all windows
-from the first one that was incomplete at the last update.
+An update computes the windows of parts that were added or removed since the last update. It also computes the first
+window that was incomplete at the last update, and all later windows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-# The list of parts from which a plain table was computed also contains two entries that are not parts. This entry has
-# the range of the windows that were incomplete at the last update:
+# The list of parts from which a plain table was computed also contains two entries that are not parts. The entry
+# `_OPEN` has the range of the windows that were incomplete at the last update. The entry `_FRAME` has the number of
+# changes of the frame before the last update, as both ends of a range. If the frame has changed again since then, the
+# columns of the table belong to an earlier frame.
 _OPEN = "open"
-# Both ends of the range of this entry are the number of times that the frame had changed at the last update. If the
-# number has increased since then, the table belongs to an earlier frame.
 _FRAME = "frame"
 
 
@@ -85,8 +85,8 @@ def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest:
 
 def _ranges_to_update(old_sources: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
     """Return the ranges of windows to compute: the ranges of added and removed parts, and the range of windows that
-    were incomplete at the last update. ``old_sources`` and ``parts`` are the lists of parts at the last update and now,
-    as name → range.
+    were incomplete at the last update. ``old_sources`` and ``parts`` map the names of parts to their ranges, at the
+    last update and now.
     """
     changed = [span for name, span in old_sources.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if old_sources.get(name) != span)])

@@ -50,8 +50,8 @@ class Retraction:
 
     Parameters
     ----------
-    under : Commit
-        The commit under which the states are subtracted. It has the name of the writer and the commit number.
+    pending_commit : Commit
+        The commit that will subtract the states. It has the name of the writer and the commit number.
     """
 
     pending_commit: Commit
@@ -160,8 +160,8 @@ def _write_remaining(
     subtrahends: StatesToSubtract,
 ) -> None:
     """Subtract the retracted states from the states in ``parts``, and write the remaining states. Only a few windows
-    are in memory at a time. ``starts`` are the starts of the windows to change; raise `CannotSubtract` if ``parts``
-    lack one of them.
+    are in memory at a time. ``starts`` are the starts of the windows to change. Raise `CannotSubtract` if ``parts``
+    lack one of the windows.
     """
     frame = commit.frame
     is_found = np.zeros(len(starts), np.bool_)

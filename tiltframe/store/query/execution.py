@@ -105,15 +105,16 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
         yield merge_tables([first, *states], plan)
     else:
         yield first
-        del first  # so that its memory is free while the next table is read
+        # The first table is deleted, so that its memory is free while the next table is read.
+        del first
         yield from states
 
 
 def results_of(
     backend: Backend, manifest: Manifest, planned_read: PlannedRead, query: Query, *, now: int, jobs: int = 1
 ) -> Iterator[pa.Table]:
-    """Return an iterator of tables of results, as `results_from_states` does. Results of windows that need no merge are
-    taken from the backend, if it has them. ``now`` is in microseconds UTC.
+    """Return an iterator of tables of results, as `results_from_states` does. Results of windows whose states
+    need no merge are taken from the backend, if it can return results. ``now`` is in microseconds UTC.
     """
     functions = row_functions(planned_read.plan, query)
     if functions is None or not isinstance(backend, ResultReader) or not planned_read.part_ranges:
@@ -130,8 +131,8 @@ def results_of(
         return pa.concat_tables(finished_slices)
 
     def read(pieces: PartRanges) -> pa.Table:
-        # If results cannot be computed, states are read and merged, which raises an error if the query includes such
-        # a state. A part may also have been replaced by another process.
+        # `read_results` raises an error if a result cannot be computed, or if another process has replaced a part. The
+        # states are then read and merged. This raises the error again only if the result belongs to the query.
         with suppress(Conflict, TypeError, ValueError, OverflowError):
             results = read_results(
                 reader,
@@ -225,7 +226,7 @@ def results_from_states(
 def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
     """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
     outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
-    those of `finish`.
+    the arguments of `finish`.
     """
     starts = instants_of(states)
     is_requested = (starts >= plan.within[0]) & (starts < plan.within[1])
@@ -303,8 +304,8 @@ class PlannedQuery:
     as_states : bool
         Whether to return the states of a level instead of results.
     stored_types : bool
-        Whether to return columns in the types in which the store writes them, such as decimal instead of uint64, which
-        Delta Lake and Spark do not have.
+        Whether to return columns in the types in which the store writes them. For example, the store writes uint64 as
+        decimal, because Delta Lake and Spark do not support uint64.
     expired, unknown : tuple of str
         Messages about expired windows, and about measures that were added later; see `Answer`.
     """

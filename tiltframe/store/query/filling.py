@@ -99,12 +99,24 @@ def fill_values(results: pa.Table, rows_with_events: pa.Table, plan: QueryPlan, 
 
 @dataclass(frozen=True)
 class _Gaps:
-    """The windows and keys of the rows of results, with a mask of the windows that were added by filling."""
+    """The windows and keys of the rows of results, with a mask of the windows that were added by filling.
 
-    starts: Instants  # the start of each row's window, in microseconds UTC
-    keys: Indices  # the integer id of each row's key
-    is_added: Marks  # a mask of the rows that filling has added
-    keeps_null: bool  # whether null results of windows with rows are values, and not replaced
+    Parameters
+    ----------
+    starts : array, shape (rows,)
+        The start of each row's window, in microseconds UTC.
+    keys : array, shape (rows,)
+        The integer id of each row's key.
+    is_added : mask, shape (rows,)
+        The rows that filling has added.
+    keeps_null : bool
+        Whether null results of windows with rows are values, and are not replaced.
+    """
+
+    starts: Instants
+    keys: Indices
+    is_added: Marks
+    keeps_null: bool
 
     def rows_to_fill(self, values: pa.Array) -> Marks:
         """Return a mask of the rows whose value must be replaced."""
@@ -114,9 +126,9 @@ class _Gaps:
         return self.is_added | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Indices, Indices]:
-        """Return two arrays with one index per row. The first array contains the index of the nearest row at or before
-        the row's window that has the same key and a value, and the second the index of the nearest such row at or
-        after the window. An index is -1 if there is no such row.
+        """Return two arrays with one index per row. For each row, the first array contains the index of the nearest
+        earlier row of the same key that has a value, and the second array the index of the nearest later row. A row
+        that has a value is its own neighbour in both arrays. The index -1 means that there is no neighbour.
         """
         order = np.lexsort((self.starts, self.keys))
         places = np.arange(len(values))
@@ -164,7 +176,8 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     is_between = gaps.rows_to_fill(values) & (before >= 0) & (after >= 0)
-    # An index of -1 stands for a missing neighbour, but selects the last row; ``is_between`` excludes such rows.
+    # The index -1, which stands for a missing neighbour, selects the last row here. ``is_between`` is false for the
+    # rows that have a missing neighbour.
     between = np.flatnonzero(is_between & valid[before] & valid[after])
     low = before[between]
     high = after[between]

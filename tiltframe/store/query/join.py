@@ -80,11 +80,12 @@ class Join:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Join:
-        """Return the join that a dict of arguments of a join and of `Query` describes.
+        """Return the join that a dict describes.
 
         Parameters
         ----------
         described : mapping
+            The arguments of `Join` and the members of its argument ``options``, by name.
 
         Returns
         -------
@@ -93,7 +94,7 @@ class Join:
         Raises
         ------
         ValueError
-            If a member does not exist or cannot be read.
+            If an argument does not exist or cannot be read.
         """
         members = checked_mapping(described, "a join", "its arguments, by name")
         members = {name: value for name, value in members.items() if value is not None}
@@ -114,7 +115,7 @@ class Join:
         return cls(**join_arguments, options={name: getattr(query, name) for name in members})
 
     def query(self, within: Any, per: Any) -> Query:
-        """Return the query with the options of the join for a range and a kind of window.
+        """Return a query for a range and a kind of window, with the options of the join.
 
         Parameters
         ----------

@@ -51,11 +51,21 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of joined rows, and the condition that matches rows with results."""
+    """The columns of joined rows, and the condition that matches rows with results.
 
-    on: Mapping[str, str]  # key of the store → column or expression of the rows that must be equal to it
-    names: Mapping[str, str]  # result column → its name in joined rows
-    schema: pa.Schema  # the schema of joined rows
+    Parameters
+    ----------
+    on : key of the store -> str
+        The column or expression of the rows that must be equal to the key.
+    names : result column -> str
+        The name of the result column in the joined rows.
+    schema : pa.Schema
+        The schema of the joined rows.
+    """
+
+    on: Mapping[str, str]
+    names: Mapping[str, str]
+    schema: pa.Schema
 
 
 def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> Joined:
@@ -119,7 +129,7 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
         name = join.prefix + result.name
         if name in schema.names:
             if on.get(name) in (name, f"`{name}`") and not join.prefix:
-                continue  # the key is left out, because the row has the same value
+                continue  # The key of the store is left out, because the rows have a column with the same values.
             raise ValueError(
                 f"the rows have a column {shown(name)}, and so do the results; pass prefix='store_', or rename the "
                 "measure"

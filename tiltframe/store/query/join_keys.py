@@ -74,8 +74,9 @@ def _key_equalities(on: str, names: Collection[str], keys: Collection[str]) -> l
             )
         if not candidates:
             raise ValueError(
-                f"{left.text} = {right.text} does not compare a key of the store with the row; one side must be one of "
-                f"{', '.join(keys) or 'no keys'}, and the other an expression of the row's columns"
+                f"{left.text} = {right.text} does not compare a key of the store with the row; one side must be a key "
+                f"of the store ({', '.join(keys) or 'it has none'}), and the other side an expression of the row's "
+                "columns"
             )
         pairs.append(candidates[0])
     return pairs

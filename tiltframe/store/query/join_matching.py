@@ -49,8 +49,8 @@ def match_rows(
     """Return the results that belong to the rows of a join. Tables are read one after another, and results are kept
     only if their keys occur in the rows.
 
-    ``key_values`` maps each key of the store to an array with one value per row. ``ranges`` contains the queries, with
-    the rows of each, and ``tables`` the results of each query. ``schema`` is their schema.
+    ``key_values`` maps each key of the store to an array with one value per row. ``ranges`` contains the queries, each
+    with its rows. ``tables`` contains the results of each query, and ``schema`` is the schema of the results.
     """
     row_count = len(next(iter(key_values.values())))
     first = np.zeros(row_count, np.int64)
@@ -64,7 +64,7 @@ def match_rows(
         is_used[row_ids[row_ids >= 0]] = True
         with_used_key = np.flatnonzero(is_used[result_ids])
         window_starts, position = np.unique(instants_of(results)[with_used_key], return_inverse=True)
-        # one number per result, such that ascending numbers sort the results by key, then by window
+        # one number per result; ascending numbers sort the results by key, then by window
         sort_keys = result_ids[with_used_key] * (len(window_starts) + 1) + position
         order = np.argsort(sort_keys, kind="stable")
         first_sort_keys = row_ids * (len(window_starts) + 1)
@@ -153,21 +153,22 @@ def joined_slices(
         joined_counts = np.minimum(row_ends[row_numbers], high) - np.maximum(row_begins, low)
         result_numbers = np.arange(low, high) + np.repeat(matches.first[row_numbers] - row_begins, joined_counts)
         is_unmatched = matches.count[row_numbers] == 0
-        without_result = None  # no mask if all rows have results, because a mask makes `take` slower
+        # There is a mask only if some rows have no results, because a mask makes `take` slower.
+        without_result = None
         if is_unmatched.any():
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
         row_columns = _repeat_rows(rows.slice(first_row, len(row_numbers)), joined_counts)
-        # The check of the indices is skipped, because it would take a quarter of the time of `take` and all indices are
-        # valid. Only an empty table of results lacks the index 0, which stands for a missing result.
+        # `take` checks the indices only if there are no results: then even the index 0, which stands for a missing
+        # result, is out of bounds. Otherwise, all indices are valid, and a check would take a quarter of the time.
         is_checked = not results.num_rows
         result_columns = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
         yield pa.Table.from_arrays([*row_columns, *result_columns.columns], schema=schema)
 
 
 def _repeat_rows(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
-    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. A column is run-end encoded and then
-    decoded by Arrow if Arrow supports this for its type, because this takes a half to a fifth of the time of `take`.
+    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. If Arrow supports this for the type
+    of a column, the column is run-end encoded and decoded, which takes a half to a fifth of the time of `take`.
     """
     if (counts == 0).any():  # Arrow does not accept runs of length 0
         rows = rows.take(pa.array(np.flatnonzero(counts)))

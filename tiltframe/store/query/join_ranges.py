@@ -37,12 +37,22 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowRanges:
-    """A query, and the rows of the join for which it returns results."""
+    """A query, and the rows of the join for which it returns results.
+
+    Parameters
+    ----------
+    query : Query
+    rows : array, shape (rows,)
+        The indices of the rows.
+    low, high : array, shape (rows,)
+        The start and the end (exclusive) of each row's range, in microseconds UTC. A row has the results of the windows
+        that start in its range.
+    """
 
     query: Query
-    rows: Positions  # the indices of the rows
-    low: Positions  # for each row, the start of its range of window starts, in microseconds UTC
-    high: Positions  # for each row, the end of its range of window starts, exclusive
+    rows: Positions
+    low: Positions
+    high: Positions
 
 
 def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
@@ -192,7 +202,8 @@ def _queries_of_overlapping_ranges(
         return
     order = np.argsort(low, kind="stable")
     latest_end = np.maximum.accumulate(high[order])
-    lengths = high.astype(np.float64) - low  # as floats, because the length of an open range may exceed int64
+    # The lengths are floats, because the length of a range without a start or an end may exceed int64.
+    lengths = high.astype(np.float64) - low
     is_new = low[order][1:] - latest_end[:-1] > np.mean(lengths)
     for members in np.split(order, np.flatnonzero(is_new) + 1):
         query = _query(join, per, int(low[members].min()), int(high[members].max()))

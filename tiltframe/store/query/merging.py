@@ -23,8 +23,8 @@ from windows import TimeWindow
 if TYPE_CHECKING:
     from tiltframe.store.log.manifest import Manifest
 
-# the approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
-# few hundred megabytes
+# The approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
+# few hundred megabytes.
 ROWS_AT_ONCE = 100_000
 # A compaction of small parts merges at least `_MIN_SMALL_PARTS` parts of a group. It leaves out a part that has more
 # than `_SIZE_RATIO` times the rows of all smaller parts together.
@@ -98,7 +98,7 @@ def split_by_windows(
 
 def _without_common_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Divide ranges of parts into groups, in order of time. Ranges of different groups have no windows in common. The
-    groups are as small as possible, so that rows of one row group are rarely read for several groups.
+    groups are as small as possible. No range is split, so a row group of a file is rarely read for several groups.
     """
     in_order = sorted(part_ranges, key=itemgetter(1))
     ranges = np.array([span for _, span in in_order], np.int64)
@@ -157,12 +157,12 @@ def groups_to_compact(parts: Sequence[Part], level: TimeWindow, before: int = EV
 
 def select_small_parts(parts: Sequence[Part]) -> list[Part]:
     """Return the small parts of a group from `groups_to_compact`. Parts that have many more rows than all smaller
-    parts together are left out. Return no parts if a merge would replace fewer than `_MIN_SMALL_PARTS`.
+    parts together are left out. Return no parts if fewer than `_MIN_SMALL_PARTS` parts remain.
 
     The largest part that is returned has at most `_SIZE_RATIO` times the rows of all smaller parts together. A larger
     part is therefore merged only after its group has received enough rows in small parts. Log-structured merge trees
-    choose in this way ("size-tiered compaction"): the number of parts stays logarithmic in the number of commits, and
-    so does the number of times that a row is written.
+    choose parts in this way ("size-tiered compaction"). Both the number of parts and the number of times that a row is
+    written stay logarithmic in the number of commits.
     """
     ascending = sorted(parts, key=lambda part: (part.rows, part.name))
     rows = np.array([part.rows for part in ascending])

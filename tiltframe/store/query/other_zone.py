@@ -71,6 +71,7 @@ def check_windows_nest(starts: Instants, level: TimeWindow, target: TimeWindow) 
     split_starts = window_starts[pane.starts(window_starts) != pane.starts(level.ends(window_starts) - 1)]
     if len(split_starts):
         raise ValueError(
-            f"the window of {level.name} from {as_text(int(split_starts[0]))} on lies in two of {target.name} in "
-            f"{pane.timezone}, whose clock differed at that time; use a later range, or the time zone {level.timezone}"
+            f"the window of {level.name} that starts at {as_text(int(split_starts[0]))} overlaps two windows of "
+            f"{target.name} in {pane.timezone}, whose UTC offset was different at that time; use a later range, or the "
+            f"time zone {level.timezone}"
         )

@@ -30,25 +30,56 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """The data that a query reads from a store, for one kind of window."""
+    """The data that a query reads from a store, for one kind of window.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+        The frame of the store.
+    window : TimeWindow
+        The windows of the results; `windows.AllTime` for one result over the whole range.
+    within : (int, int)
+        The range of window starts, in microseconds UTC. Open ends have the values of `EVER`.
+    keys : tuple of str
+        The keys of the results.
+    keys_to_read : tuple of str
+        The keys of the frame from which the keys of the results and the condition are computed.
+    key_fields : tuple of str
+        The fields of structs, such as ``tags.host``, that are keys of the results or sources of derived keys.
+    measures : name -> (str, Measure)
+        The measures that are requested or that expressions read, each with its column of states.
+    where : str or None
+        The condition on keys.
+    timezone : str
+        The zone of times in conditions, orders and expressions.
+    results : name -> str or None
+        The requested results, in order: the text of an expression, or None for a measure.
+    derived_keys : name -> DerivedKey
+        The derived keys, by their names in the results.
+    now : int
+        The time for which derived keys are computed, in microseconds UTC.
+    edges : int or None
+        The argument ``edges`` of the query, in microseconds.
+    has_only_closed_windows : bool
+        Whether windows that streams may still change are left out.
+    stored_expressions : name -> str
+        The expressions of the frame that the results need. Each expression comes after the expressions that it reads.
+    """
 
     frame: TiltFrame
-    window: TimeWindow  # the windows of the results; `windows.AllTime` for one result over the range
-    within: Range  # the range of window starts; `EVER` has the values for open ends
+    window: TimeWindow
+    within: Range
     keys: tuple[str, ...]
-    keys_to_read: tuple[str, ...]  # the keys of the frame to read, for the keys of the results and for the condition
-    # the fields of structs, such as ``tags.host``, that are keys of the results or the source of derived keys
+    keys_to_read: tuple[str, ...]
     key_fields: tuple[str, ...]
-    # the measures that are requested or that expressions read, each with its column of states
     measures: Mapping[str, tuple[str, Measure]]
     where: str | None
-    timezone: str  # the zone in which times in conditions, orders and expressions are read
-    results: Mapping[str, str | None]  # the requested results, in order: name → expression, or None for a measure
-    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # name in the results → key
-    now: int = 0  # the time for which derived keys are computed, in microseconds UTC
-    edges: int | None = None  # the argument ``edges`` of the query, in microseconds
-    has_only_closed_windows: bool = False  # whether windows that streams may still change are left out
-    # the expressions of the frame that results need; each is listed after the expressions that it reads
+    timezone: str
+    results: Mapping[str, str | None]
+    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
+    now: int = 0
+    edges: int | None = None
+    has_only_closed_windows: bool = False
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,8 +99,8 @@ class QueryPlan:
 
     @property
     def read_to_edges(self) -> tuple[str, ...]:
-        """The names of the measures that ``edges`` applies to. Such a measure is computed from points, as a
-        time-weighted average is, and the times of the points are the event times of the frame.
+        """The names of the measures to which ``edges`` applies. These measures are computed from points whose times are
+        the event times of the frame, like a time-weighted average.
         """
         time_columns = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
         return tuple(name for name, by in time_columns.items() if by in (None, self.frame.time))
@@ -129,9 +160,9 @@ def plan_queries(
 ) -> list[QueryPlan]:
     """Check a query against a frame, and return a plan for each kind of window.
 
-    ``within`` is the range of the query, and ``requested_windows`` are those that its ``per`` or ``points`` select;
-    None means one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if the query does
-    not fit the frame, or names the same windows twice.
+    ``within`` is the range of the query. ``requested_windows`` are the windows that the query selects by ``per`` or
+    ``points``; None stands for one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if
+    the query does not fit the frame, or names the same windows twice.
     """
     keys_of_condition = []
     columns_of_condition = () if query.where is None else sql.columns_of(query.where)
@@ -161,7 +192,7 @@ def plan_queries(
     keys_to_read = tuple(dict.fromkeys([*sources.values(), *keys_of_condition]))
     key_fields = tuple(source for source, key in sources.items() if source != key)
     default_results = list(frame.results)
-    if query.keys is not None:  # Expressions that read other keys are left out.
+    if query.keys is not None:  # Expressions that read a key which the query leaves out are left out, too.
         default_results = [name for name in default_results if not _keys_read(name, frame).difference(keys)]
     requested: Mapping[str, Any] = dict(zip(default_results, default_results, strict=True))
     if query.measures is not None:
@@ -219,7 +250,8 @@ def _check_edges(plan: QueryPlan) -> None:
             f"by the frame's event time, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out "
             f"{parameter_text('edges')}"
         )
-    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
+    # `_window` raises an error if the windows of the extended range do not consist of complete windows of a level.
+    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)
 
 
 def _are_same_windows(window: TimeWindow, other: TimeWindow) -> bool:
@@ -235,7 +267,7 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     """
     window = AllTime() if per is None else as_window(per, zone)
     if window.timezone not in (None, frame.timezone):
-        window = window_in(window, zone)  # raises an error unless the window is in the zone of the query
+        window = window_in(window, zone)  # `window_in` raises an error unless the window is in the zone of the query.
     if any(is_made_of(window, level, within) for level in frame.levels):
         return window
     levels = _list(level.name for level in frame.levels)
@@ -263,8 +295,8 @@ def _frame_key(name: str, frame: TiltFrame) -> str | None:
 
 
 def _key_sources(keys: Iterable[str], derived_keys: Mapping[str, DerivedKey], frame: TiltFrame) -> dict[str, str]:
-    """Return the keys of a frame, or the fields of keys, from which the keys of a query are computed, each with the key
-    of the frame that contains it. Raise ``ValueError`` if the frame has no such key.
+    """Return the sources of the keys of a query, as source → key of the frame. A source is a key of the frame, or a
+    field of such a key, from which a key of the query is computed. Raise ``ValueError`` if a source does not exist.
     """
     sources = {}
     for name in keys:
@@ -345,8 +377,8 @@ def _read_by_stored(name: str, measures: Mapping[str, Measure], frame: TiltFrame
     for base in read:
         if base in measures and measures[base] != frame.measures.get(base):
             raise ValueError(
-                f"{name} is {shown(frame.expressions[name])} in the store, and {base!r} is another measure in this "
-                "query; choose another name for the new measure"
+                f"{name} is the expression {shown(frame.expressions[name])} of stored results, but {base!r} is another "
+                "measure in this query; choose another name for the new measure"
             )
     return read
 

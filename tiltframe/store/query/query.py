@@ -59,7 +59,7 @@ class Query:
         the added windows.
     order_by : str or list of str, optional
         The order of the results: names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions
-        of them, ``errors / requests desc``. By default, results are ordered by window, then keys.
+        of results, ``errors / requests desc``. By default, results are ordered by window, then keys.
     limit : int, optional
         The maximum number of rows.
     now : moment, optional
@@ -165,7 +165,7 @@ class Query:
             checked["limit"] = checked_whole(self.limit, parameter_text("limit"))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        _ = self.order  # raises an error if a name occurs twice
+        _ = self.order  # The property `order` raises an error if a name occurs twice.
 
     def _checked_per(self) -> Per:
         if self.points is not None:
@@ -356,7 +356,8 @@ def with_query_parameters(
     make: Callable[P, Query],
 ) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
     """Return a decorator for methods with one parameter, a `Query`. The decorated method has the parameters of
-    ``make``, such as those of `Query`, and passes the query that ``make`` returns for its arguments.
+    ``make``, such as those of `Query`. It calls ``make`` with its arguments, and then the original method with the
+    query that ``make`` returns.
     """
 
     def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
@@ -428,7 +429,7 @@ def _read_per(described: Any) -> Any:
         return described
     if described.keys() != {"window", "timezone"} or not all(isinstance(text, str) for text in described.values()):
         form = '{"window": "1d", "timezone": "UTC"}'
-        raise ValueError(f"a described window must have the form {form}; got {shown(described)}")
+        raise ValueError(f"a window in the description of a query must have the form {form}; got {shown(described)}")
     return read_window(described["window"], described["timezone"])
 
 

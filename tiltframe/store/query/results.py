@@ -65,12 +65,13 @@ def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table
         rows = merge_windows(rows, panes.starts, panes.ends, plan)
         if rows.num_rows * plan.window.max_overlap > MAX_ROWS:
             raise ValueError(
-                f"each of {rows.num_rows:,} states would be in {plan.window.max_overlap:,} windows of {plan.per}, but "
-                f"at most {MAX_ROWS:,} states are allowed; use a shorter range, fewer keys or longer hops"
+                f"{rows.num_rows:,} states, each in {plan.window.max_overlap:,} windows of {plan.per}, would become "
+                f"{rows.num_rows * plan.window.max_overlap:,} states, but at most {MAX_ROWS:,} are allowed; use a "
+                "shorter range, fewer keys or longer hops"
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    # If windows overlap, the states were merged into panes above, and thereby checked.
+    # States of overlapping windows need no further check, because merging them into panes has checked them.
     states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     starts_of_windows = instants_of(merged)
@@ -131,7 +132,7 @@ def finish_measures(
 
 def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
     """Return a table without rows, in the form in which `finish_measures` returns results. ``stored`` is the schema of
-    the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed for its types.
+    the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed for these types.
     """
     keys = select_rows(stored.empty_table(), plan).schema
     fields = [pa.field(START, INSTANT), pa.field(END, INSTANT)]
@@ -200,7 +201,8 @@ def sort_results(results: pa.Table, order: Sequence[tuple[str, str]], limit: int
                 "numbers, texts or times"
             )
         sort_keys.append((str(i), direction))
-    results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sort_keys))  # nulls come last
+    # `sort_indices` puts nulls last in both directions.
+    results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sort_keys))
     return results if limit is None else results.slice(0, limit)
 
 

@@ -44,8 +44,8 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def _any_so_far(flags: NDArray[np.bool_], segments: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the rows in which the flag, or the flag of an earlier row of the same segment, is true. Rows of
-    a segment are consecutive and have the same number in ``segments``.
+    """Return a mask of the rows whose flag is true, or for which an earlier row of the same segment has a true flag.
+    ``flags`` has the flag of each row. Rows of a segment are consecutive and have the same number in ``segments``.
     """
     counts = np.cumsum(flags)
     is_first = np.append(True, segments[1:] != segments[:-1])[: len(segments)]

@@ -83,16 +83,16 @@ def read_results(
     narrowing: str | None,
     read_merged: Callable[[Range], pa.Table],
 ) -> pa.Table | None:
-    """Return the results of the windows in ranges of parts, sorted by window and keys: window_start, window_end, the
-    keys and the measures.
+    """Return a table of the results of the windows in ranges of parts, sorted by window and keys. It has the columns
+    window_start, window_end, keys and measures.
 
-    ``functions`` are those of `row_functions`, and ``narrowing`` is the condition on keys that the backend may use to
-    skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called once,
-    for the range from the first to the last window that has several rows of the same keys. Return None if the backend
-    cannot read results.
+    ``functions`` is the result of `row_functions`, and ``narrowing`` is the condition on keys that the backend may use
+    to skip rows. ``read_merged`` returns the same columns for a range of windows, from merged states. It is called
+    once, for the range from the first to the last window that has several rows of the same keys. Return None if the
+    backend cannot read results.
     """
-    # If parts overlap, some windows may have several rows, and results of their single rows would not be used.
-    # Therefore the first read returns only the keys.
+    # If parts overlap, a window may have several rows, whose states must be merged. Results of the single rows would
+    # not be used, so the first read returns only the keys.
     first_read_functions = {} if _overlap(part_ranges) else functions
     rows = backend.read_results(part_ranges, plan.keys_to_read, first_read_functions, narrowing)
     if rows is None:

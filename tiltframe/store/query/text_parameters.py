@@ -14,6 +14,7 @@ from tiltframe.store.query.query import Query
 from tiltframe.text.measures import query_measures_from
 
 REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that may have several texts
+
 LEAST_NUMBERS = {"limit": 0, "points": 1}  # integer parameters, with the smallest number that each allows
 BOOLEAN_PARAMETERS = tuple(field.name for field in fields(Query) if field.type == "bool")
 _BOOLEANS = {"true": True, "false": False}
@@ -78,7 +79,7 @@ def truth_from_text(name: str, text: str) -> bool:
     Raises
     ------
     ValueError
-        If the text is neither.
+        If the text is neither ``true`` nor ``false``.
 
     Examples
     --------
