@@ -1,4 +1,6 @@
-"""Functions outside the core, one file per state. They register through entry points of `aggr.functions`."""
+"""Functions outside the core, one file per state. `aggr` finds them by the entry points of the group
+`aggr.functions`.
+"""
 
 from aggr.contrib.bits import BitAnd, BitOr, BitXor
 from aggr.contrib.booleans import BoolAnd, BoolOr

@@ -1,4 +1,4 @@
-"""Changes between the points of a series: the growth of each group, and how often its values fall.
+"""Changes between the points of a series: the growth of each group, and the number of falls of its values.
 
 Floats are computed in double arithmetic, in the order of time. Whole numbers and decimals are added exactly, as in
 `aggr.exact.row_sums`, and rounded once.
@@ -50,7 +50,8 @@ def increases_of(series: Series, is_counter: bool) -> Changes:
         return Changes(_float_increases(series.floats, start, end, is_counter))
     parts = exact_float_parts(series.values)
     longest = int(series.lengths.max(initial=0))
-    # ``parts`` contains whole numbers. Doubles represent whole numbers and their sums exactly if these are below 2^53.
+    # ``parts`` contains whole numbers. If all sums of a group are below 2^53, doubles represent them exactly, so that
+    # the faster loop for floats computes the exact result.
     if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:
         growth = _float_increases(parts[0], start, end, is_counter).astype(np.int64)
         return Changes(ExactNumbers(ExactNumbers.of(growth).limbs, scale_of(series.values.type)))
@@ -89,8 +90,8 @@ def count_falls(series: Series, start: Whole, end: Whole) -> Whole:
 
 
 def _falls_within(series: Series, start: Whole, end: Whole) -> Ids:
-    """Return the indices of the points whose value is smaller than the value before. The parameters are those of
-    `count_falls`.
+    """Return the indices of the points whose value is smaller than the previous value of the group. The parameters are
+    those of `count_falls`.
     """
     values = series.floats if pa.types.is_floating(series.values.type) else _order_keys_of(series)
     is_fall: Flags = np.zeros(len(values), np.bool_)
@@ -105,10 +106,10 @@ def _order_keys_of(series: Series) -> Whole:
 
 
 def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
-    """Return the exact sum of each group, for ``n`` groups.
+    """Return the exact sum of selected values of each group, for ``n`` groups.
 
-    Each of ``terms`` consists of indices into ``values``, the group of each index, and a sign, 1 or -1. The values at
-    these indices, multiplied by the sign, are added to their groups.
+    Each of ``terms`` consists of indices into ``values``, the group of each index, and a sign, 1 or -1. The value at
+    each index, multiplied by the sign, is added to the sum of its group.
     """
     rows = np.concatenate([rows for rows, _, _ in terms])
     ids = np.concatenate([ids for _, ids, _ in terms])

@@ -98,9 +98,9 @@ class Increase(SeriesFunction):
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
         """Add to ``increases`` the part of the growth between two points that belongs to the window of each group.
 
-        ``points`` has, for each group, the index of a point such that an edge of the window lies between this point and
-        the next, or -1 if there is no such point. The growth between the two points is multiplied by the share of the
-        time between them that lies in the window.
+        ``points`` is one of the arrays of `Series.crossing_points`. For each group, it has the index of the last point
+        before an edge of the window, or -1. The next point lies on the other side of the edge. The growth between the
+        two points is multiplied by the share of the time between them that lies in the window.
         """
         has_point = points >= 0
         first_points = points[has_point]
@@ -115,8 +115,8 @@ class Increase(SeriesFunction):
         """Return the length of time to which the increase of each group is extrapolated, in seconds, shape (n,).
 
         ``sampled_seconds`` has the seconds from the first point of a group to its last. ``to_start`` has the seconds
-        from the start of the window to the first point, and ``to_end`` those from the last point to the end of the
-        window. The operations and their order are those of Prometheus, so that results have the same bits.
+        from the start of the window to the first point, and ``to_end`` the seconds from the last point to the end of
+        the window. The operations and their order are those of Prometheus, so that results have the same bits.
         """
         values, _ = series.first_and_last(series.floats)
         # A counter is never below 0, so the increase is not extrapolated beyond the time at which the line through the

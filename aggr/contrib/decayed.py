@@ -60,11 +60,12 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-# The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. This is the base
-# of the digits of an exact sum, so that a sum is multiplied by this factor by moving its digits by one place.
+# The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. An exact sum is
+# multiplied by this factor by moving its digits by one place, because 2^32 is the base of the digits.
 _HALF_LIVES_PER_SPAN = 32
 _SPANS = 4
-# The maximum number of spans by which results are decayed. After 200 spans, every sum has decayed to 0 as a double.
+# The maximum number of spans between the newest row and the time of the result. After 200 spans, every sum has decayed
+# so far that its nearest double is 0.
 _MAX_SPANS_LATER = 200
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
@@ -195,10 +196,9 @@ class DecayedSum(Function):
     """Sum a column with weights that halve with each half-life after the event time of a row.
 
     The result can be computed for the time of the newest row or any later time. Time is divided into spans of 32
-    half-lives, and only the rows in the last four spans count. Every row that is less than 96
-    half-lives older than the newest row counts; every row that is at least 128 half-lives older is ignored. The weight
-    of an ignored row is below 2^-96 of the newest row's weight. NaN gives NaN, and so does inf with -inf. Times are
-    counted in microseconds.
+    half-lives, and only the rows in the last four spans count. Every row that is less than 96 half-lives older than the
+    newest row counts; every row that is at least 128 half-lives older is ignored. The weight of an ignored row is below
+    2^-96 of the newest row's weight. NaN gives NaN, and so does inf with -inf. Times are counted in microseconds.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ class DecayedSum(Function):
     def _result(self, weights: ExactNumbers, products: ExactNumbers, result_weights: ExactNumbers) -> Floats:
         """Compute one number per state, shape (n,), from Σw (``weights``) and Σwx (``products``).
 
-        ``result_weights`` has the weight that a row would have if its event time were the time of the result.
+        ``result_weights`` has the weight of a row whose event time is the time for which the result is computed.
         """
         return products.over(result_weights)
 
@@ -372,7 +372,8 @@ class DecayedCount(DecayedSum):
 def _totals_by_group(sums: pa.StructArray, span_differences: NDArray[np.int16], owners: Groups) -> Limbs:
     """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·d)``.
 
-    ``span_differences`` has d for each sum: its span minus the newest span of its group. ``owners`` has its group.
+    ``span_differences`` has d for each sum: the span of the sum minus the newest span of its group. ``owners`` has the
+    group of each sum.
     """
     has_digits = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
     exponents = sums.field("exponent").to_numpy() + np.where(has_digits, span_differences, 0)

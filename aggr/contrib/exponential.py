@@ -38,7 +38,10 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of the buckets. A merge returns the coarsest of the merged scales, or for an empty group the finest."""
+    """The field of a state with the scale of its buckets.
+
+    A merge returns the coarsest of the merged scales. For a group without states, it returns the finest scale.
+    """
 
     finest: int
 
@@ -124,7 +127,9 @@ class ExponentialState(SketchState):
             low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
             lowest, highest = (end >> shifts for end in FINEST_KEY_RANGE)
             if (high - low >= self.max_buckets).any() or (low < lowest).any() or (high > highest).any():
-                raise DamagedState("it has more buckets than its limit allows, or a bucket that its scale cannot have")
+                raise DamagedState(
+                    "its buckets span more than max_buckets keys, or have a key that is impossible at its scale"
+                )
         if not _are_consistent(states, shifts):
             raise DamagedState("its minimum, its maximum, its sum and its buckets contradict each other")
 
@@ -146,17 +151,18 @@ class Exponential(SignedSketch):
     """Compute OpenTelemetry's exponential histogram: quantiles in bounded space, and exact count, sum, min, max, mean.
 
     A state has the finest scale at which the range from the lowest to the highest bucket of each sign has at most
-    ``max_buckets`` buckets. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b =
-    2^(2^-s)``, for magnitudes of at least 2.3e-308, because smaller doubles have fewer bits. The result contains s and
-    α. The true quantile is the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless ``method`` names another
-    rule. NaN is counted separately. Infinities are the smallest and the greatest values.
+    ``max_buckets`` buckets. At scale s, a quantile satisfies ``|quantile − true| ≤ α·|true|``, where α is
+    ``(b − 1) / (b + 1)`` for ``b = 2^(2^-s)``. This bound holds for magnitudes of at least 2.3e-308; smaller doubles
+    have fewer bits. The result contains s and α. The true quantile is the value at rank ``floor(q·(n − 1))``, which
+    numpy calls "lower". The parameter ``method`` can select another rule. NaN is counted separately. Infinities are the
+    smallest and the greatest values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     scale : int, -11 to 20
-        The finest scale. A state has a coarser scale if its values need more than ``max_buckets`` buckets at the finest
+        The finest scale. A state has a coarser scale if its values need more than ``max_buckets`` buckets at this
         scale. The state depends on this parameter and on ``max_buckets``.
     max_buckets : int, from 2
         The maximum number of buckets of each sign.
@@ -217,8 +223,9 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
     """Return the lowest and the highest key of the buckets of each group at the finest scale, each of shape
     (groups.n,).
 
-    ``column`` contains histograms, and ``groups`` the group of each. A key is shifted to the left by ``shifts[row]``
-    bits, which gives the first key of its bucket at the finest scale. For a group without buckets, low is above high.
+    ``column`` contains one histogram per state, and ``groups`` the group of each. Shifting a key of a row to the left
+    by ``shifts[row]`` bits gives the first key of its bucket at the finest scale. For a group without buckets, the
+    lowest key that is returned is greater than the highest key.
     """
     low = np.full(groups.n, FAR << 1)
     high = np.full(groups.n, -FAR << 1)
@@ -233,7 +240,8 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
     """Return whether the minimum and the maximum of each state lie in its outermost buckets, and whether its sum is 0
     if it has no finite values.
 
-    ``shifts`` has the number of bits by which keys of the finest scale are shifted to the right, for each state.
+    ``shifts`` has one number of bits per state. Shifting a key of the finest scale to the right by this number gives
+    the key at the scale of the state.
     """
     positive, negative = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (positive, negative))]
@@ -252,7 +260,8 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
         ):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        # the states that contain only +inf, in the pass for the minimum, or only -inf, in the pass for the maximum
+        # When the minimum is checked, these are the states that contain only +inf. When the maximum is checked, they
+        # are the states that contain only -inf.
         has_only_opposite_infinity = has_opposite_infinity & ~has_finite_values & ~has_infinity
         if (sizes[has_infinity] != np.inf).any() or (sizes[has_only_opposite_infinity] != -np.inf).any():
             return False
@@ -263,8 +272,8 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
         is_zero = is_finite_extreme & ~has_own_side & (counts[0] > 0)
         if (sizes[is_zero] != 0.0).any():
             return False
-        # Without negative values and zeros, the minimum lies in the lowest positive bucket. The maximum is checked in
-        # the same way, with exchanged signs.
+        # If a state has neither negative values nor zeros, its minimum lies in the lowest positive bucket. If it has
+        # neither positive values nor zeros, its maximum lies in the negative bucket with the lowest key.
         is_opposite_side = is_finite_extreme & ~has_own_side & ~is_zero
         for rows, side, key, direction in (
             (is_finite_extreme & has_own_side, own_side, "high", 1.0),

@@ -28,10 +28,11 @@ COARSEST = -11
 FINEST_KEY_RANGE = (-1074 << FINEST) - 1, (1024 << FINEST) - 1
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
+
 # If a rounded logarithm is at most this distance from the edge of a bucket, in widths of buckets, `finest_keys`
 # computes the edge to sixty digits. The distance must be larger than the error of the logarithm. numpy's log2 is
-# assumed to have an error of at most 8 units in the last place. For a logarithm below 1, this is at most 8 · 2^-53, and
-# a bucket is 2^-20 wide, so the error is at most 1e-9 of a width.
+# assumed to have an error of at most 8 units in the last place, which is at most 8 · 2^-53 for a logarithm below 1. A
+# bucket is 2^-20 wide, so the error is at most 1e-9 of its width.
 _NEAR = 1e-7
 
 
@@ -42,7 +43,7 @@ def finest_keys(magnitudes: Floats) -> Whole:
     [-1, 0, 0, 1]
     """
     mantissas, exponents = np.frexp(magnitudes)
-    mantissas *= 2.0  # from 1 to below 2
+    mantissas *= 2.0  # mantissas are now from 1 to below 2
     steps = np.log2(mantissas) * _STEPS
     keys: Whole = np.floor(steps).astype(np.int64)
     nearest = np.rint(steps)
@@ -68,12 +69,12 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return, for each state, the smallest shift at which neither its positive nor its negative keys span more than
-    ``max_keys`` buckets, shape (n,).
+    """Return, for each state, the smallest shift at which its keys of each sign span at most ``max_keys`` buckets,
+    shape (n,).
 
-    A shift is a number of bits by which keys are shifted to the right. The shift that is returned for a state is at
-    least the state's value in ``shifts``. ``lows`` and ``highs`` have the lowest and the highest key of each state at
-    the finest scale, one array for each sign. A state without keys of a sign has ``high < low``.
+    A shift is a number of bits by which keys are shifted to the right. ``shifts`` has the minimum shift of each state.
+    ``lows`` and ``highs`` consist of one array for each sign, with the lowest and the highest key of each state at the
+    finest scale. A state without keys of a sign has ``high < low``.
     """
     new_shifts = shifts.copy()
     for _ in range(FINEST - COARSEST):
@@ -91,7 +92,7 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     ``keys`` and ``scales`` have the key and the scale of each bucket. The relative distance of the result from every
     value in the bucket is at most `accuracy_of` the scale.
     """
-    width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
+    width: Floats = np.exp2(-scales.astype(np.float64))  # without rounding error, because widths are powers of two
     low: Floats = keys * width
     # Small values are multiplied by 2^100, and divided by 2^100 at the end. Otherwise a subnormal value would be
     # rounded twice.

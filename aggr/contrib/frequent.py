@@ -5,8 +5,9 @@ cells         a CountMin sketch: each value is counted in one cell per line. The
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
 The cells and the candidates depend only on the rows, and not on how rows are divided into parts whose states are
-merged. Cells are sums. A candidate of all rows is also a candidate of the part that contains the row with its smallest
-hash, because this part cannot have more values with smaller hashes than all rows have.
+merged. Cells are sums. The hash of a candidate is the smallest hash of its rows. A candidate of all rows is also a
+candidate of the part that contains the row with this hash, because a part cannot have more values with smaller
+hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -44,9 +45,10 @@ from aggr.extend.lists import check_neighbours, check_set, checked_entries, entr
 # The number of lines of cells. With a probability of at least 1 - e^-5, the count of a value in at least one line
 # exceeds the true count by at most ``overcount`` (see `Frequent`).
 _LINES = 5
-# The number of candidates of a state, for each value that can be frequent. At most 1 / share values can be frequent, so
-# a state has 10 / share candidates. It has e · 10 / share cells per line: a CountMin sketch with e / ε cells per line
-# counts a value at most ε · N too high in a line, with a probability of at least 1 - 1/e. Here, ε is share / 10.
+# The number of candidates of a state for each value that can be frequent. At most 1 / share values can be frequent, so
+# a state has 10 / share candidates. The same factor determines the number of cells per line, e · 10 / share. A line of
+# a CountMin sketch with e / ε cells per line counts a value at most ε · N too high, with a probability of at least 1 -
+# 1/e. Here, ε is share / 10.
 _CANDIDATES_PER_VALUE = 10
 _MIN_SHARE = 1e-4
 # The first pass of `keep_candidates` reads only the rows with the smallest hashes. This is the expected number of rows
@@ -92,8 +94,8 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return one hash per state, shape (states,): all values with a smaller hash are candidates of the state. It is
-        `NO_THRESHOLD` if all values are candidates.
+        """Return one hash per state, shape (states,): all values with a smaller hash are candidates of the state. The
+        hash is `NO_THRESHOLD` if all values of the state are candidates.
 
         ``column`` has the candidates of each state.
         """
@@ -110,7 +112,7 @@ class Candidates(Field):
             raise DamagedState("contains a hash that is not from 0 to 2^63 - 2")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
-        # nulls have no order; `check_set` raises an error for them
+        # `order_keys` does not accept nulls, so zeros are used if there are nulls. `check_set` then raises an error.
         values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
         check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         is_ascending = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
@@ -119,8 +121,9 @@ class Candidates(Field):
 
 @dataclass(frozen=True)
 class FrequentState(State):
-    """A state of CountMin cells, which count values, and of candidates, which are the values with the smallest
-    hashes.
+    """The state of `Frequent`: the cells of a CountMin sketch, and the candidates.
+
+    The candidates are the values with the smallest hashes.
     """
 
     share: float
@@ -189,9 +192,9 @@ class Frequent(Function):
       a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;
     - a value that occurs at m different times is missing from the list with the probability ``(1 - looked_at)^m``.
       ``looked_at`` in the result is the share of all hashes that are small enough for a candidate. For a value that has
-      ``share`` of the rows, all at different times, the probability is at most e^-10 (0.005 %); with twice the share,
-      e^-20. A value whose rows have only a few different times is missing more often, because m counts rows with equal
-      value and time once;
+      ``share`` of the rows, all at different times, the probability is at most e^-10 (0.005 %). With twice as many
+      rows, it is at most e^-20. A value whose rows have only a few different times is missing more often, because m
+      counts rows with equal value and time once;
     - as long as there are at most 10 / share distinct values, no value is missing, and ``looked_at`` is 1.
 
     These bounds do not hold for values that were chosen by their hashes, for example to hide a frequent value.
@@ -204,7 +207,7 @@ class Frequent(Function):
     Raises
     ------
     ValueError
-        If ``share`` is not such a number.
+        If ``share`` is not a number from 0.0001 to 1.
 
     References
     ----------
@@ -270,7 +273,8 @@ class Frequent(Function):
         self.own_state.cells_field.check(cells)
         histograms = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        cell_places = histograms.rows() * size + histograms.keys  # ascending, as searchsorted requires
+        # ``cell_places`` ascends, as searchsorted requires: histograms are sorted by state, and each by key.
+        cell_places = histograms.rows() * size + histograms.keys
         value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.cell_indices(hash64(values))
         positions = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
         cell_counts = np.append(histograms.counts, 0)[positions]

@@ -86,10 +86,11 @@ class Funnel(SeriesFunction):
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
     """Return the number of steps that each group reaches, shape (groups,).
 
-    ``times`` and ``steps`` have the time of each event, and the number of its step, from 0 to ``count - 1``, or -1. The
-    events of a group are those from ``offsets[group]`` to before ``offsets[group + 1]``. ``within`` is the maximum time
-    from the first step. The local array ``starts`` has one entry per step: the time of the first step of the attempt
-    that reached this step, or of the latest such attempt.
+    ``times`` has the time of each event, and ``steps`` the number of its step, from 0 to ``count - 1``, or -1 if the
+    event is not a step. The events of a group have the indices ``offsets[group]`` to ``offsets[group + 1] - 1``.
+    ``within`` is the maximum time from the first step to the last. Each event of the first step begins an attempt to
+    reach the following steps. The local array ``starts`` has one entry per step: the start time of the latest attempt
+    that reached this step.
     """
     n = len(offsets) - 1
     step_counts = np.zeros(n, np.int64)

@@ -19,7 +19,7 @@ from aggr.extend.arguments import checked_list, shown
 from aggr.extend.columns import Whole, field_of_type, normalize_floats, one_array, order_keys, sum_by_group
 from aggr.extend.columns import compute as pc
 
-# the default buckets of Prometheus' client libraries
+# the edges of the default buckets in Prometheus' client libraries, in seconds
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _MAX_EDGES = 10_000
 _RESULT = ("counts", "below", "above", "nan")
@@ -27,7 +27,7 @@ _RESULT = ("counts", "below", "above", "nan")
 
 @dataclass(frozen=True)
 class CellsState(State):
-    """A count for each pair of consecutive edges, for values below and above all edges, and for NaN."""
+    """The state of `Histogram`: counts of the values between consecutive edges, outside of all edges, and of NaN."""
 
     edges: tuple[float, ...]
 
@@ -44,8 +44,8 @@ class CellsState(State):
 
     @property
     def counts_field(self) -> CellCounts:
-        """The field of the counts. It counts, in this order, the values below all edges, the values from each edge to
-        the next, the values from the last edge on, and NaN.
+        """The field of the counts. In this order, it contains the counts of the values below all edges, from each edge
+        to the next, and from the last edge on, and the count of NaN.
         """
         return CellCounts(len(self.edges) + 2)
 
@@ -127,23 +127,30 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 
 def _read_edge(value: object) -> float:
-    """Return the double that represents an edge.
+    """Return the double that represents an edge. Raise ``ValueError`` if no double represents it."""
+    edge = _double_of(value)
+    if edge is None:
+        raise ValueError(
+            f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
+        )
+    return edge
 
-    Raise ``ValueError`` unless the edge is exactly a double, or the decimal number that is printed for a double, such
-    as one tenth (see `_printed_number`).
+
+def _double_of(value: object) -> float | None:
+    """Return the double that represents a number or its text, or None if no double does.
+
+    A double represents its exact value, and the decimal number that is printed for it, such as one tenth (see
+    `_printed_number`).
     """
-    refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
-        raise ValueError(refusal)
+        return None
     try:
         number = Decimal(value) if isinstance(value, str) else value
-        edge = float(number) + 0.0
-        is_same = math.isfinite(edge) and (edge == number or _printed_number(edge) == Fraction(str(number)))
+        double = float(number) + 0.0
+        is_same = math.isfinite(double) and (double == number or _printed_number(double) == Fraction(str(number)))
     except (ArithmeticError, ValueError):
-        raise ValueError(refusal) from None
-    if not is_same:
-        raise ValueError(refusal)
-    return edge
+        return None
+    return double if is_same else None
 
 
 def _printed_number(edge: float) -> Fraction:
@@ -183,7 +190,7 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class CellCounts(Field):
-    """The field of a state that contains counts, a list of ``size`` numbers. A group without values has only zeros."""
+    """The field of a state that contains a list of ``size`` counts. All counts of a group without values are 0."""
 
     size: int
 
@@ -201,7 +208,7 @@ class CellCounts(Field):
         )
 
     def subtract(self, column: pa.ListArray, subtracted: pa.ListArray) -> pa.ListArray:
-        # The result may have counts below 0, for which `check` raises an error.
+        # A wrong subtraction results in counts below 0, for which `check` raises an error later.
         return self._lists((self.numbers(column) - self.numbers(subtracted)).ravel())
 
     def row_counts(self, column: pa.ListArray) -> Whole:

@@ -54,8 +54,10 @@ class Measures(dict[str, Measure]):
 
 @dataclass(frozen=True)
 class MapState(State):
-    """A map from each of up to ``max`` keys to states of measures. ``beyond`` is the action for more keys: raise an
-    error, keep a sample of the keys, or replace the map by null.
+    """The state of `Per`: a map from up to ``max`` keys to one state of each measure.
+
+    ``beyond`` is the action for a group with more keys: raise an error, keep a sample of the keys, or replace the map
+    by null.
     """
 
     of: Measures
@@ -199,10 +201,11 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def _rule_of(self, name: str) -> InputTypes:
-        """Return the rule for the input ``name`` of the measures. The measures, and not this rule, check its type.
+        """Return the rule for the input ``name`` of the measures. The rule does not check the type of the input,
+        because each measure does.
 
-        If the measures use the input in several ways, ``text_use`` is `Use.KEEP` if one of the uses is `Use.KEEP`,
-        which needs unchanged values, otherwise `Use.ORDER` if it occurs, otherwise `Use.NUMBER`.
+        Measures may use the input in several ways. The order of precedence for ``text_use`` of the rule is `Use.KEEP`,
+        `Use.ORDER`, `Use.NUMBER`, `Use.ANY`.
         """
         uses = {
             use
@@ -247,8 +250,8 @@ class Per(Function):
         ranking = results.field(name)
         if not has_order(ranking.type):
             raise ValueError(
-                f"top orders by a result whose type has an order; the type of {name!r} is {shown(ranking.type)}; "
-                "pass by, the name of another result"
+                f"top cannot rank the keys by the result {name!r}, because its type, {shown(ranking.type)}, has no "
+                "order; pass the name of another result as by"
             )
         is_valid = ranking.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(ranking), np.int64)
@@ -259,8 +262,10 @@ class Per(Function):
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Return checked measures as a dict, sorted by name. ``measures_by_name`` contains measures or their descriptions,
-    or is the JSON text that a state contains. None stands for a single count.
+    """Return checked measures as a dict, sorted by name.
+
+    ``measures_by_name`` is a dict of measures or of their descriptions, or the JSON text that a state contains. None
+    stands for a single measure, ``count()``.
     """
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}
@@ -294,9 +299,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return measures with the same states, in which the parameters that affect only results have their default
-    values.
-    """
+    """Return the measures with the same states, and with default values for the parameters that affect only results."""
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 

@@ -36,7 +36,7 @@ from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm,
 # have any size.
 _LEAST = -1074
 _GREATEST = 1023
-_ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
+_ZERO = NEGATIVE  # a zero is recorded by the flag of -inf, which is the logarithm of 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TermsState(State):
         exact sum of the row's doubles in the returned list. If exponents are returned, this sum is multiplied by 2 to
         the power of the row's returned exponent.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement terms")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _PositiveMean(Function):
         return pa.array(np.where(special & NAN, np.nan, means), mask=counts == 0)
 
     def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement _mean")
 
 
 @dataclass(frozen=True)

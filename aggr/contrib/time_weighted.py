@@ -156,8 +156,9 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities that
-    last for 0 microseconds are ignored.
+    """Return the area under the values of each group, in values times microseconds, divided by ``divisors``.
+
+    NaN and infinities that last for 0 microseconds are ignored.
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":
@@ -165,7 +166,8 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     gaps = series.gaps.copy()
     for points in series.crossing_points:
         gaps[points[points >= 0]] = 0
-    # twice the weight of a point by the trapezoidal rule: the time since the previous point plus the time to the next
+    # By the trapezoidal rule, twice the weight of a point is the time since the previous point plus the time to the
+    # next.
     doubled_weights = gaps + np.append(0, gaps)[:-1]
     area = _weighted_sums(series, doubled_weights, special)
     span = ExactNumbers.of(np.ones_like(divisors))
@@ -178,13 +180,14 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
 
 
 def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
-    """Return two exact numbers for each group: 2n times the area under the line between two consecutive points, and n,
-    the microseconds between the two points.
+    """Return the area under the line between two consecutive points of each group, as two exact numbers: 2n times the
+    area, and n, the microseconds between the two points.
 
-    Only the area within the window counts. ``points`` has, for each group, the index of the first of the two points, or
-    -1 if there are no such points; the numbers of the group are then 0 and 1. If the values are a at time 0 and b at
-    time n, the area between the times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described
-    in `_weighted_sums`.
+    Only the area within the window counts. ``points`` has the index of the first of the two points for each group. The
+    index -1 means that there are no two such points. The numbers of this group are then 0 and 1.
+
+    If the values are a at time 0 and b at time n, the area between the times l and h is
+    (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighted_sums`.
     """
     groups = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin = series.times[points[groups]]

@@ -18,11 +18,13 @@ from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
-# the kinds of 64-bit words: a hash, an integer to hash, or the bits of a double to hash
+# The kinds of 64-bit words. A word is a hash, an integer that is still to be hashed, or the bits of a double that is
+# still to be hashed.
 HASHES = 0
 INTEGERS = 1
 DOUBLES = 2
-# added to `INTEGERS` or `DOUBLES` if coupons, the 32-bit hashes of HyperLogLog, are computed from the words
+# This number is added to the kinds `INTEGERS` and `DOUBLES` if the words are hashed to coupons, which are the 32-bit
+# hashes of HyperLogLog.
 _COUPONS = 4
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # all bits of a double except its sign
 _INFINITY = np.int64(0x7FF << 52)
@@ -46,8 +48,10 @@ def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int
     """Return one 64-bit word per value, which `item_hash` hashes, and the kind of the words.
 
     The values have a type that `HASHABLE` allows. The words are sorted by group, shape (rows,). Their kind is `HASHES`,
-    `INTEGERS` or `DOUBLES`. With ``as_coupons``, 4 is added to the kind of integers and doubles, so that `item_hash`
-    returns coupons for them; texts and bytes are hashed to coupons here.
+    `INTEGERS` or `DOUBLES`.
+
+    With ``as_coupons``, 4 is added to the kind of integers and doubles, so that `item_hash` returns coupons for them.
+    Texts and bytes are hashed by this function, and with ``as_coupons`` their words are coupons.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))

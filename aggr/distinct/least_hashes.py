@@ -36,9 +36,13 @@ SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # the
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
-_HASH_BYTES = 8  # the bytes of a hash
-_BLOCK = 256  # the number of hashes that are computed before they are inserted into a table
-_SLOTS_PER_HASH = 2  # the number of slots of a table per hash
+_HASH_BYTES = 8  # the number of bytes of a hash
+
+# Hashes are computed in blocks of this size. The hashes of a block are then inserted into a table.
+_BLOCK = 256
+
+# A table has this number of slots for each hash that it can contain.
+_SLOTS_PER_HASH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Sketches:
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Sketches:
-        """Read a column of `SKETCH_TYPE`. Raises `DamagedState` for a column of another type, or if a hash has fewer
+        """Read a column of `SKETCH_TYPE`. Raise `DamagedState` if the column has another type, or if a hash has fewer
         than 8 bytes.
         """
         column = field_of_type(column, SKETCH_TYPE)
@@ -76,7 +80,7 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """A mask of the sketches of groups without values, shape (n,): without hashes, and with the largest theta."""
+        """A mask of the sketches of groups without values, shape (n,). They have no hashes and the largest theta."""
         is_empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return is_empty
 
@@ -214,8 +218,8 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 @compiled
 def _insert(table: Whole, hash_: Int, scale: float) -> Int:
-    """Insert a hash into an ordered table, at or after the slot ``hash_ * scale``, and move greater hashes on if
-    necessary. Return the slot after the last written slot, or 0 if the table already contains the hash.
+    """Insert a hash into an ordered table, at or after the slot ``hash_ * scale``. Greater hashes are moved to later
+    slots if necessary. Return the slot after the last written slot, or 0 if the table already contains the hash.
     """
     slot: Int = np.uint64(np.int64(hash_ * scale))
     while 0 < table[slot] < hash_:
@@ -231,8 +235,10 @@ def _insert(table: Whole, hash_: Int, scale: float) -> Int:
 @compiled
 def _drain(table: Whole, used_slots: Int, smallest: Whole, first_position: Int, k: Int, theta: Int) -> tuple[Int, Int]:
     """Empty the first ``used_slots`` slots of a table, and write its k smallest hashes into ``smallest`` from position
-    ``first_position`` on. Return their number, and the smallest of the other hashes, or ``theta`` if there are no
-    others.
+    ``first_position`` on.
+
+    Return the number of written hashes, and the smallest hash of the table that was not written. If all hashes were
+    written, return ``theta`` instead.
     """
     count = np.int64(0)
     for slot in range(used_slots):
@@ -249,7 +255,8 @@ def _drain(table: Whole, used_slots: Int, smallest: Whole, first_position: Int, 
 
 @compiled
 def _are_valid(thetas: Whole, hashes: Whole, offsets: Whole, k: Int) -> bool:
-    """Return whether each sketch is valid: at most ``k`` hashes, which are positive, ascend and are below its theta.
+    """Return whether all sketches are valid: a sketch has at most ``k`` hashes, which are positive, ascend and are
+    below its theta.
 
     The hashes of a sketch are ``hashes[offsets[row]:offsets[row + 1]]``.
     """

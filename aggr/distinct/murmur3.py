@@ -2,8 +2,8 @@
 a coupon.
 
 A hash has 63 bits: the first half of MurmurHash3's 128-bit hash, without its lowest bit. A coupon is a 32-bit hash for
-HyperLogLog: 26 bits are bits of the first half of the 128-bit hash, and the other 6 contain a number, which is 1 plus
-the number of leading zeros of the second half, and at most 63.
+HyperLogLog. Its upper 26 bits are taken from the first half of the 128-bit hash. Its lower 6 bits contain a number: 1
+plus the number of leading zeros of the second half, but at most 63.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -27,7 +27,7 @@ _N1 = np.uint64(0x52DCE729)
 _N2 = np.uint64(0x38495AB5)
 _FIVE = np.uint64(5)
 _ALL_BITS = np.uint64(2**64 - 1)
-_BLOCK = 16  # bytes per block
+_BLOCK = 16  # MurmurHash3 processes blocks of 16 bytes
 ZERO_BITS = 6
 _MAX_ZEROS = 62
 _ADDRESS_MASK = np.uint64(2**26 - 1)
@@ -91,7 +91,7 @@ def _block_for_h2(word: Any) -> Any:
 
 @compiled
 def _rotate_left(word: Any, bits: Int) -> Any:
-    """Return a 64-bit integer, rotated to the left by a number of bits."""
+    """Rotate a 64-bit integer to the left by a number of bits."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 

@@ -33,14 +33,16 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-# Coupons do not all have the same probability. This number of coupons with equal probabilities would collide as often:
-# a coupon has 26 address bits, and two values with equal address bits have equal zero counts, and therefore equal
-# coupons, in a third of cases.
+
+# Coupons do not all have the same probability. Two values have the same coupon as often as if there were this number of
+# coupons with equal probabilities. A coupon has 26 address bits. If two values have equal address bits, their zero
+# counts are equal in a third of cases, and then their coupons are equal.
 _EQUIVALENT_COUPONS = 3.0 * 2**26
 # Estimates are computed for about this number of registers at a time, because a register needs 8 bytes of temporary
 # memory.
 _REGISTERS_PER_BLOCK = 1 << 20
-_COUPON_BYTES = 4  # the bytes of a coupon
+_COUPON_BYTES = 4  # the number of bytes of a coupon
+
 _MAX_ZEROS = 63  # the largest value of a register
 
 
@@ -84,8 +86,9 @@ class Registers(Field):
         return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.has_registers])
 
     def parts(self, column: pa.Array) -> ColumnParts:
-        """Return the registers and the coupons of a column. Raises `DamagedState` if the size of a row fits neither
-        registers nor coupons.
+        """Return the registers and the coupons of a column.
+
+        Raise `DamagedState` if the number of bytes of a row is possible neither for registers nor for coupons.
         """
         data, offsets = of_arrow(field_of_type(column, pa.binary()))
         sizes = np.diff(offsets)
@@ -107,8 +110,9 @@ class Registers(Field):
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
         """Return a column with one sketch per group.
 
-        ``words[starts[g]:starts[g + 1]]`` are the coupons of group ``g``, or the values to hash. ``registers`` has rows
-        of registers to merge, and ``ids`` the group of each such row, in ascending order.
+        ``words[starts[g]:starts[g + 1]]`` are the coupons of group ``g``, or its values that are still to be hashed.
+        ``registers`` has rows of registers that are merged by group. ``ids`` has the group of each row of registers, in
+        ascending order.
         """
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
@@ -157,10 +161,10 @@ class Registers(Field):
 
 @compiled
 def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_k: Int) -> Bytes:
-    """Return the registers of the groups for which ``has_registers`` is true, shape (such groups, 2^lg_k).
+    """Return the registers of the groups for which ``has_registers`` is true, one row of 2^lg_k registers per group.
 
-    The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. The words are coupons,
-    or values to hash, depending on ``kind``, which is described in `item_hash`.
+    The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. ``kind``, which is
+    described in `item_hash`, determines whether the words are coupons or values that are still to be hashed.
     """
     registers = np.zeros((has_registers.sum(), 1 << lg_k), np.uint8)
     row = np.int64(0)

@@ -10,7 +10,7 @@ from aggr.arrays import Floats
 
 
 def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return the rounded sums ``a + b`` and their exact errors (Dekker). In each pair, ``|a| >= |b|`` must hold."""
+    """Return the rounded sums ``a + b`` and their exact errors (Dekker). ``|a| >= |b|`` must hold for each sum."""
     s = a + b
     return s, b - (s - a)
 

@@ -1,10 +1,9 @@
 """Exact expressions for all groups: +, − and · are exact, and a quotient or its root is rounded once.
 
-    n·Σxy − Σx·Σy        each sum is a `Limbs`, divided by a power of ten; one loop computes n·p ± a·b
+    n·Σxy − Σx·Σy        one compiled loop computes n·p ± a·b, where n is an integer, and p, a and b are exact numbers
 
-In this expression, n are integers, and p, a and b are exact numbers.
-
-A quotient of such numbers, or its root, is correctly rounded by `aggr.exact.rounding`.
+An exact number consists of `Limbs`, which are divided by a power of ten. `aggr.exact.rounding` computes correctly
+rounded quotients of exact numbers, and square roots of quotients.
 """
 
 from __future__ import annotations
@@ -197,7 +196,7 @@ def _combine_digits(
         cell_offsets[i + 1] = cell_offsets[i] + end - lowest + 3
     cells = np.zeros(cell_offsets[n], np.int64)
     for i in range(n):
-        # A factor is split into two digits; the lower one is between -2^31 and 2^31.
+        # A factor is split into two digits, so that the product of a digit of the factor and of the number fits int64.
         high = ((factors[i] >> (BITS - 1)) + 1) >> 1
         factor = factors[i] - (high << BITS)
         position = cell_offsets[i] + levels[i] - lowest_levels[i]

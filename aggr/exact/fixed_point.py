@@ -18,7 +18,8 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
 from aggr.groups.numbers import MIN_EXPONENT, Numbers
 
-# the maximum difference of exponents within a group: 53 bits of a mantissa and 43 bits of shift are 96 bits
+# The maximum difference of exponents within a group. A mantissa has 53 bits, so that a shift by at most 43 bits gives
+# an integer of at most 96 bits.
 MAX_EXPONENT_DIFFERENCE = 43
 _MANTISSA = (1 << 52) - 1
 _EXPONENT = 0x7FF

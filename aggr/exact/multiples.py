@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aggr.arrays import Flags
 from aggr.exact.number_columns import scale_of
 
-_MAX_EXACT = 2**53  # all smaller whole numbers are exact as doubles
+_MAX_EXACT = 2**53  # doubles represent all whole numbers up to this number exactly
 
 
 def has_exact_units_in_doubles(values: pa.Array, unit: Fraction) -> bool:

@@ -1,5 +1,5 @@
-"""Number columns: the types that can be summed, their exact representation by floats, and the conversion of sums to
-results.
+"""Number columns: the types that can be summed, the exact representation of their values by floats, and the conversion
+of sums to results.
 
 A state of sums stores one ``unit`` of its input: a value of the input's type, such as 1, 1.0, 0.01 for decimals of
 scale 2, or one microsecond. The state's type therefore determines the type of the results, and a cast of the state to
@@ -25,8 +25,9 @@ from aggr.exact.superaccumulator import Limbs
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 
-EXACT_POWER = 22  # the exponent of the largest power of ten that is exact as a double
-# the flags of the special values NaN, inf and -inf; the flags of a group are combined by bitwise or
+EXACT_POWER = 22  # the exponent of the largest power of ten that a double represents exactly
+
+# The flags of the special values NaN, inf and -inf. The flags of a group are combined by bitwise or.
 NAN = 1
 POSITIVE = 2
 NEGATIVE = 4
@@ -66,7 +67,7 @@ def scale_of(dtype: pa.DataType) -> int:
 
 
 def check_unit(units: pa.Array) -> None:
-    """Raise ``ValueError`` if the states with these units were cast to another scale after they were reduced."""
+    """Raise ``ValueError`` if states were cast to another scale after they were reduced. ``units`` has their units."""
     expected = _one_unit(units.type)
     if is_constant(units, expected):
         return
@@ -184,7 +185,7 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
     """Split the unscaled integers of decimals into doubles that add up exactly to each integer. Return one array of
     shape (rows,) per part.
     """
-    width = values.type.bit_width // 64  # the number of 64-bit words of a decimal; its lowest word is first
+    width = values.type.bit_width // 64  # the number of 64-bit words of a decimal, which are stored lowest first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
     low = words[:, 0]

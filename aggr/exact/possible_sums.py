@@ -12,14 +12,15 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import leading_digits
 from aggr.exact.superaccumulator import Limbs
 
-# the arrays of `digits_of`: exponents, offsets of the digits, digits
+# the arrays that `digits_of` returns for exact sums: their exponents, the offsets of their digits, and their digits
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
-_FLAGS = 7  # all flags of special values together
-# `_are_possible` multiplies the square of a sum's two highest digits by a scale of 2^(32·level), before it compares the
-# square. These are the lowest and the highest level. The square of two digits in base 2^32 is below 2^128. The scale
-# 2^(32·27) still makes it a finite double, and the scale 2^(32·-62) makes it 0. Levels beyond these limits would not
-# change the result of a comparison.
+_FLAGS = 7  # the flags of all special values, combined by bitwise or
+
+# `_are_possible` computes the square of a sum's two highest digits, and multiplies it by 2^(32·level) before it
+# compares the product with another number. Levels are clipped to the range from `_MIN_LEVEL` to `_MAX_LEVEL`. The
+# square is below 2^128, because digits have the base 2^32. At the highest level, the product is still a finite double.
+# At the lowest level, it is 0. Levels outside the range would therefore give the same result of the comparison.
 _MIN_LEVEL = -62
 _MAX_LEVEL = 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
@@ -93,9 +94,9 @@ def _are_possible(
             smallest_product = (
                 leading_sum * leading_sum * _SCALES[max(min(level_difference, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
             )
-            # ``leading_sum`` and ``square`` are only the two highest digits of the exact sums, so each has a relative
-            # error of at most 2^-32. The square of ``leading_sum`` has twice this error. The tolerance 2^-30 is larger
-            # than the sum of the errors.
+            # ``leading_sum`` and ``square`` consist of the two highest digits of exact sums, so that both have a
+            # relative error of at most 2^-32. The square of ``leading_sum`` has twice this error. The tolerance 2^-30
+            # is larger than the total of the errors.
             if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True

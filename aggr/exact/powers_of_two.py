@@ -20,14 +20,16 @@ from aggr.arrays import Floats, Whole
 from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
-PLACES = 53  # the binary places of a logarithm
+PLACES = 53  # the number of binary places of a logarithm
+
 _BLOCK = 1 << 14  # the number of elements per block: temporary arrays of this length fit into the cache
+
 # The table divides the interval between two powers of two into this number of steps. The remainder of an exponent is at
 # most half a step.
 _STEPS = 64
 # the Taylor coefficients of e^s from s^9 to s^3, for |s| up to ln 2 / 128; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
-_ERROR = 2.0**-68  # a bound of the relative error of the result of `_power`; the measured error is below 2^-73
+_ERROR = 2.0**-68  # an upper bound of the relative error of `_power`; in measurements, the error was below 2^-73
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:

@@ -24,7 +24,7 @@ from aggr.exact.superaccumulator import BITS, Limbs
 # 2^-94, and each operation on double-doubles adds less than 2^-100. The bound is 64 times 2^-94, to be safe.
 _MAX_RELATIVE_ERROR = 2.0**-88
 # Results below 2^-960 are computed with integers. Doubles below 2^-1022 have fewer bits, so that `ldexp` would round
-# the rounded result again. The limit is higher, to be safe.
+# the rounded result again. The limit -960 is higher than -1022, to be safe.
 _MIN_EXPONENT = -960
 _WORDS = 4  # the number of 32-bit digits of a 128-bit integer
 
@@ -68,7 +68,7 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
         return round_exactly(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale)
 
     def are_exact(rows: Whole) -> Flags:
-        return exact[rows] & _divide_exactly(number.take(rows), [divisor[rows] for divisor in divisors])
+        return exact[rows] & _are_quotients_exact(number.take(rows), [divisor[rows] for divisor in divisors])
 
     if root or scale:
         return _round_pairs(_root(pair) if root else pair, compute_exactly)
@@ -96,7 +96,7 @@ def ratios(numerators: Limbs, denominators: Limbs, scale: int = 0, root: bool = 
     pair = _divide_by(leading_digits(numerators), (np.where(is_zero, 1.0, divisors.high), divisors.low))
     if scale:
         pair = _divide_by(pair, _single_integer_pair(10**scale))
-    high = np.where(is_zero, np.nan, pair.high + 0.0)  # adding 0.0 replaces -0.0, from 0 and a negative divisor, by 0.0
+    high = np.where(is_zero, np.nan, pair.high + 0.0)  # 0 divided by a negative number is -0.0; adding 0.0 gives 0.0
     pair = Pair(high, pair.low, pair.exponent - divisors.exponent)
     return _round_pairs(_root(pair) if root else pair, compute_exactly)
 
@@ -125,7 +125,7 @@ def root_of(numerator: int, exponent: int, denominator: int = 1) -> float:
 
 
 def whole_number(limbs: Limbs, i: int) -> int:
-    """Return the number at index ``i``, which must be whole, as an integer."""
+    """Return the exact number at index ``i`` as an integer. The number must be whole."""
     significand, exponent = fraction(limbs, i)
     return significand << exponent if exponent >= 0 else significand >> -exponent
 
@@ -143,10 +143,10 @@ def _round_pairs(
 ) -> Floats:
     """Return double-doubles rounded to doubles, shape (n,).
 
-    If the error of a pair is so large that the exact number could round to either of two doubles, the result is
-    ``compute_exactly(index)``. If ``are_exact`` is passed, it receives the indices of such pairs, and returns a mask of
-    the pairs that have no error. ``compute_exactly`` is not called for these pairs. It is always called for tiny
-    results, and for results that are not finite.
+    A pair is uncertain if its error is so large that the exact number could round to either of two doubles. The result
+    for an uncertain pair is ``compute_exactly(index)``. If ``are_exact`` is passed, it receives the indices of the
+    uncertain pairs, and returns a mask that is True for a pair without error. ``compute_exactly`` is not called for
+    pairs without error. It is always called for tiny results, and for results that are not finite.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _MAX_RELATIVE_ERROR
@@ -164,16 +164,17 @@ def _round_pairs(
 
 
 def leading_digits(limbs: Limbs) -> Pair:
-    """Return the number that the four leading digits of each number represent, which has at least 97 bits. The exponent
-    of a pair is the exponent of the fourth digit.
+    """Return each number, cut to its four leading digits, which have at least 97 bits.
+
+    The exponent of a returned pair is the exponent of the fourth digit.
     """
     return Pair(*_leading_digits(*limbs.parts)[:3])
 
 
 @compiled
 def _leading_digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the three fields of the `Pair` that `leading_digits` returns, and a mask of the exact pairs. A pair is
-    exact if its number has at most three digits. The parameters are `Limbs.parts`.
+    """Return the three fields of the `Pair` that `leading_digits` returns, and a mask of the pairs that equal their
+    numbers. A pair equals its number if the number has at most three digits. The parameters are `Limbs.parts`.
     """
     n = len(low)
     high = np.zeros(n)
@@ -186,7 +187,7 @@ def _leading_digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tup
         total = 0.0
         error = 0.0
         scale = 2.0 ** (3 * BITS)
-        exact[i] = top - first < 3  # three digits have 96 bits, and two doubles have 2 · 53 bits
+        exact[i] = top - first < 3  # three digits have 96 bits, so that two doubles with 53 bits each represent them
         for step in range(4):
             if top - step >= first:
                 added = digits[top - step] * scale
@@ -211,11 +212,11 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
     return Pair(*fast_two_sum(estimate, remainder / divisor[0]), exponent)
 
 
-def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
+def _are_quotients_exact(pair: Pair, divisors: Sequence[Whole]) -> Flags:
     """Return a mask of the pairs whose quotient from `_divide_by` is known to have no error, shape (n,).
 
-    The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers. The divisor of a pair
-    is the product of its integers in these arrays.
+    The mask is valid only for pairs without an error of their own. ``divisors`` are arrays of positive integers. The
+    divisor of a pair is the product of its integers in these arrays.
 
     Means of few numbers are often exactly halfway between two doubles. If the double-double of such a mean has no
     error, it can be rounded correctly without the slower computation with Python integers.

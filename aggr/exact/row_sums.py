@@ -31,11 +31,12 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 _MANTISSA = (1 << 52) - 1
 _HIDDEN_BIT = 1 << 52
 _WORD = (1 << 32) - 1
-_NONE = 1 << 20  # the lowest exponent of a group without rows; it is larger than every exponent
-# The maximum number of rows per pass for powers and products of numbers that are sums of up to four doubles, their
-# parts. The product of three or four such numbers is the sum of up to 1,024 products of two doubles. Every product of
-# two doubles adds less than 2^32 to a digit. A digit of the sum over 2^20 rows is therefore below 2^62, as `to_arrow`
-# requires.
+_NONE = 1 << 20  # stands for the lowest exponent of a group without rows; it is larger than every exponent
+
+# The maximum number of rows per pass for powers and products of numbers with up to four parts. A number is the sum of
+# its parts, which are doubles. The product of three or four numbers with four parts is the sum of up to 1,024 products
+# of two doubles. Every product of two doubles adds less than 2^32 to a digit. A digit of the sum over 2^20 rows is
+# therefore below 2^62, as `to_arrow` requires.
 _ROWS_OF_PARTS = 1 << 20
 _UWORD = np.uint64(_WORD)
 _UBITS = np.uint64(32)
@@ -116,9 +117,9 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     """Return the exact sum per group of the powers of finite numbers. ``degree`` is the exponent, 3 or 4. The number of
     a row is the sum of its parts.
 
-    A square is the exact sum of two doubles, unless it over- or underflows. To prevent this, the parts of a row are
-    first divided by a power of two near the largest part. `sum_products` then multiplies the result of the row by this
-    power of two, raised to ``degree``.
+    A square is the exact sum of two doubles, unless it over- or underflows. To prevent overflow and underflow, the
+    parts of a row are first divided by a power of two near the largest part. `sum_products` then multiplies the result
+    of the row by this power of two, raised to ``degree``.
 
     >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]

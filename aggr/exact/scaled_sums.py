@@ -25,8 +25,8 @@ from aggr.exact.superaccumulator import (
 )
 from aggr.groups.groups import Groups
 
-# The number that each decimal place adds to the field `exponent`. It is larger than the range of levels, which are from
-# -68 to 68 for sums and for sums of squares.
+# The number that each decimal place adds to the field `exponent`. It is larger than the range of levels: the levels of
+# sums and of sums of squares are from -68 to 68.
 SPAN = 256
 _HALF = SPAN // 2
 _MAX_PLACES = 76
@@ -34,7 +34,8 @@ _MAX_PLACES = 76
 
 def with_places(sums: pa.StructArray, places: int, has_rows: Flags) -> pa.StructArray:
     """Return exact sums of unscaled integers as sums in units of ``10^-places``. Only their field ``exponent`` changes.
-    Groups that are False in ``has_rows`` have no rows, and their sums stay 0 without decimal places.
+
+    ``has_rows`` is a mask of the groups with rows. The sums of the other groups remain 0 without decimal places.
 
     >>> from aggr.exact.superaccumulator import EXACT_TYPE
     >>> with_places(pa.array([{"exponent": 0, "limbs": [30]}], EXACT_TYPE), 2, np.array([True])).to_pylist()

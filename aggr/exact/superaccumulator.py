@@ -27,8 +27,11 @@ HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
 _NONE = 1 << 40  # stands for the lowest level of a sum without digits; it is larger than every level
-_MAX_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
+
+_MAX_DIGITS = 2**31 - 1  # the maximum number of digits in a column, because Arrow's offsets have 32 bits
+
 _FIELDS = list(EXACT_TYPE)
+
 # A level n stands for 2^(32·n). Doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087, so the levels
 # of a sum are -34 to 33.
 _LEVELS = 34

@@ -64,7 +64,8 @@ def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
         limit = 2.0**63 if pa.types.is_floating(column.type) else 2**63
         is_accepted = pc.and_(is_accepted, pc.less(column, pa.scalar(limit, column.type)))
     if not pa.types.is_integer(column.type):
-        # A type such as decimal(2, 2) has no digits before the point, so it cannot represent the result of floor.
+        # Decimals are cast to a wider type, because decimal(2, 2) has no digits before the point, so that it cannot
+        # represent the result of floor.
         widened = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
         is_accepted = pc.and_(is_accepted, pc.equal(pc.floor(widened), widened))
     is_accepted = pc.fill_null(is_accepted, True)
@@ -80,7 +81,7 @@ def _exceeds_int64(dtype: pa.DataType) -> bool:
 
 
 def _weight_error(column: pa.Array) -> ValueError:
-    """Return the error that names the first invalid weight."""
+    """Return the error for a column of weights. Its message names the first invalid weight."""
     weight = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
     is_fraction = 0 < weight < 1
     hint = (

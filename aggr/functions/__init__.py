@@ -16,8 +16,11 @@ from aggr.functions.value_counts import ExactQuantiles, ValueCounts
 OWN = (
     Count, Sum, Avg, Var, Stdev, Dds, Hdr, Min, Max, First, Last, ArgMin, ArgMax, AnyValue, Collect, CollectSet,
     CountDistinct, ApproxCountDistinct, ExactQuantiles,
-    SumDistinct, AvgDistinct,  # called as sum(x, distinct=True) and avg(x, distinct=True)
-    ValueCounts,  # a function of the core, because exact_quantiles has the same state
+    # users call these two functions as sum(x, distinct=True) and avg(x, distinct=True)
+    SumDistinct, AvgDistinct,
+
+    # value_counts belongs to the core, because the core function exact_quantiles has the same state
+    ValueCounts,
 )  # fmt: skip
 
 __all__ = [

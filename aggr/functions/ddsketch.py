@@ -31,9 +31,9 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class DdsState(SketchState):
-    """The state of a DDSketch: counts of buckets of equal relative width.
+    """The state of a DDSketch: the number of values in each bucket.
 
-    ``relative_accuracy`` determines the width.
+    All buckets have the same relative width, which ``relative_accuracy`` determines.
     """
 
     relative_accuracy: float
@@ -142,17 +142,18 @@ class DdsState(SketchState):
 class Dds(SignedSketch):
     """Compute a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
 
-    ``|quantile − true| ≤ α·|true|``, where the true quantile is the value at rank ``floor(q·(n − 1))``, numpy's
-    "lower", unless ``method`` names another rule. If ``method`` interpolates between two values, the relative error of
-    each of them is at most α. Magnitudes below 2.3e-308 count as 0. NaN is counted separately. Infinities are the
-    smallest and the greatest values.
+    With α = ``relative_accuracy``, a quantile satisfies ``|quantile − true| ≤ α·|true|``. The true quantile is the
+    value at rank ``floor(q·(n − 1))``, which numpy calls "lower". The parameter ``method`` can select another rule. If
+    it selects a rule that interpolates between two values, the relative error of each of the two is at most α.
+    Magnitudes below 2.3e-308 count as 0. NaN is counted separately. Infinities are the smallest and the greatest
+    values.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     relative_accuracy : float in (0, 1)
-        α. States with different α cannot be merged, because the state depends on it.
+        The maximum relative error α. States with different α cannot be merged, because the state depends on α.
     max_bins : int, optional
         The maximum number of buckets of each sign. If there are more, the lowest buckets are merged into one and lose
         their accuracy.
@@ -189,7 +190,8 @@ class Dds(SignedSketch):
     def __post_init__(self) -> None:
         super().__post_init__()
         accuracy = self.relative_accuracy
-        # at 1e-6 the keys of all doubles are within ±3.8e8 and fit 32 bits; at 1e-7 they would not
+        # With an accuracy of 1e-6, the keys of all doubles are within ±3.8e8, so that they fit into 32 bits. With 1e-7,
+        # they would not fit.
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
             raise ValueError(
                 "relative_accuracy must be a number from 1e-6 up to, but not including, 1, such as 0.01; got "
@@ -242,8 +244,8 @@ def _all_agree(
     and ``negative_count`` the number of values in them. ``positive_…`` describes the positive buckets in the same way.
     ``has_no_minimum`` and ``has_no_maximum`` are masks of the states whose minimum or maximum is null. ``sum_sizes``
     contains the number of digits of each sum. ``zero_threshold`` is the largest magnitude that counts as zero.
-    ``multiplier`` converts natural logarithms to keys. ``max_bins`` is the parameter of this name, or a number above
-    all keys if the number of buckets is not limited.
+    ``multiplier`` converts natural logarithms to keys. ``max_bins`` is the parameter ``max_bins`` of the sketch, or a
+    number above all keys if the number of buckets is not limited.
     """
     for i in range(len(zero_count)):
         has_finite = negative_count[i] > 0 or zero_count[i] > 0 or positive_count[i] > 0

@@ -104,17 +104,17 @@ class Series:
 
     @property
     def values(self) -> pa.Array:
-        """The values, shape (points,)."""
+        """The values of the points, shape (points,)."""
         return self.points.field("value")
 
     @cached_property
     def floats(self) -> Floats:
-        """The values as the nearest doubles, shape (points,). The values must be numbers."""
+        """The values of the points as the nearest doubles, shape (points,). The values must be numbers."""
         return as_floats(self.values)
 
     @cached_property
     def times(self) -> Whole:
-        """The times in microseconds, shape (points,)."""
+        """The times of the points in microseconds, shape (points,)."""
         return microseconds(self.points.field("time"))
 
     @cached_property
@@ -162,7 +162,7 @@ class Series:
     def ranges_inside(self) -> tuple[Whole, Whole]:
         """The range of each group's points inside its window: the index of the first, and the index after the last.
 
-        Each has shape (n,).
+        The result is two arrays of shape (n,).
         """
         before, after = self.has_points_outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
@@ -171,10 +171,12 @@ class Series:
     def crossing_points(self) -> tuple[Whole, Whole]:
         """For each group, the last point before the start of its window, and the last point before the end.
 
-        The line from such a point to the next point crosses the start or the end. The result is two arrays of indices
-        of points, each of shape (n,). The first index is -1 if the group does not have a point before the start. The
-        second index is -1 if the group does not have a point at or after the end. It is also -1 if the group has only
-        these two points, so that one line crosses both edges.
+        The line from the first point to the next point of the group crosses the start of the window, and the line from
+        the second point crosses the end. The result is two arrays of indices of points, each of shape (n,).
+
+        The first index is -1 if the group has no point before the start, and the second index is -1 if it has no point
+        at or after the end. If a group consists of one point before the start and one at or after the end, a single
+        line crosses both edges. Only the first index then refers to this line, and the second index is -1.
         """
         before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))
@@ -194,13 +196,13 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesFunction(EventLists):
-    """A function of points, which are values whose event times are timestamps."""
+    """The base class of functions that read the points of a group: values, and timestamps as their event times."""
 
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:
         """Return one result for each group of ``series``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement read")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return self.read(self._series(states))

@@ -1,6 +1,4 @@
-"""The states of single events: the first event, the last event, and the four points of a group that determine its line
-chart.
-"""
+"""States of single events: the first event, the last event, and the four events that determine a group's line chart."""
 
 from __future__ import annotations
 
@@ -52,4 +50,6 @@ def check_extreme_points(states: pa.StructArray) -> None:
         keys = order_keys(pa.concat_arrays([point.drop_null().field(part) for point in points.values()]))
         rows = dict(zip(points, keys.reshape(len(points), -1), strict=True))
         if any((rows[low] > row).any() or (rows[high] < row).any() for row in rows.values()):
-            raise DamagedState(f"the {part} of a point is not between the {part}s of its {low} and {high} points")
+            raise DamagedState(
+                f"the {part} of one of its points is outside the range from its {low} to its {high} point"
+            )

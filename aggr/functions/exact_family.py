@@ -61,7 +61,7 @@ class Sums:
 
     @cached_property
     def n(self) -> ExactNumbers:
-        """The counts as exact numbers."""
+        """The number of rows of each state, as exact numbers."""
         return ExactNumbers.of(self.counts)
 
     def __getitem__(self, name: str) -> ExactNumbers:
@@ -82,9 +82,10 @@ class Sums:
 class _RelatedSums(NamedTuple):
     """The fields of a state that are checked together with the field ``name``, which sums a product of inputs.
 
-    ``special`` has the special values of the product, and ``square`` sums its squares; both may be None. ``units`` are
-    the fields with the units of the inputs. ``schwarz_pairs`` are the pairs of fields for the Schwarz inequality: for a
-    field that sums xy, the fields that sum x² and y².
+    ``special`` is the field that records the special values of the product, or None if the state has no such field.
+    ``square`` is the field that sums the squares of the product, or None. ``units`` are the fields with the units of
+    the inputs. ``schwarz_pairs`` are the pairs of fields for the Schwarz inequality: for a field that sums xy, the
+    fields that sum x² and y².
     """
 
     name: str
@@ -115,7 +116,8 @@ class SumsState(State):
     Raises
     ------
     TypeError
-        If a product, a unit or a flag names an input that does not exist, or a product has more than four inputs.
+        If ``sums`` or ``special`` contains an input that has no unit, or a product of more than four inputs, or if two
+        fields have the same name.
 
     Examples
     --------
@@ -181,15 +183,15 @@ class SumsState(State):
 
     @cached_property
     def _related_sums(self) -> tuple[_RelatedSums, ...]:
-        """The fields with sums that `check_consistency` compares, each with the fields to compare it with.
+        """The fields with sums that `check_consistency` checks, each with the fields that it is compared with.
 
-        A field that sums the squares of what another field sums is left out, because it is compared with that field. It
-        is kept if a further field sums the squares of its own products.
+        A field of Σx² has no entry if there is a field of Σx, because the entry of Σx already contains it. It has an
+        entry if there is also a field of Σx⁴, with which it must be compared.
         """
         by_product = {tuple(sorted(inputs)): name for name, inputs in self.monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in self.monomials.items()}
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
-        even_pairs = list(combinations(filter(_is_even, by_product), 2))
+        square_pairs = list(combinations(filter(_is_square, by_product), 2))
         return tuple(
             _RelatedSums(
                 name,
@@ -197,7 +199,7 @@ class SumsState(State):
                 square=squares[name],
                 units=tuple(self.units[input_name] for input_name in inputs),
                 schwarz_pairs=tuple(
-                    (by_product[a], by_product[b]) for a, b in even_pairs if sorted(a + b) == sorted(inputs * 2)
+                    (by_product[a], by_product[b]) for a, b in square_pairs if sorted(a + b) == sorted(inputs * 2)
                 ),
             )
             for name, inputs in self.monomials.items()
@@ -255,7 +257,7 @@ class ExactSums(Function):
         Implementations need not handle special values. If a group with at least `least_count` rows contains NaN or
         infinities, the result of `finish_states` is NaN, not null, whatever this method returns for it.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement result or finish_states")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         has_enough_rows = states.field("count").to_numpy() >= self.least_count()
@@ -316,7 +318,8 @@ def _check_inputs(function: type[ExactSums]) -> None:
         raise TypeError(f"{name}.own_state.units names {factor!r}, which is not an input; inputs are {inputs}")
     if function.takes_weights and any(_TIMES in product for product in state.sums.values()):
         raise TypeError(
-            f"{name} has takes_weights, but weights multiply only sums of a single input; remove takes_weights"
+            f"{name} has takes_weights, and a sum of a product of several inputs; only sums of a single input can have "
+            "weights; remove takes_weights"
         )
 
 
@@ -332,7 +335,7 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
         raise TypeError(f"{where} is {shown(product)}; it must have at most {_MAX_FACTORS} factors")
 
 
-def _is_even(inputs: tuple[str, ...]) -> bool:
+def _is_square(inputs: tuple[str, ...]) -> bool:
     """Return whether a product is a square, so that its sum cannot be negative."""
     return all(inputs.count(name) % 2 == 0 for name in inputs)
 
@@ -371,7 +374,7 @@ def _special_flags(product: list[str], columns: Mapping[str, Values], groups: Gr
 
 def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:
     floats = [column.cast(pa.float64(), safe=False).to_numpy() for column in factors]
-    with np.errstate(invalid="ignore"):  # numpy warns about signalling NaN
+    with np.errstate(invalid="ignore"):  # np.sign warns about a signalling NaN, which is a valid input here
         signs = np.prod([np.sign(x) for x in floats], axis=0)
         infinite = np.any([np.isinf(x) for x in floats], axis=0)
     nan = np.isnan(signs) | (infinite & (signs == 0))

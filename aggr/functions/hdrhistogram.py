@@ -45,10 +45,6 @@ from aggr.quantile_methods import HDR_HISTOGRAM, check_method, interpolate, inte
 from aggr.quantile_parameters import DEFAULT_QUANTILES, check_quantiles, quantile_struct
 from aggr.values import Values
 
-_FRACTION_MESSAGE = (
-    "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to count values in multiples of that unit"
-)
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -131,11 +127,11 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """The state of an HdrHistogram: counts of values, which are rounded to whole units, a count of NaN, and the minimum
-    and the maximum.
+    """The state of an HdrHistogram: the counts of values that were rounded to whole units, the count of NaN, the
+    minimum and the maximum.
 
-    ``bad_values`` determines whether a value that cannot be counted in units, such as a negative one, raises an error
-    (``"error"``), or is skipped and counted in a separate field (``"skip"``).
+    ``bad_values`` determines the action for a value that cannot be counted in units, such as a negative number.
+    ``"error"`` raises an error. ``"skip"`` skips the value and counts it in a separate field.
     """
 
     digits: int
@@ -169,7 +165,7 @@ class HdrState(BucketState):
 
     @property
     def histogram(self) -> Buckets:
-        """The field with the counts of the buckets."""
+        """The field with the number of values in each bucket."""
         return Buckets(None, 0, self.layout.last_index)
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -239,8 +235,8 @@ class HdrState(BucketState):
     def _exact_unit(self) -> Fraction:
         """The unit as an exact fraction.
 
-        If the unit is the double nearest to 1/n for an integer n, such as 0.1, the fraction is 1/n, because results
-        are computed as units / n. Otherwise it is the double itself.
+        If the unit is the double nearest to 1/n for an integer n, as 0.1 is for n = 10, the fraction is 1/n, because
+        results are computed as units / n. For every other unit, the fraction is the exact value of the double.
         """
         unit = self.unit or 1.0
         units_per_one = round(1.0 / unit)
@@ -259,7 +255,10 @@ class HdrState(BucketState):
                 f"hdr accepts only numbers of at least 0; got {pc.min(values)}; dds accepts negative numbers too"
             )
         if self.unit is None and is_fraction.any():
-            raise ValueError(_FRACTION_MESSAGE.format(values[int(np.argmax(is_fraction))]))
+            raise ValueError(
+                f"hdr counts whole numbers; got {values[int(np.argmax(is_fraction))]}; pass unit, such as unit=0.001, "
+                "to count values in multiples of that unit"
+            )
         if units.max() >= 2**63:
             raise ValueError(
                 f"hdr accepts only numbers of at most 2^63 - 1 units; got {pc.max(values)}; use a larger unit, or dds"
@@ -267,7 +266,8 @@ class HdrState(BucketState):
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
-        """Return the indices of the minimum and of the maximum of each group in the counts array, each of shape (n,).
+        """Return, for each group, the indices of its minimum and its maximum in the counts array: two arrays of shape
+        (n,).
 
         A group without values, whose minimum and maximum are null, has the indices 1 and 0.
         """
@@ -293,7 +293,10 @@ class HdrState(BucketState):
         if math.isinf(high):
             raise ValueError("hdr accepts finite numbers only; got inf; dds accepts infinities too")
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
-            raise ValueError(_FRACTION_MESSAGE.format(x[fraction[0]]))
+            raise ValueError(
+                f"hdr counts whole numbers; got {x[fraction[0]]}; pass unit, such as unit=0.001, to count values in "
+                "multiples of that unit"
+            )
         if high / (self.unit or 1.0) >= 2.0**63:
             raise ValueError(
                 f"hdr accepts only numbers of at most 2^63 - 1 units; got {high}; use a larger unit, or dds"

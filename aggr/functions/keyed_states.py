@@ -78,7 +78,7 @@ class KeyedStates(Field):
         return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
-        """Return one map for each owner (group) of keys in ``keyed``.
+        """Return one map of keys to states for each owner in ``keyed``. An owner is a group of rows.
 
         ``states`` has one column per function, with one state for each of ``keyed.keys``.
         """
@@ -123,10 +123,10 @@ class KeyedStates(Field):
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the numbers of groups and of values that the results of each map leave out.
+        """Return the numbers of groups and of values that are left out of the results of each map.
 
-        Each number is the sum over all states in the map. A map that is null because of too many keys counts as one
-        group.
+        Each number is the sum of the numbers of all states in the map. A map that is null because of too many keys
+        counts as one group.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
@@ -155,8 +155,8 @@ class KeyedStates(Field):
             return keyed if beyond is None else _select_keys(keyed, ~beyond[key_owners])._replace(beyond=beyond)
         crowded = counts > self.max
         if not crowded.any():
-            # A sample has exactly max keys. All samples that were merged for a group with at most max keys therefore
-            # have the same keys, and these are the sample for the lowest of their thetas.
+            # Every group has at most max keys. A sample has exactly max keys, so a group that was merged from a sample
+            # has the keys of this sample and no others. No keys need to be removed.
             return keyed
         hashes = hash64(keys)
         thetas = thetas.copy()

@@ -25,8 +25,11 @@ from aggr.groups.groups import Groups
 ERROR = "error"
 NULL = "null"
 ACTIONS = (ERROR, NULL)
-BEYOND = "beyond"  # the parameter of functions and states that determines the action beyond a limit
-# the type of this parameter in states; a state has the parameter only if it is not "error"
+
+# the parameter of functions and states that determines the action beyond a limit
+BEYOND = "beyond"
+
+# the type of the parameter ``beyond`` in states; a state has the parameter only if its value is not "error"
 BEYOND_PARAMETER: Mapping[str, pa.DataType] = {BEYOND: pa.string()}
 
 
@@ -54,8 +57,8 @@ class Limit:
 
         ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
         or if ``absorbed`` marks the group because one of its merged parts was beyond the limit. Raise ``ValueError``
-        for such a group if the limit is not absorbing. ``what`` and ``instead`` are parts of the message: its subject,
-        and the alternative that it proposes.
+        for such a group if the limit is not absorbing. The error message has the subject ``what`` and proposes the
+        alternative ``instead``.
         """
         is_beyond = counts > self.max
         if self.is_absorbing and absorbed is not None:
@@ -86,10 +89,9 @@ def check_beyond(beyond: object, allowed: Sequence[str] = ACTIONS) -> None:
 
 
 def beyond_parameter(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the name and the type of the parameter ``beyond`` if states store it: `BEYOND_PARAMETER`, or {} for
-    "error".
+    """Return the name and the type of the parameter ``beyond``, or {} if states do not store the parameter.
 
-    "error" is the default. States do not store it, so that they have the same layout as before the parameter existed.
+    States do not store the default, "error", so that they have the same layout as before the parameter existed.
     """
     return {} if beyond == ERROR else BEYOND_PARAMETER
 

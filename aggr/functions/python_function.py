@@ -32,8 +32,9 @@ class PerGroup(Function):
     ---------
     The guarantees of `Function` hold if ``combine`` is associative and commutative, ``start()`` is its identity,
     ``add(state, value)`` equals ``combine(state, add(start(), value))``, and equal states are equal Python values
-    (collections without an order must be sorted). `aggr.testing.laws.check` checks these requirements. Such a function
-    takes microseconds per row; a columnar function takes nanoseconds.
+    (collections without an order must be sorted). `aggr.testing.laws.check` checks these requirements.
+
+    A `PerGroup` function takes microseconds per row. A function that processes columns takes nanoseconds.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class PerGroup(Function):
 
     @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the state of all values that two states were computed from.
+        """Merge two states: return the state of all values from which the two were computed.
 
         Parameters
         ----------

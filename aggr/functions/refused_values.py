@@ -22,8 +22,11 @@ from aggr.values import Values
 
 SKIP = "skip"
 ACTIONS = (ERROR, SKIP)
-REFUSED = "refused"  # the field with the sum of the weights of refused values
-# the type of this parameter in states; a state has the parameter only if it counts refused values
+
+# the field of states with the sum of the weights of refused values
+REFUSED = "refused"
+
+# the type of the parameter ``bad_values`` in states; a state has the parameter only if it counts refused values
 BAD_VALUES_PARAMETER: Mapping[str, pa.DataType] = {"bad_values": pa.string()}
 
 
@@ -34,9 +37,7 @@ def check_bad_values(bad_values: object) -> None:
 
 
 def bad_values_parameter(bad_values: str) -> Mapping[str, pa.DataType]:
-    """Return the name and the type of the parameter ``bad_values`` if states store it: `BAD_VALUES_PARAMETER`, or {}
-    for "error".
-    """
+    """Return the name and the type of the parameter ``bad_values``, or {} for "error", which states do not store."""
     return BAD_VALUES_PARAMETER if bad_values == SKIP else {}
 
 
@@ -51,8 +52,8 @@ def refused_count_fields(bad_values: str) -> Mapping[str, Field]:
 def without_refused(values: Values, is_refused: Flags) -> tuple[Values, pa.Array]:
     """Return the values that ``is_refused`` does not mark, and the count of refused values of each group.
 
-    A marked value counts as often as its weight. Values that were refused earlier because of their weights, and are
-    counted by group in ``values.refused``, count once.
+    A marked value is counted as often as its weight. The count also includes ``values.refused``, the number of values
+    of each group that were refused earlier because their weights are invalid. Each of them counts once.
     """
     by_weight = np.zeros(values.groups.n, np.int64) if values.refused is None else values.refused
     if not is_refused.any():

@@ -1,9 +1,9 @@
-"""SignedSketch: the common code of sketches of positive and negative numbers, whose buckets are narrower for smaller
-numbers.
+"""SignedSketch: the common code of sketches that count positive and negative numbers in buckets.
 
     -inf | negative buckets | zero | positive buckets | inf        NaN separate; sum, min and max are exact
 
-The sketches differ in the mapping from magnitudes to buckets, and in the value that represents a bucket.
+The buckets of small numbers are narrower than those of large numbers. The sketches differ in the mapping from
+magnitudes to buckets, and in the value that represents a bucket.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SketchState(BucketState):
     @property
     @abstractmethod
     def side(self) -> Buckets:
-        """The declaration of a field with the buckets of one sign. It applies to both ``positive`` and ``negative``."""
+        """The declaration of the fields ``positive`` and ``negative``, which contain the buckets of one sign each."""
 
     @abstractmethod
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
@@ -99,14 +99,14 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(without_nan.floats)
         columns["max"] = GREATEST.of_numbers(without_nan.floats)
         places = scale_of(values.array.type)
-        # This access to `values.counts` also checks the counts: it raises ``OverflowError`` if one exceeds int64.
+        # Access to `values.counts` also checks the counts: it raises ``OverflowError`` if a count exceeds int64.
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
 
-        The result is the exact share of the values up to another number, whose relative distance from ``value`` is at
+        The result is exact for a limit near ``value``: the relative distance between this limit and ``value`` is at
         most the relative accuracy of the sketch.
         """
         state_counts = SketchCounts.from_states(states, self.side)
@@ -160,7 +160,7 @@ class SignedSketch(Function):
         """The state of the sketch, which depends on the parameters."""
 
     def _further_fields(self, states: pa.StructArray) -> dict[str, pa.Array]:
-        """Return further fields of the result, which are placed before the quantiles."""
+        """Return the additional fields of the result of a sketch. They precede the quantiles in the result."""
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -238,7 +238,7 @@ class SketchCounts:
 
     @classmethod
     def from_states(cls, states: pa.StructArray, field: Buckets) -> SketchCounts:
-        """Return the counts of states. ``field`` is the declaration of their buckets, as in `SketchState.side`.
+        """Return the counts of states. ``field`` declares the buckets of the states, as `SketchState.side` does.
 
         Raise ``OverflowError`` if a total exceeds int64.
         """

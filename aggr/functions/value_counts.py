@@ -154,9 +154,9 @@ class ValueCounts(Counted):
 class ExactQuantiles(Counted):
     """Compute exact quantiles of a column that has few distinct values. NaN is greater than all numbers.
 
-    The quantile q of n values is the value at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless
-    ``method`` names another rule. A method that interpolates returns float64, computed in double arithmetic. The state
-    is the same as for `value_counts`.
+    The quantile q of n values is the value at rank ``floor(q·(n − 1))``, which numpy calls "lower". The parameter
+    ``method`` can select another rule. A rule that interpolates returns float64, computed in double arithmetic.
+    `value_counts` has the same state.
 
     Parameters
     ----------
@@ -209,14 +209,15 @@ class ExactQuantiles(Counted):
         values, counts, owners = self.counted_values(states)
         totals = sum_by_group(counts, owners)
         starts = owners.offsets[:-1]
-        count_ends = np.cumsum(counts)  # the total may overflow int64, but differences within a state do not
+        # The sum of the counts of all states may exceed int64 and wrap around. The differences that are computed next
+        # are correct nevertheless, because they are sums of the counts of one state, which fit into int64.
+        count_ends = np.cumsum(counts)
         count_ends -= np.append(0, count_ends)[starts][owners.ids]
         if is_between := interpolates(self.method):
             if not is_number(values.type):
                 raise TypeError(
                     f"exact_quantiles cannot interpolate between two values of type {values.type}; choose a method "
-                    "that "
-                    'returns one of the values, such as "lower" or "inverted_cdf"'
+                    "that returns one of the values, such as method='lower' or method='inverted_cdf'"
                 )
             values = pa.array(as_floats(values))
 

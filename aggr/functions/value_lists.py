@@ -29,12 +29,13 @@ ALL = "all"
 EARLIEST = "earliest"
 LATEST = "latest"
 KEEP_OPTIONS = (ALL, EARLIEST, LATEST)
-DEFAULT_MAX = 10_000  # the default maximum of values per group
+DEFAULT_MAX = 10_000  # the default of the parameter ``max``, the maximum number of values per group
 
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists up to ``max`` rows. They are structs, ordered by ``by`` and then by ``value``.
+    """The field of a state that lists up to ``max`` rows of a group. The rows are structs with the two fields ``by``
+    and ``value``, and are ordered by these fields.
 
     If a group has more rows, ``keep`` selects the earliest or the latest. With ``keep="all"``, ``beyond`` determines
     whether an error is raised or the list becomes null (see `aggr.functions.limits.Limit`).
@@ -144,8 +145,11 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner = lists.flatten()  # the entries of the lists that the next iteration creates
-    sizes = np.ones(len(times), np.int64)  # the number of values in each entry of ``inner`` and its nested lists
+
+    # Each iteration groups the entries of ``inner`` into lists, which are the entries of ``inner`` in the next
+    # iteration. ``sizes`` has the number of values in each entry.
+    inner = lists.flatten()
+    sizes = np.ones(len(times), np.int64)
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows = times[firsts] // length
@@ -195,8 +199,7 @@ def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> t
     """Return the entries of all lists as one array, and the length of each list.
 
     Raise `DamagedState` if the column does not consist of lists, or if a list contains null or more than ``max_values``
-    entries. With ``beyond="null"``, a list may be null, and its length is then 0. Otherwise a null list raises the
-    error too.
+    entries. A null list has length 0 if ``beyond`` is "null", and otherwise raises `DamagedState` too.
     """
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")

@@ -1,6 +1,6 @@
 """BucketState: the base class of states that count values in buckets.
 
-Accessors, such as `aggr.tables.accessors.rank`, read such states of every function.
+Accessors, such as `aggr.tables.accessors.rank`, can read the states of every function whose state is a `BucketState`.
 """
 
 from __future__ import annotations

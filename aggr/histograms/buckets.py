@@ -19,7 +19,7 @@ from aggr.fields import ROWS_NOT_IN_STATE, Field, refuse_where
 from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import TOO_MANY_VALUES
 from aggr.histograms.column import (
-    DAMAGED,
+    BUCKETS_ARE_DAMAGED,
     HISTOGRAM_TYPE,
     MAX_COUNT,
     Histograms,
@@ -50,15 +50,17 @@ from aggr.histograms.loops import (
 from aggr.histograms.pairs import add_two, allocate_pair_lists
 from aggr.histograms.reading import BYTE_MASK, PackedHistograms, next_number
 
-# `_sum_by_key` stores the sum of a key and _OFFSET in the lower 32 bits of a number
+# `_sum_by_key` adds this number to a key, which may be negative, and stores the sum in the lower 32 bits of an integer.
 _OFFSET = 1 << 31
 _KEY = (1 << 32) - 1
 _NO_RANKS = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
-# if a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that the other
-# cells need not be examined
+
+# If a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that unused
+# cells need not be examined.
 _MAX_CELLS_PER_BYTE = 2
-# if two histograms together have more than this number of keys per encoded byte, from the lowest to the highest key,
-# they are merged as lists of keys and not in an array of cells
+
+# Two histograms are merged as lists of keys, and not in an array of cells, if the range from the lowest to the highest
+# key has more than this number of keys per encoded byte of both histograms.
 _MAX_KEYS_PER_BYTE = 4
 
 
@@ -80,8 +82,9 @@ class Buckets(Field):
     lowest_key, highest_key : int
         The range of keys. States with other keys raise an error.
     wider : bool
-        Whether `merge` accepts histograms of more than ``max_keys`` adjacent keys, and counts the values with lower
-        keys as described for ``max_keys``. Otherwise, such a histogram raises an error.
+        If True, `merge` accepts a histogram of more than ``max_keys`` adjacent keys, and counts its values with lower
+        keys as described for ``max_keys``. If False, a histogram of more than ``max_keys`` adjacent keys raises an
+        error.
     """
 
     max_keys: int | None = None
@@ -162,7 +165,7 @@ class Buckets(Field):
             groups.rows_by_group, groups.offsets, low, high, totals, data, places, *limits, checked, _NO_RANKS
         )
         if is_damaged:
-            raise DamagedState(DAMAGED)
+            raise DamagedState(BUCKETS_ARE_DAMAGED)
         if has_overflowed:
             raise OverflowError(TOO_MANY_VALUES)
         merged = _column(*merged_columns)
@@ -275,9 +278,9 @@ def _merge_groups(
     than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
 
     Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
-    histogram is damaged, and whether a count exceeds int64. A group that was left out has no encoded counts, but a
-    lowest and a highest key. This lowest key takes ``max_keys`` into account: the caller must count all lower keys of
-    the group at this key.
+    histogram is damaged, and whether a count exceeds int64. The result for a group that was left out has a lowest and a
+    highest key, but no encoded counts. The caller must merge the group itself, and must count values with lower keys at
+    the lowest key, as ``max_keys`` requires.
     """
     n = len(offsets_of_groups) - 1
     is_damaged = False
@@ -304,7 +307,7 @@ def _merge_groups(
         lowest_key = FAR
         highest_key = -FAR
         size = 0
-        # for the group: the number of rows with a nonempty histogram, and the first and the last such row
+        # the number of rows of the group with a nonempty histogram, and the first and the last row with one
         nonempty_count = 0
         first = np.int64(-1)
         last = np.int64(-1)
@@ -334,7 +337,7 @@ def _merge_groups(
         has_overflowed |= nonempty_count != 1 and totals[group] == MAX_COUNT
         if is_damaged:
             break
-        if nonempty_count == 1 and first_key == lowest_key:  # a single histogram is copied
+        if nonempty_count == 1 and first_key == lowest_key:  # a single histogram need not be merged: it is copied
             begin = places[first]
             end = places[first + 1]
             if checked:

@@ -31,11 +31,13 @@ from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_numb
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
 
-DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose counts do not add up to its total"
+BUCKETS_ARE_DAMAGED = (
+    "has buckets that are cut off, that end in the wrong place, or whose counts do not add up to its total"
+)
 
 MAX_COUNT = np.int64(np.iinfo(np.int64).max)
 _MAX_COUNT = np.uint64(MAX_COUNT)
-NO_RANK = np.uint64(2**64 - 1)  # the next rank to find if none is left; it is larger than every rank
+NO_RANK = np.uint64(2**64 - 1)  # the next rank after the last requested rank; it exceeds every possible rank
 LAST_BYTE_SHIFT = np.uint64(56)
 
 
@@ -53,7 +55,7 @@ class Histograms(NamedTuple):
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Histograms:
-        """Decode a column of `HISTOGRAM_TYPE`. Raise `DamagedState`, a ``ValueError``, if it is damaged."""
+        """Decode a column of `HISTOGRAM_TYPE`. Raise `DamagedState`, a ``ValueError``, if the column is damaged."""
         column = check_histograms(column)
         low = column.field("low").to_numpy().astype(np.int64)
         return cls(*leb128.read(low, column.field("counts"))[0])
@@ -148,7 +150,7 @@ def check_histograms(
     limits = max_keys, lowest_key, highest_key
     _, is_undamaged = find_keys(low, high, totals, data, places, no_ranks, *limits)
     if not is_undamaged:
-        raise DamagedState(DAMAGED)
+        raise DamagedState(BUCKETS_ARE_DAMAGED)
     return column
 
 
@@ -207,8 +209,8 @@ def is_sound(
 ) -> bool:
     """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
-    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time if each
-    of them is a complete number, and if the next rank in ``ranks`` is not among the values that they count.
+    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded together if each
+    byte is a complete number, and if the value at the next rank is not among the values that these eight numbers count.
     """
     key = np.int64(low)
     value_count = np.uint64(0)
@@ -232,7 +234,7 @@ def is_sound(
                     key += np.int64(key_count)
                     at += WORD
                     continue
-            words_from = at + WORD  # the next eight bytes are read number by number
+            words_from = at + WORD  # these eight bytes cannot be decoded together, so they are read number by number
         number: Int = np.int64(data[at])
         if number < 128:  # most numbers have one byte
             number = (number >> 1) ^ -(number & 1)

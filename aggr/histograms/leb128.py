@@ -22,9 +22,10 @@ from aggr.arrays import Flags, Whole
 from aggr.compiling.jit import Int, compiled
 
 LONGEST = 9  # the maximum number of bytes of a number: eight bytes with 7 bits each, and one with 8
-# larger than the distance between two 32-bit keys, and small enough to be added to a key without overflow
-FAR = 1 << 40
 
+# A limit for keys and gaps. It is larger than the distance between two 32-bit keys, and small enough to be added to a
+# key without overflow.
+FAR = 1 << 40
 
 _SHIFT = np.uint64(7)
 _SEVEN_BITS = np.uint64(0x7F)
@@ -211,7 +212,7 @@ def _read(first_keys: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, 
     ``first_keys[row]``. A row with an incomplete number is damaged, and ends before that number.
     """
     n = len(first_keys)
-    max_entries = places[n] - places[0]  # the number of bytes, because each count takes at least one
+    max_entries = places[n] - places[0]  # the number of bytes: each count takes at least one byte
     sizes = np.zeros(n, np.int64)
     keys = np.empty(max_entries, np.int64)
     counts = np.empty(max_entries, np.int64)

@@ -22,9 +22,12 @@ from aggr.exact.powers_of_two import exp2
 Keys = NDArray[np.int32]
 
 _BATCH_ROWS = 1 << 16  # the number of rows that are converted together: 512 KiB of doubles fit into the cache
+
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
+
 _MAX_EXPONENTS = 64  # the maximum number of exponents in a table, so that a table has at most 512 KiB
+
 _HAS_EDGE = -(2**31)  # the entry of a table for a step that contains an edge between two buckets
 
 
@@ -52,7 +55,8 @@ class LogarithmicMapping:
     def key_range(self) -> tuple[int, int]:
         """The lowest and the highest key that a positive double may have.
 
-        Keys that other libraries compute, whose logarithms are rounded differently, are within this range.
+        Other libraries may compute other keys, because they round logarithms differently. Their keys are within this
+        range too.
         """
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1
@@ -71,7 +75,8 @@ class LogarithmicMapping:
         Raise ``ValueError`` for a value that is not positive and finite.
         """
         value_range = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
-        if len(values) and not 0.0 < value_range[0] <= value_range[1] < np.inf:  # also true for NaN
+        # The condition is also true if a value is NaN.
+        if len(values) and not 0.0 < value_range[0] <= value_range[1] < np.inf:
             raise ValueError(
                 f"buckets can contain only numbers above 0 and below infinity; got numbers from {value_range[0]} to "
                 f"{value_range[1]}; remove the other numbers"
@@ -133,7 +138,8 @@ class LogarithmicMapping:
         """
         low = int(keys.min(initial=0))
         high = int(keys.max(initial=0))
-        # if keys repeat often, the value of each key in the range is computed once, and then looked up
+        # If keys repeat often, it is faster to compute the value of each key in the range once, and to look up the
+        # value of each row.
         if high - low < keys.size // 2:
             return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
@@ -188,7 +194,7 @@ def _look_up_keys(bits: Whole, first_step: int, table: NDArray[np.int32]) -> tup
 
 @lru_cache(maxsize=32)
 def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
-    """Return the table for the doubles with biased exponents from ``low`` to ``high - 1``."""
+    """Return the table of keys for the doubles with biased exponents from ``low`` to ``high - 1``."""
     first_step = low << _STEP_BITS
     bits = np.arange(first_step, high << _STEP_BITS, dtype=np.int64) << _SHIFT
     has_key = (bits >= np.float64(mapping.zero_threshold).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))

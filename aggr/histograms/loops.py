@@ -14,14 +14,18 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A group of n keys (or of histograms with n encoded bytes, if histograms are merged) may have `MAX_CELLS_PER_KEY` · n
-# cells, but not more than `LARGE_GROUP_CELLS`. In any case it may have `MAX_CELLS_PER_KEY_OF_LARGE` · n cells. If it
-# would need more cells, its keys are sorted instead. In measurements, sorting took 60 ns per key, and an empty cell
-# only 0.01 ns, because used cells are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
+# A group with n keys may have `MAX_CELLS_PER_KEY` · n cells, up to `LARGE_GROUP_CELLS`. A group with many keys may have
+# `MAX_CELLS_PER_KEY_OF_LARGE` · n cells even if this exceeds `LARGE_GROUP_CELLS`. When histograms are merged, n is the
+# number of their encoded bytes. If a group would need more cells, its keys are sorted instead. In measurements, sorting
+# took 60 ns per key, and an empty cell only 0.01 ns, because used cells are marked in words of 64 bits, so that 64
+# empty cells are skipped at a time.
 MAX_CELLS_PER_KEY_OF_LARGE = 32
 MAX_CELLS_PER_KEY = 1 << 10
 LARGE_GROUP_CELLS = 1 << 20
-_BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
+
+# Cells are tested in blocks of this size. If all cells of a block are 0, the block is skipped.
+_BLOCK = 8
+
 # The mark of ``cell`` is the bit ``ONE << (cell & MARK_BIT_MASK)`` of the word ``marks[cell >> MARK_WORD_SHIFT]``.
 ONE = np.uint64(1)
 MARK_WORD_SHIFT = np.uint64(6)
@@ -29,13 +33,14 @@ MARK_BIT_MASK = np.uint64(63)
 # If a group has more than this number of cells per key, each used cell is marked by a bit, so that empty cells need not
 # be examined.
 MAX_UNMARKED_CELLS_PER_KEY = 3
-# Every group may have this number of cells. With 8 bytes per cell, they take 32 KiB, the usual size of a processor's
-# first-level cache.
+# Every group may have up to this number of cells, even if it has few keys. With 8 bytes per cell, they take 32 KiB, the
+# usual size of a processor's first-level cache.
 MIN_CELLS = 1 << 12
 
 Rows = NDArray[np.int32]
-KeyLists = tuple[Whole, Whole]  # arrays for the keys of a group and their counts
-# lowest keys, highest keys, totals, encoded counts and their offsets
+KeyLists = tuple[Whole, Whole]  # an array for the keys of a group, and an array for their counts
+
+# the lowest keys, highest keys and totals of histograms, their encoded counts, and the offsets of the encoded counts
 HistogramColumns = tuple[Whole, Whole, Whole, Bytes, Whole]
 
 
@@ -148,7 +153,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
             skipped = cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
             gap = (2 * skipped - 1) * (skipped > 1)
-            while gap > 127:  # the bytes of `put_number` for -skipped; a call would be slower
+            while gap > 127:  # the bytes that `put_number` writes for -skipped; calling it would be slower
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap = gap >> 7
                 at = at + 1

@@ -49,8 +49,8 @@ def add_two(
 
     Neither histogram may be empty. The encoded counts of a row are ``bytes_of_rows[places[row]:places[row + 1]]``, and
     ``low``, ``high`` and ``total`` have the lowest key, the highest key and the sum of the counts of each row.
-    ``lists`` is the result of `allocate_pair_lists` for at least as many bytes as the encoded counts of both histograms
-    have. Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
+    ``lists`` is the result of `allocate_pair_lists`, called with at least the number of bytes of the encoded counts of
+    both histograms. Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     begin = places[first]

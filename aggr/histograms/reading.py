@@ -12,7 +12,7 @@ from aggr.arrays import Bytes, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.column import (
-    DAMAGED,
+    BUCKETS_ARE_DAMAGED,
     HISTOGRAM_TYPE,
     LAST_BYTE_SHIFT,
     MAX_COUNT,
@@ -57,15 +57,15 @@ class PackedHistograms(NamedTuple):
     ) -> PackedHistograms:
         """Return the histograms of a column of `HISTOGRAM_TYPE`.
 
-        ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`. They are stored, and
-        checked later by `keys_at` and `check`. ``name`` is the name of the field in messages.
+        ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`. They are stored here, and
+        `keys_at` and `check` compare the histograms with them later. ``name`` is the name of the field in messages.
 
         Raise ``OverflowError`` if the counts of a histogram add up to more than the largest int64, and `DamagedState`
         for a column of another type.
         """
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
-        if len(totals) and totals.max() == MAX_COUNT:  # totals beyond int64 are stored as this number
+        if len(totals) and totals.max() == MAX_COUNT:  # a total beyond int64 is stored as MAX_COUNT
             totals = Histograms.from_arrow(column).totals()
         return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
@@ -106,7 +106,7 @@ class PackedHistograms(NamedTuple):
 
     def _raise_unless_undamaged(self, is_undamaged: bool) -> None:
         if not is_undamaged:
-            raise DamagedState(f"its field {self.name!r} {DAMAGED}")
+            raise DamagedState(f"its field {self.name!r} {BUCKETS_ARE_DAMAGED}")
 
 
 @compiled
