@@ -13,8 +13,7 @@ from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainSt
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """The field of a state that combines the bits of whole numbers by a bitwise operation. It is null for a group
-    without values.
+    """Whole numbers whose bits are combined by a bitwise operation. The result of a group without values is null.
 
     ``operation`` is a ufunc of NumPy with an identity, such as ``numpy.bitwise_and``.
     """

@@ -38,7 +38,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The field of a state with the scale of its buckets.
+    """The scale of the buckets of a state.
 
     A merge returns the coarsest of the merged scales. For a group without states, it returns the finest scale.
     """

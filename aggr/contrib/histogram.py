@@ -190,7 +190,7 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class CellCounts(Field):
-    """The field of a state that contains a list of ``size`` counts. All counts of a group without values are 0."""
+    """A list of ``size`` counts. All counts of a group without values are 0."""
 
     size: int
 

@@ -140,7 +140,7 @@ def test_points_that_contradict_each_other_are_damaged(first, other):
     fields = {field.name: states.field(field.name) for field in states.type}
     fields[first], fields[other] = fields[other], fields[first]
     with pytest.raises(
-        DamagedState, match=r"not between the (value|time)s of its (lowest|earliest) and (highest|latest)"
+        DamagedState, match=r"outside the range from its (lowest|earliest) to its (highest|latest) point"
     ):
         function.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
     fields[first] = pa.nulls(1, fields[first].type)
