@@ -28,7 +28,8 @@ from aggr.tables.retention import retention
 from aggr.testing.edge_cases import edge_cases
 
 if TYPE_CHECKING:
-    from aggr.contrib import *  # `__getattr__` finds these functions by entry points, which type checkers do not read
+    # This import is for type checkers, which do not read the entry points by which `__getattr__` finds these functions.
+    from aggr.contrib import *
 
 
 def __getattr__(name: str) -> Any:

@@ -32,7 +32,7 @@ from aggr.function import Function
 Method = TypeVar("Method", bound=Callable[..., pa.Array])
 
 _MARK = "_accessor_result_type"
-# Every function has SQL functions with these endings, such as aggr_NAME_state, so no accessor may have these names.
+# The names that no accessor may have, because the names of other SQL functions end with them, such as aggr_NAME_state.
 _RESERVED_NAMES = ("state", "merge", "finish", "list")
 
 

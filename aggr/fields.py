@@ -121,8 +121,8 @@ class Field(ABC):
         return
 
     def check_before_merge(self, column: pa.Array) -> None:
-        """Raise an error for values that are invalid, and that `merge_checked` and the computation of results would not
-        detect. The default is `check`.
+        """Raise an error for invalid values that neither `merge_checked` nor the computation of results would detect.
+        By default, call `check`.
 
         Parameters
         ----------

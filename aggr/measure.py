@@ -69,7 +69,7 @@ class Measure:
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.own_state.parameter_columns(0)  # raises TypeError if a parameter has another type
+        self.function.own_state.parameter_columns(0)  # raises TypeError if a parameter does not have its declared type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, such as {name}('x')")
         if self.column is not None and not is_name(self.column):

@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow import versions
 from aggr.arrow.bit_equality import same_bits
 
-# tag in a description -> the type, the conversion to text, and the conversion from text
+# for each tag in a description: the type of the value, the conversion to text, and the conversion from text
 _TEXTS: dict[str, tuple[type, Any, Any]] = {
     "$decimal": (Decimal, str, Decimal),
     "$timestamp": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),

@@ -65,7 +65,10 @@ def register(function: type[Function]) -> type[Function]:
     words = [getattr(function, "name", None), *function.__dict__.get("aliases", ())]
     for word in words:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
-            raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
+            raise ValueError(
+                f"the name of a function must be a word such as 'geomean'; the class {function.__name__} has the name "
+                f"{word!r}"
+            )
         owner = _FUNCTIONS.get(word, function)
         # Classes are compared by name, because running a cell of a notebook again defines a new class with the same
         # name, which replaces the earlier one.

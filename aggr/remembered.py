@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-_RESULTS = 64  # the number of results that a method remembers
+_RESULTS = 64  # the maximum number of results that a method remembers
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -28,14 +28,15 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
     function_names = names() if functions is None else functions
     instances = [get(name)() for name in function_names]
     reduced_states = []
-    for values in _samples():  # the first samples compile the loops that most jobs need; results are computed last
+    # The first samples compile the loops that most jobs need. The loops that compute results are compiled last.
+    for values in _samples():
         for function in instances:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_first_call():
                     reduced_states.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
-                continue  # The function rejects such values; hdr, for example, rejects negative numbers.
+                continue  # The function rejects this sample: hdr, for example, rejects negative numbers.
     for function, states in reduced_states:
         with compile_at_first_call():
             function.finish(states)

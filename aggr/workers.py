@@ -21,8 +21,8 @@ from aggr.arguments import checked_whole
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-# The default number of threads is limited: more threads would only wait for the calling thread, which reads the items
-# and merges the results, and would need more memory.
+# The default number of threads is limited. More threads would need more memory, and would only wait for the calling
+# thread, which reads the items and merges the results.
 MAX_JOBS = 4
 # the maximum number of seconds for which the exit of a process waits for its background threads
 _EXIT_SECONDS = 2.0

@@ -179,7 +179,7 @@ def _hash_values(column: pa.Array) -> Words:
     if pa.types.is_struct(dtype):
         children = [normalize(pc.struct_field(column, [i])) for i in range(dtype.num_fields)]
         zeros, ones = (np.full((_LANES, 1), word, np.uint64) for word in (0, 1))
-        # Every struct begins with this hash, into which the hashes of its fields are then mixed.
+        # The hash of a struct begins with a constant, ``initial``, into which the hashes of its fields are then mixed.
         initial = _mix_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])
         return _mix_columns(np.repeat(initial, len(column), axis=1), children)
     if pa.types.is_string(dtype) or pa.types.is_binary(dtype):

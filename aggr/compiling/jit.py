@@ -225,10 +225,10 @@ def _as_python(loop: Any) -> Callable[..., Any]:
 
 @cache
 def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
-    """Return numba's dispatcher of a loop. Pass True as ``is_inner`` if only other loops call the loop.
+    """Return numba's dispatcher (the compiled function) of a loop.
 
-    An inner loop has no wrapper that converts Python objects to arguments, because compiling the wrapper takes a
-    quarter of the compile time.
+    ``is_inner`` is true if only other loops call the dispatcher. An inner loop has no wrapper that converts Python
+    objects to arguments, because compiling the wrapper takes a quarter of the compile time.
     """
     import numba  # imported here because the import takes a fifth of a second
 
@@ -254,7 +254,7 @@ def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
 
 
 def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
-    """Return numba's dispatcher of a loop, whose code is stored on disk if any folder can be written."""
+    """Return numba's dispatcher (the compiled function) of a loop, and store its code on disk if possible."""
     import numba
 
     config: Any = numba.config
@@ -273,8 +273,9 @@ def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
 
 
 def _dispatcher_of_private_folder(loop: Any, options: dict[str, Any]) -> Any:
-    """Return numba's dispatcher of a loop, whose code is stored in the private temporary folder. If this folder cannot
-    be written, or the loop is not defined in a file, the code is not stored.
+    """Return numba's dispatcher (the compiled function) of a loop, and store its code in the private temporary folder.
+
+    If this folder cannot be written, or the loop is not defined in a file, the code is not stored.
     """
     import numba
 

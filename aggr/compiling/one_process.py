@@ -169,8 +169,9 @@ class _Cache:
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Change numba's dispatcher of a loop, and return it. If code is stored on disk, only one process at a time
-    compiles the loop. Ctrl-C does not interrupt the compiler.
+    """Change numba's dispatcher (the compiled function) of a loop, and return it.
+
+    If code is stored on disk, only one process at a time compiles the loop. Ctrl-C does not interrupt the compiler.
     """
     from numba.core.compiler_lock import global_compiler_lock
 

@@ -123,9 +123,9 @@ def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
 def _with_infinities(extremes: pa.Array, infinity: float, equal_counts: Whole, opposite_counts: Whole) -> pa.Array:
     """Return the minima, or the maxima, of all values, including infinities.
 
-    ``extremes`` are the minima or maxima of the finite values. ``equal_counts`` counts the values that equal
-    ``infinity``, which is -inf for minima and inf for maxima, and ``opposite_counts`` counts the values of the opposite
-    infinity.
+    ``extremes`` are the minima or maxima of the finite values. ``infinity`` is -inf for minima and inf for maxima.
+    ``equal_counts`` are the numbers of values that equal ``infinity``, and ``opposite_counts`` are the numbers of
+    values that equal ``-infinity``.
     """
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
     floats = np.where(equal_counts > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))

@@ -171,7 +171,7 @@ def _file_mode(path: str) -> int:
 
 
 def _checked_path(path: object) -> str:
-    """Return the path of a file as text. Raise ``ValueError`` unless it is a regular file, or does not exist.
+    """Return the path of a file as text. Raise ``ValueError`` if the path exists and is not a regular file.
 
     A number also raises ``ValueError``, because `open` would use it as a file descriptor.
     """

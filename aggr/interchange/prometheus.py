@@ -44,7 +44,7 @@ _MAX_SCHEMA = 8
 class _HistogramFormat:
     """A message for native histograms, and the names of its fields.
 
-    A sign precedes the names of spans and deltas: the field ``positive_span`` has the name ``span`` here.
+    The names of spans and deltas are stored without the sign that precedes them: ``span`` for ``positive_span``.
     """
 
     message_class: Callable[[], type[Any]]

@@ -154,9 +154,9 @@ def _cast_to_decimal(term: Term, kind: pa.DataType) -> Term:
 def _parse_column(term: Term, kind: pa.DataType, is_try: bool) -> Term:
     """Return the term that parses a column of text as numbers or dates of the type ``kind``.
 
-    The evaluation of the term raises ``ValueError`` for a text that is not such a value. With ``is_try``, such a text
-    becomes null. In an expression of Arrow, it becomes null also without ``is_try``: Arrow evaluates every branch of
-    CASE for all rows, and must not raise an error for a row that does not take the branch.
+    The evaluation of the term raises ``ValueError`` for invalid text. With ``is_try``, invalid text becomes null. In an
+    expression of Arrow, invalid text always becomes null, because Arrow evaluates every branch of CASE for all rows. A
+    branch must not raise an error for a row that does not take it.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")

@@ -186,7 +186,7 @@ def _bound_of_column(
     """Return ``{name: bound}`` for a comparison of a column, ``node``, with the constants in ``constant_nodes``.
 
     ``bound`` computes the bound from the values of the constants. Return {} if ``node`` is not a column of a type with
-    bounds, or if one of ``constant_nodes`` is not a constant that the type can represent.
+    bounds, or if one of ``constant_nodes`` is not a constant that the type of the column can represent.
     """
     node = node.unnest()
     if not isinstance(node, exp.Column):

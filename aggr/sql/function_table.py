@@ -255,7 +255,8 @@ term_rule(exp.Literal, this=RAW, is_string=RAW)(
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 term_rule(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_BY_PARENTS = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-# These nodes have rules only so that they are accepted. The rules of their parent nodes read their contents.
+# Nodes inside other nodes, such as identifiers, have rules only so that they are accepted. The rules of the outer nodes
+# read the contents of the inner nodes.
 for _part, _names in {**_READ_BY_PARENTS, exp.DataTypeParam: "this"}.items():
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 

@@ -42,7 +42,7 @@ def number(text: str) -> pa.Scalar:
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
     """
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"the number {shown(text)} cannot be read; write 12, 1.5 or 1e3")
+        raise ValueError(f"the number {shown(text)} cannot be read; write a number such as 12, 1.5 or 1e3")
     if "e" in text.lower():
         return pa.scalar(float(text), pa.float64())
     if text.isdigit() and int(text) < 2**63:
@@ -102,7 +102,7 @@ def time_of_day(text: str) -> pa.Scalar:
     match = _TIME_OF_DAY.fullmatch(text)
     hour, minute, second = (0, 0, 0) if match is None else (int(match[part] or 0) for part in (1, 2, 3))
     if match is None or hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'")
+        raise ValueError(f"the text {text!r} is not a time of day; write a time such as '12:30:00'")
     seconds = 3600 * hour + 60 * minute + second
     nanoseconds = 1_000_000_000 * seconds + int((match[4] or "").ljust(9, "0"))
     if nanoseconds % 1000:

@@ -66,7 +66,7 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """An expression of the Arrow type ``type``. ``evaluate`` computes its values from a source.
+    """An expression of the Arrow type ``type``. ``evaluate`` computes its values from a source, `Rows` or `Fields`.
 
     ``literal`` is the value of a constant, and None for other terms.
     """

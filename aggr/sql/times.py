@@ -73,7 +73,7 @@ def extract(part: str, term: Term) -> Term:
 
 
 def _part_of(value: Value, kind: pa.DataType, part: str) -> Value:
-    """Return a part of times of the type ``kind``, on the clock of their zone."""
+    """Return one part of each time, such as the hour, on the clock of the zone in the type ``kind`` of the times."""
     return _PARTS[part](to_local(value) if follows_clock(kind) else value)
 
 

@@ -71,5 +71,5 @@ def test_forms(text, seconds, dtype):
 )
 def test_other_texts_are_refused(text):
     table = pa.table({"k": pa.array([0], pa.time64("us"))})
-    with pytest.raises(ValueError, match="is not a time of day; write '12:30:00'"):
+    with pytest.raises(ValueError, match="is not a time of day; write a time such as '12:30:00'"):
         rows_where(f"k = '{text}'", table, "UTC")
