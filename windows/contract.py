@@ -80,8 +80,10 @@ class TimeWindow(ABC):
     ``ValueError`` if the starts or ends of windows depend on the rows.
     """
 
-    kind: ClassVar[str] = ""  # the first word of the text of the window
-    is_merging: ClassVar[bool] = False  # whether `merge` combines intervals that are not equal
+    # the first word of the text of the window
+    kind: ClassVar[str] = ""
+    # whether `merge` combines intervals that are not equal
+    is_merging: ClassVar[bool] = False
     # whether windows follow each other without gaps and overlaps, which a store requires
     contiguous: ClassVar[bool] = False
     # whether the windows of all years follow one rule, so that it is enough to test nesting in some years
@@ -341,7 +343,7 @@ class TimeWindow(ABC):
             return np.array([], np.int64)
         if not self.contiguous:
             raise self._error_without_clock()
-        self.starts(np.array([start, end - 1], np.int64))  # raises ValueError for years without windows
+        self.starts(np.array([start, end - 1], np.int64))  # this call raises ValueError for years without windows
         step = max(int(min(self.length, end - start)), 1)
         if (count := (end - start) // step) > MAX_LISTED_WINDOWS:
             raise ValueError(
@@ -425,8 +427,10 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
-    """Return the times at which nesting is tested, in microseconds UTC: in consecutive windows around the start of
-    2024, and around the last four UTC-offset transitions before 2024.
+    """Return the times at which nesting is tested, in microseconds UTC.
+
+    They lie in consecutive windows around the start of 2024, and around the last four changes of the UTC offset before
+    2024.
     """
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone
@@ -514,12 +518,12 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
     ValueError
         If an argument has another type, or the lengths differ.
     """
-    lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
+    lengths = [len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))]
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
         type_text = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
-        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {type_text}")
-    if lengths != {len(keys)}:
+        raise ValueError(f"keys must be an array of integers, the id of each interval's key; got {type_text}")
+    if set(lengths) != {len(keys)}:
         raise ValueError(
-            f"keys, starts and ends must have the same length; got {len(keys)} keys, "
-            f"and {sorted(lengths)} starts and ends"
+            f"keys, starts and ends must have the same length; got {len(keys)} keys, {lengths[0]} starts and "
+            f"{lengths[1]} ends"
         )

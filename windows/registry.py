@@ -53,7 +53,7 @@ def register(kind: _K) -> _K:
     Raises
     ------
     TypeError
-        If ``kind`` is not a subclass of one of these classes, or lacks one of its methods.
+        If ``kind`` is not a subclass of either class, or does not define a required method.
     ValueError
         If its attribute ``kind`` is not a word in lower case, is a unit of time, or is registered for another class.
 

@@ -18,8 +18,10 @@ from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.state_checks import mark_as_checked
 
-GROUP = "bench_group"  # the name of the column with the group of each row
-PARTS = 8  # the number of parts into which the rows of each group are divided; each part has one partial state
+# the name of the column with the group of each row
+GROUP = "bench_group"
+# the number of parts into which the rows of each group are divided; each part has one partial state
+PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Operation:
     Parameters
     ----------
     stage : str
-        ``reduce``, ``merge``, ``finish``, or ``answers`` for all three, from rows to results.
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for the complete computation from rows to results.
     unit : str
         The unit of ``count``: ``row`` or ``state``.
     count : int
@@ -90,8 +92,10 @@ class MeasureCase:
         ]
 
     def reduce_rows(self) -> pa.StructArray:
-        """Reduce the rows to one state per group. Each call creates new `Groups`, because these cache values, such as
-        the order of rows, which would make later calls faster.
+        """Reduce the rows to one state per group.
+
+        Each call creates a new `Groups` object. The object caches values, such as the order of rows, so later calls
+        with the same object would be faster.
         """
         return self.measure.reduce(self.rows, Groups(self._group_ids, self.group_count), self._times)
 

@@ -24,8 +24,10 @@ _DRAW_FUNCTIONS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "constant": lambda rng, n: np.full(n, 42.0),
 }
 DISTRIBUTIONS = tuple(_DRAW_FUNCTIONS)
-_FIRST_TIME = 1_704_067_200_000_000  # microseconds of 2024-01-01T00:00:00Z
-_MAX_WEIGHT = 5  # the maximum of random weights; the minimum is 1
+# 2024-01-01T00:00:00Z, in microseconds since 1970
+_FIRST_TIME = 1_704_067_200_000_000
+# the maximum of random weights; the minimum is 1
+_MAX_WEIGHT = 5
 
 
 def draw(distribution: str, count: int, seed: int = 1) -> Floats:

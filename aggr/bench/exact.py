@@ -196,7 +196,7 @@ def _rank_error(number: float, quantile: float, sorted_values: np.ndarray[Any, A
     """Return the difference between a quantile and the rank of ``number`` among sorted values, as a fraction of the
     number of values.
 
-    Equal values have a range of ranks. The difference is 0.0 if the quantile is in the range of ``number``.
+    If several values equal ``number``, it has a range of ranks. The difference is 0.0 if the quantile is in this range.
     """
     low = np.searchsorted(sorted_values, number, side="left") / len(sorted_values)
     high = np.searchsorted(sorted_values, number, side="right") / len(sorted_values)

@@ -26,7 +26,7 @@ class Timing:
     by : str
         ``tiltframe``, or another package with its expression, such as ``duckdb:avg(x)``.
     stage : str
-        ``reduce``, ``merge``, ``finish``, or ``answers`` for all three, from rows to results.
+        ``reduce``, ``merge``, ``finish``, or ``answers`` for the complete computation from rows to results.
     groups, rows : int
     unit : str
         The unit: ``row`` or ``state``.
@@ -166,7 +166,7 @@ class Report:
         try:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
+                raise ValueError(f"the field format must be {FORMAT}")
             return cls(
                 timings=[Timing(**row) for row in data.pop("timings")],
                 sizes=[Size(**row) for row in data.pop("sizes")],

@@ -23,10 +23,12 @@ from aggr.bench.sizes import state_sizes
 from aggr.bench.timing import Call, alternate, circumstances
 from aggr.measure import Measure
 
-ERROR_GROUPS = 5  # errors are measured for this number of groups of each distribution
-ERROR_ROWS = 20_000  # the number of rows in each such group
-# The minimum number of rows in each such group. A table with fewer than 5 times this number of rows is divided into
-# fewer groups.
+# Errors are measured for this number of groups of each distribution.
+ERROR_GROUPS = 5
+# the number of rows in each group for which errors are measured
+ERROR_ROWS = 20_000
+# The minimum number of rows in each group for which errors are measured. A table with fewer than 5 times this number of
+# rows is divided into fewer groups.
 MIN_ERROR_ROWS = 100
 AUTO = "auto"
 
@@ -332,7 +334,7 @@ def _checked_plan(
         )
     peers: list[list[Peer]] = []
     for measure in measures:
-        # raises an error if the measure cannot be computed from the rows
+        # This call raises an error if the measure cannot be computed from the rows.
         MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).compute_results()
         if against == AUTO:
             peers.append(counterparts(measure))

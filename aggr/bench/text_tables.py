@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggr.bench.report import OURS, Report
 
-STAGES = ("reduce", "merge", "finish", "answers")  # "answers" is all three stages together, from rows to results
+STAGES = ("reduce", "merge", "finish", "answers")  # "answers" is the complete computation from rows to results
 
 
 def as_text(report: Report, earlier: Report | None = None) -> str:

@@ -91,7 +91,7 @@ def one_core() -> None:
     os.environ["POLARS_MAX_THREADS"] = "1"  # Polars reads this variable when it is imported
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    if hasattr(os, "sched_setaffinity"):  # Linux only
+    if hasattr(os, "sched_setaffinity"):  # only Linux has this function
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

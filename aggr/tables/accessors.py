@@ -43,7 +43,8 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
     ----------
     states : column of states, shape (n,)
     accessor : str
-        The name of the accessor, such as ``"quantile"``, or of a method that `aggr.extend.accessor` declares as one.
+        The name of a built-in accessor, such as ``"quantile"``, or of a method of the function with the decorator
+        `aggr.extend.accessor`.
     *arguments
         The argument of the accessor, if it takes one.
 
@@ -94,7 +95,7 @@ def _replaceable(accessor: Accessor) -> Accessor:
 def _call_declared_accessor(
     function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]
 ) -> pa.Array:
-    """Return the values of an accessor that the function declares, one per state, and null for a null state.
+    """Return the values of an accessor that ``function`` declares: one value per state, and null for a null state.
 
     Raise ``TypeError`` for a wrong number of arguments, or if the method does not return one value of the declared type
     per state.
@@ -140,9 +141,9 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    A sketch returns the exact share for a limit that is close to ``value``. For dds, the relative difference between
-    this limit and ``value`` is at most the relative accuracy. For hdr, the two have the same significant digits. NaN is
-    never counted.
+    A sketch returns the exact share of the values up to a limit that is close to ``value``. For dds, the relative
+    difference between this limit and ``value`` is at most the relative accuracy. For hdr, this limit and ``value`` have
+    the same first ``digits`` significant digits. NaN is never counted.
     """
     value = checked_rank_value(value)
     function = function_of(states)
@@ -177,9 +178,10 @@ def mean(states: pa.Array) -> pa.Array:
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
-    It is null if the count is not above ddof. For hdr, it has the number of accurate digits that the states have.
+    The result is null if a state has at most ``ddof`` values. For hdr, the first ``digits`` significant digits of the
+    result are accurate.
     """
-    reader = Stdev(ddof)  # the constructor rejects an invalid ddof
+    reader = Stdev(ddof)  # `Stdev` raises an error for an invalid ddof
     function = function_of(states)
     if _is_read_by(Stdev, function):
         return reader.finish(states)
@@ -275,7 +277,9 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
 
 
 def parameters_of(accessor: str, function: type[Function]) -> dict[str, bool]:
-    """Return the parameters of an accessor, other than the states. Each name is mapped to whether it is optional.
+    """Return the parameters of an accessor, other than the states.
+
+    The result maps the name of each parameter to whether the parameter is optional.
 
     >>> parameters_of("quantile", get("dds")), parameters_of("bounds", get("approx_count_distinct"))
     ({'q': False}, {'sigmas': True})
@@ -305,7 +309,7 @@ def functions_with(accessor: str) -> list[str]:
 
 
 def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
-    """Return the type of an accessor's results. For an accessor that a function declares, pass this ``function``.
+    """Return the type of an accessor's results. If a function declares the accessor, pass its class as ``function``.
 
     >>> result_type("count")
     DataType(int64)
@@ -337,9 +341,9 @@ def accessors_of(function: type[Function]) -> list[str]:
 
 @cache
 def _result_fields(function: type[Function]) -> frozenset[str]:
-    """Return the names of the fields in the results of a function for floats.
+    """Return the names of the fields in the results that a function computes from float64 values.
 
-    The set is empty if the results are not records.
+    The set is empty if the results are not records, or if the function does not accept float64.
     """
     try:
         result = function().result_type(function().state_type(pa.float64()))

@@ -63,8 +63,8 @@ def reduce_by(
     reduced = {}
     for column in states:
         measure = column.measure
-        # The key of ``values`` includes the columns that are read. If a table has a number column for a text column
-        # (`aggr.sql.number_columns`), measures with equal ``reads`` may use different columns.
+        # The key of ``values`` also contains the columns, because measures with equal ``reads`` may read different
+        # columns: a table may have a number column for a text column (`aggr.sql.number_columns`).
         value_key = measure.reads, measure.columns(rows.column_names)
         if value_key not in values:
             values[value_key] = measure.values(rows, groups, times, timezone)
@@ -128,13 +128,17 @@ _RANGE_SHARE = 0.5
 class _CopiedRanges:
     """Ranges of rows that a merge copies, because each row is the only one of its group, and the rows are in the order
     of their groups. Tables that were reduced from consecutive ranges of time mostly consist of such rows.
+
+    ``first_groups`` contains the first group of each range, ascending. ``first_rows`` contains the row of this group,
+    and ``sizes`` the number of groups of each range. ``is_outside`` is a mask of the rows that are not in any range.
+    ``remaining_groups`` contains the groups of such rows, numbered from 0.
     """
 
-    first_groups: Ids  # the first group of each range, ascending
-    first_rows: Ids  # the row of the first group of each range
-    sizes: Ids  # the number of groups of each range
-    is_outside: Flags  # whether a row lies outside of all ranges, shape (rows,)
-    remaining_groups: Groups  # the groups of the rows outside, numbered without the groups of the ranges
+    first_groups: Ids
+    first_rows: Ids
+    sizes: Ids
+    is_outside: Flags
+    remaining_groups: Groups
 
     def merge(self, function: Function, states: pa.ChunkedArray | CheckedStates, count: int) -> pa.ChunkedArray:
         """Return the merged states of all ``count`` groups."""
@@ -142,14 +146,14 @@ class _CopiedRanges:
         remaining = checked_like(states, column.filter(pa.array(self.is_outside)))
         merged = arrow_of(function.merge(remaining, self.remaining_groups))
         pieces = list[pa.Array]()
-        copied = 0  # the number of groups in the ranges so far
-        end = 0  # the end of the last range
+        copied_group_count = 0
+        end = 0  # the group after the previous range
         for group, row, size in zip(*map(np.ndarray.tolist, self._ranges), strict=True):
-            pieces.append(merged.slice(end - copied, group - end))
+            pieces.append(merged.slice(end - copied_group_count, group - end))
             pieces += column.slice(row, size).chunks
-            copied = copied + size
+            copied_group_count = copied_group_count + size
             end = group + size
-        pieces.append(merged.slice(end - copied, count - end))
+        pieces.append(merged.slice(end - copied_group_count, count - end))
         return pa.chunked_array([piece for piece in pieces if len(piece)], merged.type)
 
     @property
@@ -160,9 +164,10 @@ class _CopiedRanges:
 def _find_copied_ranges(
     states: pa.Table | CheckedStates, functions: Mapping[str, Function], groups: Groups, row_of_group: Ids
 ) -> _CopiedRanges | None:
-    """Return the ranges of rows that a merge can copy. Return None if they contain too few rows, or if a merge must
-    also process a state that is the only one of its group: to check it, to replace a null, or to convert the layout of
-    an earlier release.
+    """Return the ranges of rows that a merge can copy, or None if a merge must process all rows.
+
+    A merge must process all rows if the ranges contain too few rows, or if a state is unchecked, null or in the layout
+    of an earlier release.
     """
     table = arrow_of(states)
     counts = groups.counts()
@@ -205,7 +210,7 @@ def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
 
 
 def _range_members(firsts: Ids, sizes: Ids) -> Ids:
-    """Return the numbers in all ranges, shape (sizes.sum(),). Range i begins at ``firsts[i]``."""
+    """Return the numbers in all ranges, shape (sizes.sum(),). Range i has ``sizes[i]`` numbers, from ``firsts[i]``."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(firsts - before, sizes) + np.arange(sizes.sum())
 
@@ -226,8 +231,8 @@ def _error_with_key(
 def _first_rejected_group(measure: Measure, values: Values) -> int | None:
     """Return the first group whose rows a measure rejects.
 
-    Return None if an error does not belong to a group: if the measure accepts the rows of each group separately, or
-    also rejects a column without rows.
+    Return None if the measure accepts the rows of each group separately, or if it rejects even a column without rows.
+    The error then does not belong to a single group.
     """
 
     def is_rejected(low: int, high: int) -> bool:
@@ -284,8 +289,8 @@ def subtract_by(
 
     Both tables are results of `merge_by` with one row per key. ``keys`` are the names of their key columns, and
     ``functions`` has the function of each column of states. If a state is null, which means unknown, the difference is
-    null. Raise `CannotSubtract`, which names the column and the key, for a key that ``states`` does not have, and for
-    the same reasons as `aggr.Function.subtract`.
+    null. Raise `CannotSubtract` if ``states`` does not have a key of ``subtracted``, and for the same reasons as
+    `aggr.Function.subtract`. The message names the key.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -352,9 +357,10 @@ def finish_by(
 ) -> pa.Table:
     """Return a table with the keys and the results of measures.
 
-    ``measures`` contains, for each result, the name of its column of states and its measure. ``neighbours`` contains,
-    for some of the results, the points of the windows before and after, which these results also use. `CheckedStates`
-    are not checked again. An error names the measure, and the keys of the first row whose result cannot be computed.
+    ``measures`` contains, for each result, the name of its column of states and its measure. ``neighbours`` contains
+    the windows and keys of the states, for each result that also uses points of the previous and the next window.
+    `CheckedStates` are not checked again. An error names the measure, and the keys of the first row whose result cannot
+    be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}
@@ -401,7 +407,8 @@ def _row_text(keys: pa.Table, row: int) -> str:
 def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that the keys and the measures read.
 
-    Raises ``ValueError`` for a column that does not exist, or a text that is ambiguous.
+    Raises ``ValueError`` for a column that does not exist, and for an ambiguous text, which is the name of a column and
+    also an expression over other columns.
     """
     _check_columns_exist(plain_keys(keys), names)
     # computed before the columns of measures, so that an error about an unknown name in a key names the key
@@ -489,8 +496,7 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         A table, such as the result of a rollup. The columns that do not contain states are keys. A key may occur more
         than once.
     gone : table of the same columns
-        The states to subtract. Every row from which they were computed must also be a row of the states with the same
-        key in ``states``.
+        The states to subtract. They must be computed from a part of the rows from which ``states`` was computed.
 
     Returns
     -------
@@ -503,8 +509,8 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         If states of a function cannot be subtracted, such as states of min, max, first, last, sets and lists. The
         message names the columns of such states and their functions.
     CannotSubtract
-        For the same reasons as `aggr.Function.subtract`, and for a key that does not exist. It is a ``ValueError`` that
-        names column and key.
+        If a key of ``gone`` is not in ``states``, and for the same reasons as `aggr.Function.subtract`. It is a
+        ``ValueError`` that names the key.
     ValueError
         If there are no states, or the tables have different columns.
 

@@ -64,9 +64,9 @@ class ColumnUses:
         return uses
 
     def complete_structs(self, schema: pa.Schema) -> frozenset[str]:
-        """Return the columns with structs that a key, a measure or the condition reads with all their fields.
+        """Return the columns in which a key, a measure or the condition reads a complete struct.
 
-        A column is included if it is read as a value, or if a struct or a list inside it is read as a value.
+        A column is included if the column itself, or a struct or a list inside it, is read as a value.
         """
         names = schema.names
         complete_columns = set[str]()
@@ -77,7 +77,8 @@ class ColumnUses:
         texts = [(text, "expression") for text, _ in self._texts_with_uses()]
         texts += [(text, "condition") for text in conditions if text is not None]
         paths = list[str]()
-        with suppress(ValueError):  # for this text and those below, the frame raises an error later
+        # Invalid texts are ignored here, because the frame raises an error for them later.
+        with suppress(ValueError):
             paths += records_of_keys(self.keys, names).values()
         for text, what in texts:
             with suppress(ValueError):
@@ -113,11 +114,11 @@ class ColumnUses:
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return the measures of one state that use the column ``name`` differently: as values to copy, and as numbers.
+        """Return the measures that share a state and use the column ``name`` both as values to copy and as numbers.
 
-        Both uses must be of the same input; otherwise, the result is empty. ``arg_max('x', by='x')`` is not a conflict,
-        because the column is used for two inputs: its values are copied as text for one, and compared as numbers for
-        the other.
+        The result is empty if there are no such measures. Uses for two different inputs do not conflict: in
+        ``arg_max('x', by='x')``, the values are copied as text for the first input, and compared as numbers for the
+        second.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):

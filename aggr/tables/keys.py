@@ -196,7 +196,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[KeyPath]:
     """
     paths = []
     for name, text in keys.items():
-        with suppress(ValueError):  # ignores a text that cannot be parsed; the frame raises an error for it
+        with suppress(ValueError):  # the frame raises an error for a text that cannot be parsed
             inner = _inside_each(name, text, names)
             source = inner or text
             path = source if source in names else sql.column_of(source)
@@ -262,7 +262,8 @@ def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     All NaN are equal, and both zeros are equal, as in Spark. The fields of a null struct are null.
     """
     if pa.types.is_dictionary(column.type) and not _has_floats(column.type.value_type):
-        # a dictionary is grouped by its codes; only floats must be decoded, to make all NaN, and both zeros, equal
+        # The codes of a dictionary are enough to group it. Only floats are decoded, because their codes may differ for
+        # values that are equal as keys, such as the two zeros.
         return one_array(column)
     return _plain_key_column(column)
 
@@ -340,10 +341,10 @@ def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
 
 
 def _record_in(inner: str, names: Collection[str]) -> str | None:
-    """Return ``fields`` if ``inner`` is ``fields``, ``map_keys(fields)`` or ``fields.key``, and None for other texts.
+    """Return the column or path of the record whose keys ``inner`` reads, or None if ``inner`` has another form.
 
-    ``names`` are the columns of the rows. The type of the column or path that is returned is not checked: it may be
-    another type than a record.
+    For example, it is ``fields`` for the texts ``fields``, ``map_keys(fields)`` and ``fields.key``. ``names`` are the
+    columns of the rows. It is not checked that the type is that of a record.
     """
     if inner in names:
         return inner
@@ -502,7 +503,7 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
-    """Return rows with additional columns: those in ``columns`` that ``needed`` names and that ``rows`` lacks."""
+    """Return ``rows`` with those of ``columns`` that are in ``needed``. Existing columns are not replaced."""
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
             rows = versions.append_column(rows, name, column)

@@ -18,13 +18,15 @@ REDUCE_ROWS = 1 << 19
 # The maximum number of rows per call of reduce. Tables of more than `REDUCE_ROWS` rows do not fit into the cache. If
 # groups have few rows, such tables are faster nevertheless, because their states must be merged less often.
 _MAX_REDUCE_ROWS = 1 << 20
-_MIN_ROWS_PER_GROUP = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
+# If a table has fewer than this number of rows per group, the next tables are twice as long.
+_MIN_ROWS_PER_GROUP = 32
 # Rows are reduced only if there are at most this number of groups per row. States are merged only if there are at most
 # this number of groups per state.
 MAX_RATIO = 0.7
-# After a table with nearly as many groups as rows, the groups of the next tables, of this number, are not counted.
+# the number of tables whose groups are not counted after a table with nearly as many groups as rows
 _UNCOUNTED_TABLES = 7
-_MERGE_BYTES = 1 << 27  # partial states are merged when they have this size in bytes
+# Partial states are merged when they have this size in bytes.
+_MERGE_BYTES = 1 << 27
 # Once a block of this size has been freed, glibc no longer returns freed blocks of up to this size to the system, as
 # long as less than twice this size is free. The largest size for which glibc does so is 32 MiB.
 _KEPT_BYTES = 31 << 20
@@ -70,19 +72,20 @@ def adaptive_states(
 
     This is known as adaptive partial aggregation. If a table has nearly as many groups as rows, its states would need
     more memory than the rows, and would still have to be merged later. While this is the case, groups are counted in
-    only one of eight tables, because counting takes as long as reducing. Otherwise, the groups of every table are
-    compared with its rows, because a stream may change.
+    only one of eight tables, because counting takes as long as reducing. Otherwise, the numbers of groups and rows of
+    every table are compared, because a stream may change.
 
     Parameters
     ----------
     batches, reduce, merge, max_bytes : as for `partial_states`
-    count_groups : rows -> the number of their groups; None reduces all rows
+    count_groups : rows -> the number of their groups, or None to reduce all rows
     jobs : int
         The number of threads that reduce. If ``count_groups`` is passed, the calling thread reduces.
 
     Yields
     ------
-    pairs of a boolean, whether the table contains states, and the table of states or rows
+    (bool, table)
+        Whether the table contains states, and the table of states or rows.
     """
     keep_freed_memory()
     partials: list[pa.Table] = []
@@ -160,7 +163,7 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     first = next(tables, None)
     if first is None:
         return
-    if first.num_rows < wanted_rows[0]:  # only the last table may be as short as this
+    if first.num_rows < wanted_rows[0]:  # only the last table has fewer rows than requested
         yield first
         return
     requests: SimpleQueue[bool] = SimpleQueue()
@@ -174,7 +177,7 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     requests.put(True)
     try:
         yield first
-        del first  # so that its memory is free while the next table is processed
+        del first  # frees the memory of the first table while the next one is processed
         while (table := results.get()) is not None:
             if isinstance(table, BaseException):
                 raise table
@@ -202,7 +205,7 @@ def _fetch(
     while requests.get():
         try:
             table = next(tables, None)
-        except BaseException as error:  # `_prefetch` raises it again, in the thread of the consumer
+        except BaseException as error:  # `_prefetch` raises the error again, in the thread of the consumer
             table = error
         results.put(table)
 

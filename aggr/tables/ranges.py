@@ -80,8 +80,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Indices, last:
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
     backward_scan = _scan_backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
     forward_scan = _scan_forwards(function, states, segments, int(boundaries[0]))
-    # Each range is divided at the first boundary after its start. The ranges with a part before it, or after it, are
-    # ``left_ranges`` and ``right_ranges``.
+    # Each range is divided at the first boundary after its start. ``left_ranges`` are the ranges with a part before the
+    # boundary, and ``right_ranges`` those with a part after it.
     dividing_boundaries = np.append(boundaries, len(states))[np.searchsorted(boundaries, first, side="right")]
     left_ranges = np.flatnonzero(first < np.minimum(dividing_boundaries, last))
     right_ranges = np.flatnonzero(last > dividing_boundaries)
@@ -184,17 +184,21 @@ class _Level(NamedTuple):
     """One level of the plan of a scan: which states are merged to pairs, and the origin of each result.
 
     In each segment, the states 0 and 1, 2 and 3, … are pairs. A last state without a partner is a pair by itself.
+    ``pairs`` contains the pair of each state, and ``segment_first_states`` the first state of each segment.
+
+    ``first_states_of_later_pairs`` contains the first state of each pair, except for the first pair of a segment. Each
+    such state is merged with the result of the pair before it, which is in ``previous_pairs``. ``merge_groups``
+    contains the groups for these merges.
+
+    ``source`` contains the index of each state's result in an array of three parts: the results of the pairs, of
+    ``first_states_of_later_pairs`` and of ``segment_first_states``.
     """
 
-    pairs: Groups  # the pair of each state
-    first_states_of_later_pairs: Indices  # the first state of each pair, except for the first pair of a segment
-    # for each state in `first_states_of_later_pairs`, the previous pair, whose result is merged with the state
+    pairs: Groups
+    first_states_of_later_pairs: Indices
     previous_pairs: Indices
-    # the groups in which each state in `first_states_of_later_pairs` is merged with the result of the previous pair
     merge_groups: Groups
-    segment_first_states: Indices  # the first state of each segment
-    # for each state, the index of its result in the concatenated results of the pairs, of `first_states_of_later_pairs`
-    # and of `segment_first_states`
+    segment_first_states: Indices
     source: Indices
 
 

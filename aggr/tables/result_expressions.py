@@ -80,7 +80,8 @@ def order_expressions(
     names : collection of str
         The names of all results, including those of the expressions.
     other_columns : collection of str
-        The columns of results that are not measures, such as keys. An expression may also read their fields.
+        The columns of results that are not measures, such as keys. An expression may also read these columns and their
+        fields.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def order_expressions(
             if not results and sql.column_in(column, other_columns) is None:
                 candidates = [other for other in names if other != name]
                 raise ValueError(
-                    f"{name} names {shown(column)}, which is not a result; {nearest(column, candidates)}; write an "
+                    f"{name} reads {shown(column)}, which is not a result; {nearest(column, candidates)}; write an "
                     f"expression of columns inside a measure, such as aggr.sum({shown(text)})"
                 )
         dependencies[name] = [base for results in names_read.values() for base in results if base in expressions]

@@ -55,7 +55,7 @@ def names_read(text: str, what: str, names: Collection[str], candidates: Iterabl
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
         if name not in names:
-            raise ValueError(f"{what} names {shown(name)}, which is not a result; {nearest(name, candidates)}")
+            raise ValueError(f"{what} reads {shown(name)}, which is not a result; {nearest(name, candidates)}")
     return read
 
 
@@ -86,7 +86,7 @@ def result_values(
         return _column(results, paths[text])
     try:
         if not names_read(text, "it", paths, flat_names(results.schema)):
-            raise ValueError(f"it does not name a result; {nearest(text, flat_names(results.schema))}")
+            raise ValueError(f"it does not read a result; {nearest(text, flat_names(results.schema))}")
         return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
         raise ValueError(f"cannot {purpose} {shown(text)}: {error}") from None
@@ -126,7 +126,7 @@ def _field_of_measure(name: str, measure: Measure) -> pa.Field | None:
 
 
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
-    """Return a table of the results and fields that a text reads, under the names that it uses.
+    """Return a table of the results and fields that a text reads, under the names in the text.
 
     If the text does not read a result, the table has the first column of the results, so that it has as many rows.
     """

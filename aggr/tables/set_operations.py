@@ -166,8 +166,8 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 def _select_part(sketches: Sketches, other: Sketches, thetas: Whole, in_both: bool) -> Sketches:
     """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    Only hashes below the row's theta are selected. If ``in_both`` is true, they are the hashes that the sketch in the
-    same row of ``other`` has as well, otherwise the hashes that it does not have.
+    The selected hashes are below the theta of their row. If ``in_both`` is true, they are the hashes that are also in
+    the same row of ``other``. Otherwise, they are the hashes that are not in this row.
     """
     hashes, places = _select_hashes(
         sketches.hashes, sketches.places, other.hashes, other.places, thetas=thetas, in_both=in_both

@@ -25,7 +25,7 @@ class StateColumn:
     def input_columns(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the columns among ``names`` that the measure reads.
 
-        A ``ValueError`` names all measures that are computed from these states.
+        The error for a missing column names all measures that are computed from this column of states.
         """
         try:
             return self.measure.columns(names)

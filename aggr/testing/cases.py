@@ -126,8 +126,8 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
     Returns
     -------
     array of the type, shape (size,), or None
-        Values of the first kind that the function accepts. The kinds are tried in this order: all edge cases, finite
-        numbers, numbers of at least 0, small integers. None if the function rejects all kinds.
+        Values from the first set that the function accepts. The sets are tried in this order: all edge cases, finite
+        numbers, numbers of at least 0, small integers. None if the function rejects values from every set.
     """
     for draw in _value_sources(kind):
         if _accepts_values(function, draw(size, seed)):

@@ -27,7 +27,7 @@ def refusal(case: Case) -> None:
     n = case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other_value = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
-        if pa.types.is_null(dtype):  # a parameter of the null type has only one value
+        if pa.types.is_null(dtype):  # null is the only value of this type
             continue
         other_values = pa.repeat(pa.scalar(other_value, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: other_values}
@@ -45,7 +45,7 @@ def refusal(case: Case) -> None:
 
 
 def versions(case: Case) -> None:
-    """States of a later version raise an error, and so do states of an earlier version that is not in ``versions``."""
+    """States of a later version raise an error, and so do states of earlier versions that the function cannot read."""
     states = case.states
     version = case.function.own_state.version
     unsupported = set(range(1, version)) - set(case.function.own_state.versions)
@@ -59,7 +59,7 @@ def versions(case: Case) -> None:
 
 
 def reading_parameters(case: Case) -> None:
-    """A parameter that is not in the parameters of the state does not change any state."""
+    """A parameter of the function that is not a parameter of its state does not change any state."""
     shaping = {*case.function.own_state.parameters, *case.function.own_state.optional_parameters}
     for parameter in fields(case.function):
         if not parameter.init or parameter.name in shaping:

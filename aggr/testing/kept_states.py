@@ -46,7 +46,7 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
     if values is None:
         raise ValueError(
             f"{function.name} accepts none of the types {', '.join(map(str, types))}, or rejects all tested values of "
-            "them; pass input_type, another type"
+            "them; pass another type as input_type"
         )
     ids = pa.array([row if row < 30 else 30 + row % 5 for row in range(_ROWS)])
     states = function.reduce(values, Groups.of(ids.to_pylist(), _GROUPS))

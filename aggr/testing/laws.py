@@ -77,12 +77,15 @@ LAWS: dict[str, Callable[[Case], None]] = {
 _LAWS_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
-_MAX_ROWS = 70_000  # more than 2^16
-# A parameter that is an integer may be a limit of rows. Unless it exceeds this number, a group with more rows than the
+# more rows than a number of 16 bits can count
+_MAX_ROWS = 70_000
+# A parameter that is an integer may be a limit of rows. If it is at most this number, a group with more rows than the
 # parameter is also tried.
 _MAX_TRIED_LIMIT = 10_000
-_MANY_GROUPS = 66_000  # more than 2^16
-_SEPARATE_GROUPS = 8  # the number of groups, drawn at random, that are also reduced separately
+# more groups than a number of 16 bits can count
+_MANY_GROUPS = 66_000
+# the number of randomly drawn groups that are also reduced separately
+_SEPARATE_GROUPS = 8
 
 
 @dataclass(frozen=True)

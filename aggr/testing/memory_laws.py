@@ -18,16 +18,18 @@ from aggr.testing.harness import LawBroken, require
 from aggr.values import Values
 
 _THREADS = 4
-_REPEATS = 6  # how often each set of rows is reduced
-_SHORT_INTERVAL = 1e-5  # seconds after which Python switches threads; the default is 5 ms
+# the number of times that each set of rows is reduced
+_REPEATS = 6
+# the interval in seconds after which Python switches threads; Python's default is 5 ms
+_SHORT_INTERVAL = 1e-5
 
 
 def neighbours(case: Case) -> None:
     """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
     _check_unchanged(case, case.function.grouped(case.values, case.groups))
     without_nulls = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    # The check is repeated without nulls. For a column with nulls, the function receives a filtered copy, so the first
-    # check cannot detect that the function writes into it.
+    # The check is repeated with a column without nulls. If a column has nulls, the function receives a filtered copy. A
+    # function that writes into this copy does not change the column, so the first check passes.
     _check_unchanged(case, without_nulls)
     if case.function.takes_weights:
         weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))

@@ -88,9 +88,9 @@ def _rows_of(case: Case, group: int) -> pa.Array:
 def _agree(result: Any, expected: Any, error: float) -> bool:
     """Return whether a result equals the expected value.
 
-    Numbers may differ by ``error``, a share of the expected number. Floats are compared by their ``repr``, so that NaN
-    equals NaN and zeros of different signs differ; other values by ``==``. The elements of lists, tuples, structs and
-    maps are compared in the same way.
+    If ``error`` is not 0, finite numbers may differ by this share of the expected number. Other floats are compared by
+    their ``repr``, so that NaN equals NaN and zeros of different signs differ. All other values are compared by ``==``.
+    The elements of lists, tuples, structs and maps are compared in the same way.
     """
     if isinstance(result, dict) and isinstance(expected, dict):
         return result.keys() == expected.keys() and all(_agree(result[key], expected[key], error) for key in result)

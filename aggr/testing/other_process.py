@@ -19,7 +19,8 @@ import pyarrow as pa
 from aggr.function import Function
 from aggr.groups.groups import Groups
 
-_SEED = "20240501"  # the seed of hashes of the other process, which differs from the seed of this process
+# the seed of hashes in the other process; this process usually has a random seed
+_SEED = "20240501"
 # The other process uses the first zone in this list that is not the zone of this process.
 _ZONES = "Pacific/Apia", "America/Caracas"
 _PROGRAM = """
@@ -34,7 +35,7 @@ for values in columns:
 
 
 def digests_of_other_process(function: Function, columns: Sequence[pa.Array], groups: Groups) -> list[list[str]]:
-    """Return the digests of the states that another process reduces, and of their results.
+    """Compute states and results in another process, and return their digests.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def identity(case: Case) -> None:
 
 
 def no_groups(case: Case) -> None:
-    """No rows in no groups give no states and no results, as in an empty partition."""
+    """Zero rows in zero groups, as in an empty partition, give empty columns of states and results."""
     none = pa.array([], case.values.type)
     groups = Groups.of([], 0)
     try:
@@ -43,7 +43,8 @@ def no_groups(case: Case) -> None:
         results = case.function.finish(states)
     except (ValueError, IndexError, TypeError, ArithmeticError) as error:
         raise LawBroken(
-            f"no rows in no groups raise {type(error).__name__}, and must give empty columns: {error}"
+            f"zero rows in zero groups raise {type(error).__name__}; reduce, merge and finish must return empty "
+            f"columns for them: {error}"
         ) from error
     require(
         len(states) == len(merged) == len(results) == 0,

@@ -168,8 +168,8 @@ def test_a_removed_measure_leaves_the_states_that_others_share():
 @pytest.mark.parametrize(
     ("measures", "message"),
     [
-        ({"n": aggr.count(), "rate": "errors / n"}, "rate names 'errors', which is not a result; there are n; .*sum"),
-        ({"n": aggr.count(), "rate": "m / 2"}, "rate names 'm'"),
+        ({"n": aggr.count(), "rate": "errors / n"}, "rate reads 'errors', which is not a result; there are n; .*sum"),
+        ({"n": aggr.count(), "rate": "m / 2"}, "rate reads 'm'"),
         ({"n": aggr.count(), "a": "b + 1", "b": "a + 1"}, "the expressions .* read each other"),
         ({"n": aggr.count(), "a": "a + 1"}, "read each other"),
         (
@@ -211,4 +211,4 @@ def test_the_command_line_reads_expressions(capfd, tmp_path):
     assert "rate" not in FrameStore(store).frame.results
     options += ["--measure", "x=nope * 2", "--store", store]
     status, _, error = call(capfd, "rollup", tmp_path / "rows.jsonl", *options)
-    assert (status, "x names 'nope', which is not a result" in error) == (2, True)
+    assert (status, "x reads 'nope', which is not a result" in error) == (2, True)

@@ -116,7 +116,7 @@ def test_having_is_about_results(store):
     assert 0 < len(expected) < len(every)
     assert store.query("1h", having="ms_p99 > 3000 AND host = 'a' AND n >= 90").to_pylist() == expected
     for having, message in (
-        ("ms_p98 > 5", "having names 'ms_p98', which is not a result; did you mean 'ms_p99'"),
+        ("ms_p98 > 5", "having reads 'ms_p98', which is not a result; did you mean 'ms_p99'"),
         ("n > 'many'", "many"),
         (" ", "having must be a condition"),
         (5, "having must be a condition"),

@@ -253,8 +253,8 @@ def test_ratios_are_computed_from_results(store):
     ).to_pylist()
     assert all(row["wide"] == row["p_p90"] - row["p_p10"] for row in new)
     for measures, message in (
-        ({"r": "errorz / n"}, "r names 'errorz', which is not a result; did you mean 'errors'"),
-        ({"r": "ms_p98 / n"}, "cannot compute r: 'ms_p98 / n': it names 'ms_p98', which is not a result; did you mean"),
+        ({"r": "errorz / n"}, "r reads 'errorz', which is not a result; did you mean 'errors'"),
+        ({"r": "ms_p98 / n"}, "cannot compute r: 'ms_p98 / n': it reads 'ms_p98', which is not a result; did you mean"),
         ({"r": "ms"}, None),
         (["m"], "the frame has no measure 'm'; "),
         ({"host": "n"}, "the name 'host' is used twice"),

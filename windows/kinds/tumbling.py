@@ -202,13 +202,14 @@ class Tumbling(TimeWindow):
 class WindowNumbering:
     """Consecutive numbers of the windows of one size near a range of time.
 
-    Numbers from different objects cannot be compared.
+    Numbers from different objects cannot be compared. ``gaps`` contains the instants at which the clock jumps over
+    complete windows. These windows get no numbers. ``skipped[i]`` is the number of windows at the first ``i`` gaps.
     """
 
     period: Period
     zone: Clock
-    gaps: Instants  # instants at which the clock jumps over complete windows, which get no numbers
-    skipped: Instants  # element i: the number of windows that the first i gaps skip in total
+    gaps: Instants
+    skipped: Instants
 
     def number_of(self, times: Instants) -> Instants:
         """Return the number of the window that contains each time. ``times`` are in microseconds UTC."""

@@ -157,8 +157,10 @@ class OrderedWindow(ABC):
     (`windows.register`), it can be read from text. `windows.ordered.testing.check` checks a subclass.
     """
 
-    kind: ClassVar[str] = ""  # the first word of the text of the window
-    per_row: ClassVar[bool] = False  # whether every row triggers exactly one output; ranges then overlap
+    # the first word of the text of the window
+    kind: ClassVar[str] = ""
+    # whether every row triggers exactly one output; ranges then overlap
+    per_row: ClassVar[bool] = False
     # The names of the values in `Carry.numbers`, each with the value that every key has before its first row.
     numbers: ClassVar[Mapping[str, int]] = {}
 

@@ -37,7 +37,8 @@ Oracle = Callable[[int], Sequence[tuple[int, int]]]
 Source = Callable[[int, int], Instants]
 _KEYS = 3
 _LEVELS = ("10m", "1h", "1d", "1w", "1mo", "1q", "1y")
-_CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # approximately 1900 to 2200
+# approximately the years 1900 and 2200, in microseconds since 1970
+_CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ def lengths(case: Case) -> None:
 
 
 def untouched(case: Case) -> None:
-    """`assign` and `merge` do not change their arguments, and return the same result again."""
+    """`assign` and `merge` do not change their arguments, and a second call of `assign` returns the same intervals."""
     times = case.times.copy()
     first = case.window.assign(times)
     second = case.window.assign(times)

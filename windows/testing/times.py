@@ -12,8 +12,9 @@ from aggr.duration import DAY, SECOND
 from windows.contract import TimeWindow
 from windows.timezone import Instants
 
-_FIRST = -(10**15)  # a moment in 1938, in microseconds UTC
-_LAST = 2 * 10**15  # a moment in 2033, in microseconds UTC
+# the range of random midnights and changes of the UTC offset, in microseconds UTC: from 1938 to 2033
+_FIRST = -(10**15)
+_LAST = 2 * 10**15
 EDGE_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
 
 
@@ -62,7 +63,7 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
                 transitions[at] + rng.integers(-3, 4, size) * 1800 * SECOND + rng.choice([-1, 0, 1], size)
             )
     times = np.choose(rng.integers(0, len(candidate_times), size), candidate_times)
-    return times[rng.integers(0, size, size)] if size else times  # with repetitions
+    return times[rng.integers(0, size, size)] if size else times  # drawn with replacement, so that times are repeated
 
 
 def times_near_year_edges(window: TimeWindow, year: int, size: int, seed: int) -> Instants:

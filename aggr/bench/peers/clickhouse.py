@@ -26,7 +26,7 @@ class ClickHouse(Peer):
         return lambda: self._run(query, rows)
 
     def _run(self, query: str, bench_rows: pa.Table) -> pa.Table:
-        """Run a query. The package finds the table by the name of the parameter."""
+        """Run a query, which contains the name of the parameter ``bench_rows``. By it, the package finds the table."""
         try:
             return _connection().query(f"{query} SETTINGS max_threads = 1", "ArrowTable")
         except RuntimeError as error:

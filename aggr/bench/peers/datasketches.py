@@ -66,7 +66,7 @@ class DataSketches(SketchPeer):
         return result
 
     def read(self, sketch: Any) -> Any:
-        """Return the quantiles of the measure, or the estimated count."""
+        """Return the values at the measure's quantiles, or the estimated number of distinct values."""
         if self.sketch_name() in _DISTINCT:
             return sketch.get_estimate()
         return [float(sketch.get_quantile(quantile)) for quantile in self.quantiles()]
@@ -79,7 +79,7 @@ class DataSketches(SketchPeer):
         return len(sketch.serialize_compact() if name == "hll" else sketch.serialize())
 
     def _new(self, class_name: str) -> Any:
-        """Return a new object of a class of the package, with the size in the expression."""
+        """Return a new object of the class ``class_name``. The expression determines its size."""
         return getattr(importlib.import_module("datasketches"), class_name)(self._size)
 
     @cached_property

@@ -38,7 +38,7 @@ class DDSketch(SketchPeer):
         return result
 
     def read(self, sketch: Any) -> Any:
-        """Return the quantiles of the measure."""
+        """Return the values of a sketch at the measure's quantiles."""
         return [sketch.get_quantile_value(quantile) for quantile in self.quantiles()]
 
     def serialized_bytes(self, sketch: Any) -> int:

@@ -44,7 +44,7 @@ class HdrHistogram(SketchPeer):
         return result
 
     def read(self, sketch: Any) -> Any:
-        """Return the quantiles of the measure."""
+        """Return the values of a histogram at the measure's quantiles."""
         unit = self._settings["unit"]
         return [sketch.get_value_at_percentile(quantile * 100.0) * unit for quantile in self.quantiles()]
 

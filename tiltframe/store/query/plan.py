@@ -338,7 +338,7 @@ def _measures(
             )
         for read, bases in results_read(str(definition), readable).items():
             if not bases and sql.column_in(read, (LEVEL, START, END, *frame.keys)) is None:
-                raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, readable)}")
+                raise ValueError(f"{name} reads {shown(read)}, which is not a result; {nearest(read, readable)}")
             to_read += bases
     while to_read:
         base = to_read.pop()

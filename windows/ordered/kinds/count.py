@@ -12,7 +12,8 @@ from aggr.compiling.jit import compiled
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
-_MAX_SIZE = 2**40  # the maximum size: more than the number of rows of any key, and far below the maximum of int64
+# The maximum of the argument ``n``. It is greater than the number of rows of any key, and far below the greatest int64.
+_MAX_SIZE = 2**40
 # The maximum number of full windows of a key that no row has closed yet. It is greater than the number of rows of any
 # key.
 _MAX_UNCLOSED_WINDOWS = 2**61

@@ -68,7 +68,8 @@ class Sliding(OrderedWindow):
         candidate_starts = np.concatenate([carry.open_starts, position[resets] + 1])[order]
         counts_by_key = np.bincount(key_of_start, minlength=len(carry.counts))
         first_index = np.cumsum(counts_by_key) - counts_by_key
-        resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))  # the number of resets before each row
+        # the number of resets before each row of the batch
+        resets_before = np.append(0, np.cumsum(self._reset_mask(rows)))
         # For each row, the number of positions at which its range may begin.
         candidate_counts = carry.counts[key] + resets_before[:-1] - resets_before[rows.heads][key]
         n = self.n or 1
