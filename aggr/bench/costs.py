@@ -1,5 +1,5 @@
-"""The operations of a measure as calls that can be timed: reduce, merge, finish, and all of them from rows to
-results.
+"""The operations of a measure as calls that can be timed: reduce, merge, finish, and the complete computation from rows
+to results.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class MeasureCase:
         merged = self.measure.function.merge(parts, Groups(self._groups_of_parts(len(parts)), self.group_count))
         return same_bits(merged, self.reduce_rows())
 
-    @cached_property  # converted once, so that the conversion is not part of the timed calls
+    @cached_property  # cached, so that the timed calls do not repeat the conversion
     def _group_ids(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         return np.asarray(self.rows.column(GROUP).to_numpy(), np.intp)
 

@@ -68,7 +68,7 @@ PairStatistic = Callable[[Function, Sequence[Decimal], Sequence[Decimal]], Decim
 
 
 def _pair_statistic(compute: PairStatistic, first: str, second: str) -> Statistic:
-    """Return a statistic of rows with the two fields ``first`` and ``second``."""
+    """Return a function that applies ``compute`` to the values of the fields ``first`` and ``second`` of rows."""
 
     def statistic(function: Function, rows: Sequence[Any]) -> float:
         columns = ([Decimal(row[name]) for row in rows] for name in (first, second))

@@ -161,7 +161,7 @@ class Report:
         Raises
         ------
         ValueError
-            If the text is not JSON of this form.
+            If the text is not a report in JSON.
         """
         try:
             data = json.loads(text)

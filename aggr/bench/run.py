@@ -61,8 +61,8 @@ class _Plan:
     is_cpu_time: bool
 
     def steps(self) -> list[tuple[str, Callable[[_Figures], None]]]:
-        """Return the steps of the benchmark: pairs of a description, and a function that adds its figures to a
-        `_Figures`.
+        """Return the steps of the benchmark. A step is a pair of a description, and a function that adds the figures of
+        the step to a `_Figures` object.
         """
         steps: list[tuple[str, Callable[[_Figures], None]]] = []
         for measure, peers in zip(self.measures, self.peers, strict=True):

@@ -1,4 +1,4 @@
-"""Lists in states: values, rows in an order, events as series, maps of states by key, and the limits of all of them.
+"""Lists in states: values, rows in an order, events as series, maps of states by key, and their limits.
 
 >>> import numpy as np, pyarrow as pa
 >>> from aggr.extend import Groups

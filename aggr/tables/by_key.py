@@ -58,7 +58,7 @@ def reduce_by(
     have only one value per group.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
-    # measures that read the same values share a `Values`, and the quantities that it caches
+    # Measures that read the same values share one `Values` object and its cached quantities.
     values: dict[object, Values] = {}
     reduced = {}
     for column in states:
@@ -141,13 +141,13 @@ class _CopiedRanges:
     remaining_groups: Groups
 
     def merge(self, function: Function, states: pa.ChunkedArray | CheckedStates, count: int) -> pa.ChunkedArray:
-        """Return the merged states of all ``count`` groups."""
+        """Return the merged states of all ``count`` groups. The states of the rows in the ranges are copied."""
         column = arrow_of(states)
         remaining = checked_like(states, column.filter(pa.array(self.is_outside)))
         merged = arrow_of(function.merge(remaining, self.remaining_groups))
         pieces = list[pa.Array]()
         copied_group_count = 0
-        end = 0  # the group after the previous range
+        end = 0  # the first group after the previous range
         for group, row, size in zip(*map(np.ndarray.tolist, self._ranges), strict=True):
             pieces.append(merged.slice(end - copied_group_count, group - end))
             pieces += column.slice(row, size).chunks
@@ -370,8 +370,8 @@ def finish_by(
         except (TypeError, ValueError, OverflowError) as error:
             row, reason = _first_unreadable(measure.function, table.column(column), error)
             where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""
-            named = with_text(reason, f"{name}, {measure!r}{where}: {reason}")
-            raise named from named.__cause__
+            error_with_measure = with_text(reason, f"{name}, {measure!r}{where}: {reason}")
+            raise error_with_measure from error_with_measure.__cause__
     return pa.table(columns)
 
 
@@ -411,7 +411,7 @@ def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], name
     also an expression over other columns.
     """
     _check_columns_exist(plain_keys(keys), names)
-    # computed before the columns of measures, so that an error about an unknown name in a key names the key
+    # The columns of keys are computed first, so that the error for an unknown name in a key mentions the key.
     columns_of_keys = key_columns(keys, names)
     needed = [name for name in columns_of_measures(keys, states, names) if name in names]
     return tuple(dict.fromkeys([*columns_of_keys, *needed]))
@@ -451,14 +451,14 @@ def check_rows(
         try:
             state_type = column.measure.function.state_type(column.measure.input_type(schema, time))
         except TypeError as error:
-            raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
+            raise TypeError(f"{', '.join(column.serves)}: {error} (the input is {column.measure.column!r})") from None
         except ValueError as error:
             raise ValueError(f"{', '.join(column.serves)}: {error}") from None
         for name, measure in column.readers.items():
             try:
                 measure.function.result_type(state_type)
             except TypeError as error:
-                raise TypeError(f"{name}: {error} (its column is {measure.column!r})") from None
+                raise TypeError(f"{name}: {error} (the input is {measure.column!r})") from None
 
 
 def states_fields(

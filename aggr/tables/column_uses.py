@@ -106,7 +106,7 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def key_paths(self, names: Collection[str]) -> list[KeyPath]:
-        """Return the path of each key, as `aggr.tables.keys.key_paths` does."""
+        """Return the path of each key that is a column or a field (see `aggr.tables.keys.key_paths`)."""
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:

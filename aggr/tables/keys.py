@@ -38,7 +38,7 @@ from aggr.arrow.sort_keys import has_order
 from aggr.sql.entry_columns import entry_column
 from aggr.sql.inputs import columns_in, is_column, possible_columns, quoted, type_in, values_in
 
-Keys = Mapping[str, str]  # name of a key -> the column of that name, or an expression
+Keys = Mapping[str, str]  # a mapping from the name of each key to a column or an expression
 
 _ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _KEYS_OF = re.compile(r"\s*map_keys\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
@@ -164,7 +164,7 @@ def keys_from_json(described: object) -> Any:
 
 
 def plain_keys(keys: Keys) -> tuple[str, ...]:
-    """Return the names of the keys whose text equals their name."""
+    """Return the names of the keys whose text equals their name, such as ``host`` in ``{"host": "host"}``."""
     return tuple(name for name, text in keys.items() if name == text)
 
 

@@ -28,7 +28,7 @@ _UNCOUNTED_TABLES = 7
 # Partial states are merged when they have this size in bytes.
 _MERGE_BYTES = 1 << 27
 # Once a block of this size has been freed, glibc no longer returns freed blocks of up to this size to the system, as
-# long as less than twice this size is free. The largest size for which glibc does so is 32 MiB.
+# long as less than twice this size is free. This holds for sizes of up to 32 MiB.
 _KEPT_BYTES = 31 << 20
 # the number of rows of the first table if memory is limited, because the size of states is not known yet
 _FIRST_ROWS = 1 << 16
@@ -178,11 +178,11 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     try:
         yield first
         del first  # frees the memory of the first table while the next one is processed
-        while (table := results.get()) is not None:
-            if isinstance(table, BaseException):
-                raise table
+        while (table_or_error := results.get()) is not None:
+            if isinstance(table_or_error, BaseException):
+                raise table_or_error
             requests.put(True)
-            yield table
+            yield table_or_error
     finally:
         stop()
 

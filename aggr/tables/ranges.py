@@ -221,7 +221,7 @@ def _levels(segments: Indices) -> list[_Level]:
         pair_count = int(pair[-1]) + 1
         first_states_of_later_pairs = np.flatnonzero((position % 2 == 0) & (position > 0))
         segment_first_states = np.flatnonzero(position == 0)
-        source = pair.copy()  # the result for the second state of a pair is that of the pair
+        source = pair.copy()  # the second state of a pair has the same result as the pair
         later_pair_count = len(first_states_of_later_pairs)
         source[first_states_of_later_pairs] = pair_count + np.arange(later_pair_count)
         source[segment_first_states] = pair_count + later_pair_count + np.arange(len(segment_first_states))

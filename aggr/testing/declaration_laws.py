@@ -27,7 +27,7 @@ def refusal(case: Case) -> None:
     n = case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other_value = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
-        if pa.types.is_null(dtype):  # null is the only value of this type
+        if pa.types.is_null(dtype):  # null is the only value of this type, so no other value can be tried
             continue
         other_values = pa.repeat(pa.scalar(other_value, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: other_values}

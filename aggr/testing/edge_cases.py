@@ -22,7 +22,8 @@ _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64
 # Accents as one and as two code points, letters of both cases, and characters whose order in UTF-16 differs from the
 # order of code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
-_LONG_TEXT_LENGTHS = (300, 70_000)  # a number that does not fit into one byte, and one that does not fit into two bytes
+# a length that does not fit into one byte, and a length that does not fit into two bytes
+_LONG_TEXT_LENGTHS = (300, 70_000)
 
 
 def edge_cases(

@@ -326,7 +326,8 @@ def _check_in_other_process(trial: _Trial, kinds: Sequence[pa.DataType]) -> None
     function = trial.function
     if not is_importable(function):
         return
-    # A fault such as the order of a set changes the results of only some groups, so few groups could agree by chance.
+    # A fault, such as a state that depends on the order of a set, changes only some groups. With only a few groups, all
+    # of them could agree by chance.
     rows = 400
     group_count = 25
     candidates = [trial.draw(kind, rows, trial.seed + number) for kind in kinds for number in range(2)]

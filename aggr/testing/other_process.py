@@ -79,6 +79,6 @@ def is_importable(function: Function) -> bool:
     file = getattr(module, "__file__", None)
     try:
         is_in_module = attrgetter(kind.__qualname__)(module) is kind
-    except AttributeError:  # for example, if the class is defined inside a function
+    except AttributeError:  # raised, for example, if the class is defined inside a function
         is_in_module = False
     return is_in_module and kind.__module__ != "__main__" and file is not None and Path(file).exists()

@@ -16,7 +16,7 @@ from aggr.testing.harness import LawBroken, require
 
 
 def tower(case: Case) -> None:
-    """Merging the states of fine windows gives the state of the coarse window's rows."""
+    """Merging the states of fine windows gives the state of all rows of the coarse window."""
     coarse = Groups(case.groups.ids // 3, (case.groups.n + 2) // 3)
     merged = case.function.merge(case.states, Groups(np.arange(case.groups.n) // 3, coarse.n))
     require_same_bits(merged, case.function.reduce(case.values, coarse))
@@ -148,7 +148,7 @@ def exact_type(case: Case) -> None:
 
 
 def travel(case: Case) -> None:
-    """States that were written and read again by Arrow IPC, Parquet or pickle, and slices of columns, are unchanged."""
+    """States do not change if they are written and read by Arrow IPC, Parquet or pickle, or if they are sliced."""
     states = case.states
     table = pa.table({"state": states})
     sink = io.BytesIO()

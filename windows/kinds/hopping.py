@@ -173,7 +173,7 @@ class Hopping(TimeWindow):
     def _number_panes_and_hops(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
         """Return two objects that number the panes and the hops near the times, which are in microseconds UTC."""
         margin = int(self.size.length)
-        # 2 % more than the length, because a year is 1.5 % longer than the 12 months of 30 days in `length`
+        # The margin is 2 % more than `length`. The property counts a month as 30 days, so a year can be 1.5 % longer.
         margin += margin // 50
         low = int(times.min())
         high = int(times.max())

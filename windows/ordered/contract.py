@@ -205,7 +205,7 @@ class OrderedWindow(ABC):
         return write_call(word, differing) if differing else f"{word}()"
 
     def start(self, keys: int) -> Carry:
-        """Return the carry before the first rows.
+        """Return the carry before the first batch of rows.
 
         Parameters
         ----------

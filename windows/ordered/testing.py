@@ -40,7 +40,7 @@ class Case:
 
 def in_order(case: Case) -> None:
     """The bounds of a key's ranges do not decrease, a range contains only rows up to the row that triggers it, and
-    ranges are sorted by these rows.
+    ranges are sorted by the rows that trigger them.
     """
     rows = case.rows
     ranges = case.ranges
@@ -66,7 +66,7 @@ def any_split(case: Case) -> None:
 
 
 def agrees(case: Case) -> None:
-    """The ranges of each key are those of the independent implementation, if one was passed."""
+    """The ranges of each key equal those of the oracle, if an oracle was passed."""
     if case.oracle is None:
         return
     expected: list[tuple[int, ...]] = []

@@ -126,7 +126,7 @@ def _time_zone_of_process(name: str) -> Iterator[None]:
 
 
 def known_by_start(case: Case) -> None:
-    """Windows of a key that begin at the same instant end at the same instant."""
+    """Two windows of a key that begin at the same instant also end at the same instant."""
     windows = case.merge(case.intervals())
     require(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
 
@@ -332,7 +332,7 @@ def copies_and_names(case: Case) -> None:
     require(isinstance(window.name, str) and window.name != "", "windows have no name")
     for variant in (window, *_changed_windows(window)):
         copies = [copy.deepcopy(variant)]
-        with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook cannot be pickled
+        with suppress(pickle.PicklingError, AttributeError):  # a class in a notebook cannot be pickled
             copies.append(pickle.loads(pickle.dumps(variant)))
         require(
             all(other == variant and hash(other) == hash(variant) for other in copies),
@@ -365,7 +365,7 @@ def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
 
 
 def agrees(case: Case) -> None:
-    """The intervals of each time are those of the independent implementation, if one was passed."""
+    """The intervals of each time equal those of the oracle, if an oracle was passed."""
     if case.oracle is None:
         return
     assigned = case.window.assign(case.times)

@@ -134,7 +134,7 @@ def installed(peers: Iterable[str]) -> list[str]:
 
 @cache
 def _kinds() -> dict[str, type[Peer]]:
-    """Return the kinds of peers by name, including those that other distributions register under
+    """Return the kinds of peers by name, including those that other packages register by entry points in the group
     ``aggr.bench.peers``.
     """
     kinds = {kind.name: kind for kind in _BUILTIN}

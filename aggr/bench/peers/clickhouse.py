@@ -26,7 +26,7 @@ class ClickHouse(Peer):
         return lambda: self._run(query, rows)
 
     def _run(self, query: str, bench_rows: pa.Table) -> pa.Table:
-        """Run a query, which contains the name of the parameter ``bench_rows``. By it, the package finds the table."""
+        """Run a query over the table ``bench_rows``. The package finds the table by the name of the parameter."""
         try:
             return _connection().query(f"{query} SETTINGS max_threads = 1", "ArrowTable")
         except RuntimeError as error:
@@ -43,5 +43,5 @@ class ClickHouse(Peer):
 
 @cache
 def _connection() -> Any:
-    """Return the connection of this process. The package allows one database in memory per process."""
+    """Return the connection of this process to ClickHouse. A process can have only one database in memory."""
     return importlib.import_module("chdb").connect(":memory:")

@@ -26,8 +26,9 @@ class DataSketches(SketchPeer):
     is_mergeable = True
 
     def check(self) -> None:
-        """Raise an error for unknown sketches and parameters, and for a measure without quantiles if the sketch needs
-        them.
+        """Raise an error for an unknown sketch or parameter in the expression.
+
+        Also raise an error if the sketch computes quantiles, and the measure has no quantiles.
         """
         name = self.sketch_name()
         if name not in _SIZES:
@@ -44,7 +45,8 @@ class DataSketches(SketchPeer):
             # The package has REQ sketches of single precision only.
             sketch.update(values.astype(np.float32 if name == "req" else np.float64, copy=False))
             if name == "tdigest":
-                sketch.compress()  # process the buffered values as a part of building the sketch, not of reading it
+                # The buffered values are processed here, because this time belongs to building, not to reading.
+                sketch.compress()
             return sketch
         for value in values.tolist():
             sketch.update(value)

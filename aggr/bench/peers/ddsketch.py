@@ -19,7 +19,7 @@ class DDSketch(SketchPeer):
     is_mergeable = True
 
     def check(self) -> None:
-        """Raise an error for unknown parameters, and for a measure without quantiles."""
+        """Raise an error for unknown parameters in the expression, and for a measure without quantiles."""
         self._accuracy  # noqa: B018, because reading it checks the expression
         self.quantiles()
 

@@ -25,7 +25,7 @@ class HdrHistogram(SketchPeer):
     is_mergeable = True
 
     def check(self) -> None:
-        """Raise an error for unknown parameters, and for a measure without quantiles."""
+        """Raise an error for unknown parameters in the expression, and for a measure without quantiles."""
         self._settings  # noqa: B018, because reading them checks the expression
         self.quantiles()
 

@@ -1,4 +1,4 @@
-"""NumPy's ``bincount`` as a reference time: one pass over the rows of groups that are already numbered."""
+"""NumPy's ``bincount`` as a reference time: one pass over rows whose groups are already numbered."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class NumPy(Peer):
     package = "numpy"
 
     def check(self) -> None:
-        """Raise an error for other expressions."""
+        """Raise an error unless the expression is ``sum(COLUMN)`` or ``count(COLUMN)``."""
         self._call()
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Return the call that adds or counts the rows per group."""
+        """Return the call that computes the sum of the column, or the number of rows, for each group."""
         name, column = self._call()
         if column not in rows.column_names:
             raise ValueError(

@@ -34,7 +34,8 @@ class Interval(OrderedWindow):
         has_no_window = carry.numbers["open"] == 0
         all_rows = np.arange(len(rows.times))
         after_key_of_row = np.repeat(after_key, rows.lengths)
-        # For each row, the row that would close a window that began with it; the number of rows if there is none.
+        # For each row, the row that would close a window that begins with this row, or the number of rows of the batch
+        # if no row would close such a window.
         next_rows = first_at_least(rows.times, all_rows, after_key_of_row, rows.times + self.length)
         next_rows[next_rows == after_key_of_row] = len(all_rows)
         # For each key, the row that closes the window from an earlier batch.
