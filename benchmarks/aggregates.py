@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 ROWS = 500_000
 SQL_GROUPS = 20_000
 HOSTS = 100
-AVG_ALLOWANCE_SECONDS = 0.1  # aggr_avg may take three times the sum of Spark's avg and this number of seconds
+# The limit of aggr_avg is three times the sum of the time of Spark's avg and this number of seconds.
+AVG_ALLOWANCE_SECONDS = 0.1
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
@@ -77,7 +78,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
 
 
 def two_empty_stages(df: DataFrame) -> DataFrame:
-    """Send rows through a stage of Python workers that drops them, a shuffle into one partition, and a second stage.
+    """Send rows through a stage of Python workers that drop all rows, a shuffle into one partition, and a second stage.
 
     `su.group_by` has the same two stages, so it takes at least the time of this job.
     """

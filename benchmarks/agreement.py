@@ -32,11 +32,12 @@ from benchmarks.costs import OURS_REDUCE_ONLY, create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 
 ROOT = Path(__file__).parent.parent
-REVISION = "26bc741"  # the last revision whose results the old harness wrote
+REVISION = "26bc741"  # the last revision of the repository whose results the old harness measured
 PEER_ROWS = 300_000
-NOISE = 1.5  # the largest allowed ratio of both harnesses, in either direction
+NOISE = 1.5  # The largest allowed ratio of the figures of the two harnesses, in either direction.
 
-# The old harness, from the repository. Two names that it imports have changed since.
+# The program that runs the old harness, in the code of `REVISION`. It restores two names that the old harness imports
+# and that were renamed since then.
 OLD_HARNESS = f"""
 import json, sys, time
 import aggr.state_checks
@@ -69,7 +70,9 @@ OLD_NAMES = {
 
 
 def old_ratios(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ratios in a file of figures that the old harness has written, by the name of the operation."""
+    """Return ratios of the figures in ``figures``, by the name of the operation. ``figures`` is the content of a file
+    that the old harness has written.
+    """
     ratios = reduce_ratios({record["what"]: record["ns"] for record in figures["reduce"]})
     ns = {tuple(record[key] for key in ("who", "what", "case")): record["ns"] for record in figures["quantiles"]}
     for (library, operation, case), cost in ns.items():
@@ -78,12 +81,12 @@ def old_ratios(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def reduce_ratios(ns: Mapping[str, float]) -> dict[str, float]:
-    """Return the times of functions as ratios to that of sum."""
+    """Return the time of each function divided by the time of the function sum."""
     return {f"reduce: {name}": cost / ns["sum"] for name, cost in ns.items()}
 
 
 def stored_ratios() -> dict[str, float]:
-    """Return the ratios in the results of `REVISION`."""
+    """Return the ratios in the stored results of the revision `REVISION`."""
     figures: dict[str, Any] = {}
     for name in ("kernels", "peers"):
         command = ["git", "show", f"{REVISION}:benchmarks/results/{name}.json"]
@@ -93,14 +96,14 @@ def stored_ratios() -> dict[str, float]:
 
 
 def run_old_harness(folder: Path) -> dict[str, float]:
-    """Return the ratios that the old harness, unpacked in a folder, measures now."""
+    """Run the old harness, which was unpacked in ``folder``, and return the ratios that it measures."""
     out = folder / "figures.json"
     subprocess.run([sys.executable, "-c", OLD_HARNESS, str(out)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return old_ratios(json.loads(out.read_text()))
 
 
 def run_bench() -> dict[str, float]:
-    """Return the same ratios as measured by `aggr.bench`, by the names of the old harness."""
+    """Run `aggr.bench`, and return the same ratios as the old harness, under the names that the old harness uses."""
     ratios = reduce_ratios({cost.what: cost.ns for cost in kernels.reduce_costs(9)})
     for report in peer_reports.sketch_reports(PEER_ROWS, 5):
         costs = peer_reports.reduce_and_answers(report, PEER_ROWS)
@@ -117,7 +120,7 @@ def run_bench() -> dict[str, float]:
 
 
 def medians(repeats: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each figure."""
+    """Return the median of each ratio over several repeats."""
     return {name: median(ratios[name] for ratios in repeats) for name in repeats[0]}
 
 
@@ -125,7 +128,9 @@ def medians(repeats: list[dict[str, float]]) -> dict[str, float]:
 @click.option("--repeats", default=3, show_default=True, help="How often each harness runs.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(repeats: int, out: Path | None) -> None:
-    """Compare both harnesses. Exit with status 1 if a figure differs by more than the noise."""
+    """Compare the old harness with `aggr.bench`. Exit with status 1 if a figure differs by more than the factor
+    `NOISE`.
+    """
     one_core()
     archive = subprocess.run(["git", "archive", REVISION, "benchmarks"], cwd=ROOT, capture_output=True, check=True)
     old = []

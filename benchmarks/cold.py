@@ -17,7 +17,8 @@ ALL_NINE = "count min max sum avg var stdev dds hdr"
 CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL_NINE}
 _FOLDER = tempfile.TemporaryDirectory(prefix="bytecode")
 BYTECODE = _FOLDER.name
-COLD_LIMITS = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # limits of cold runs in seconds, on two idle cores
+# The limits of cold runs in seconds, on two idle cores.
+COLD_LIMITS = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}
 WARM_LIMITS = {"import aggr": 0.25, "rollup": 0.3}
 SCRIPT = """
 import time
@@ -41,14 +42,15 @@ else:
 
 
 def run_process(names: str | None, cache: str) -> tuple[float, float, float]:
-    """Run a new process that imports aggr, and that rolls up 1,000 rows with the functions in ``names``, unless
-    ``names`` is None. Compiled code is stored in the folder ``cache``. Return three numbers of seconds: for the import,
-    for the rollup with its results, and for the complete process.
+    """Run a new process that imports aggr. If ``names`` is not None, the process also rolls up 1,000 rows with the
+    functions in ``names``. Compiled code is stored in the folder ``cache``. Return three numbers of seconds: for the
+    import, for the rollup with its results, and for the complete process.
     """
     start = os.times().elapsed
     script = SCRIPT.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
+    # Without PYTHONDONTWRITEBYTECODE, Python stores bytecode, as for an installed package.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", script]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     import_seconds, rollup_seconds = map(float, output.split())
@@ -64,8 +66,8 @@ def main(rounds: int) -> None:
 
 
 def measure(rounds: int) -> None:
-    """Print the median seconds of ``rounds`` cold and warm runs of each case, and their ratio. Each cold run has a new,
-    empty cache folder, which the next warm run uses.
+    """Print the median seconds of ``rounds`` cold runs and ``rounds`` warm runs of each case, and the ratio of both
+    medians. Each cold run has a new, empty cache folder, which the next warm run uses.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     print(f"load before: {load:.1f}; medians of {rounds}")

@@ -101,7 +101,7 @@ def create_folders(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
 
 
 def measure(case: str) -> list[float]:
-    """Return the seconds of the three jobs of a new cluster in the case ``case``."""
+    """Start a new cluster for the case ``case``, and return the seconds of its first three jobs."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home, package = create_folders(Path(name), is_read_only=case == "read-only")
         if case == "compiled":

@@ -45,8 +45,8 @@ def write_seconds(folder: str, seconds: float) -> None:
 
 
 def timed_count_messages(folder: str, messages: Iterator[pa.RecordBatch], *arguments: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the messages that `conservation.with_count_messages` yields, and write the seconds that this takes
-    to a file in ``folder``. The time in which ``messages`` produces its batches does not count.
+    """Yield the messages that `conservation.with_count_messages` yields. Write the seconds that this function takes to
+    a file in ``folder``. The time in which ``messages`` produces its batches does not count.
     """
     message_seconds = 0.0
 
@@ -85,8 +85,9 @@ class TimedPartitionCheck(conservation.PartitionCheck):
 
 
 def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
-    """Run each job ``rounds + 1`` times. Return, by the name of the job, the largest share of its core time that
-    count messages and comparisons took. ``folder`` is the folder to which `write_seconds` writes the seconds.
+    """Run each job ``rounds + 1`` times. Return, by the name of the job, the share of its core time that count messages
+    and comparisons took. This is the largest share of all rounds except the first. ``folder`` is the folder to which
+    `write_seconds` writes the seconds.
     """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
@@ -97,7 +98,7 @@ def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: 
             timing_files = list(folder.iterdir())
             check_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
             share = check_seconds / (CORES * seconds)
-            assert timing_files, name  # otherwise, the tasks did not use the timed functions
+            assert timing_files, name  # Without files of seconds, the tasks did not use the timed functions.
             for file in timing_files:
                 file.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops
@@ -109,14 +110,16 @@ def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: 
 @click.option("--quick", is_flag=True, help="A tenth of the rows, fewer rounds.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure the cost for each kind of files. Exit with status 1 if a share exceeds the limit."""
+    """Measure the cost of the checks for each kind of files. Exit with status 1 if the share of a cost exceeds the
+    limit.
+    """
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         data_folder = Path(folder_name)
         timing_folder = Path(folder_name) / "timings"
         timing_folder.mkdir()
-        # Both modules are pickled by value, with the timed functions that are put into `two_phase` below. Otherwise,
-        # the tasks would import the modules, and use the original functions.
+        # Both modules are sent to the tasks by value, including the timed functions that replace functions of
+        # `two_phase` below. Otherwise the tasks would import the modules and use the original functions.
         for module in (two_phase, this_module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(timing_folder)})

@@ -29,8 +29,10 @@ class Cost:
     the field names.
     """
 
-    what: str  # the name of the operation
-    who: str  # the name of the library
+    # The name of the operation.
+    what: str
+    # The name of the library.
+    who: str
     case: str
     ns: float
 
@@ -85,7 +87,7 @@ def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     """Print one line per operation and library. Each line has two columns per case: the cost, and the cost divided by
-    that of the operation and library of ``base``.
+    the base cost. The base cost is the cost in the same case of the operation and the library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = create_table(title, ["", "library", *(column for case in cases for column in (case, "×"))])

@@ -29,7 +29,8 @@ from benchmarks.nist import SETS
 
 OF_TWO = ("covar", "corr", "slope", "intercept", "r2")
 OF_ONE = ("skewness", "kurtosis")
-SQL = {  # the name of each function -> the call in the SQL of Spark and DuckDB
+# The name of each function → its call in the SQL of Spark and DuckDB.
+SQL = {
     "covar": "covar_samp(y, x)",
     "corr": "corr(y, x)",
     "slope": "regr_slope(y, x)",
@@ -38,10 +39,11 @@ SQL = {  # the name of each function -> the call in the SQL of Spark and DuckDB
     "skewness": "skewness(y)",
     "kurtosis": "kurtosis(y)",
 }
-# a pair of columns: the name of its data set, the values of y, and the values of x
+# A pair of columns: the name of its data set, the values of y, and the values of x.
 Pair = tuple[str, list[float], list[float]]
 Results = dict[str, list[float | None]]
-Digits = dict[str, float | str | None]  # correct digits by function; "all" if each result is the nearest double
+# The number of correct digits, by function. It is "all" if each result is the nearest double.
+Digits = dict[str, float | str | None]
 
 
 def column_pairs() -> list[Pair]:
@@ -126,8 +128,9 @@ def results_of_duckdb(pairs: Sequence[Pair]) -> Results:
 
 
 def digits(value: float | None, exact: float | None) -> float:
-    """Return the number of correct decimal digits of ``value``. ``exact`` is the exact result. Return infinity if both
-    are equal. Otherwise, return 0 for None, for a ``value`` that is not finite, and if ``exact`` is 0.
+    """Return the number of correct decimal digits of ``value``. ``exact`` is the exact result. Return infinity if
+    ``value`` equals ``exact``. Otherwise, return 0 if one of them equals None, if ``value`` is not finite, or if
+    ``exact`` is 0.
     """
     if value == exact:
         return math.inf

@@ -3,8 +3,8 @@
     python -m benchmarks.distinct [--quick]
 
 `aggr.bench` measures both functions. DuckDB groups rows by an integer key and returns counts. The stage ``answers`` of
-tiltframe does the same. The stage ``reduce`` only reduces rows whose groups are known. The ratio of its median time to
-that of DuckDB is compared with a limit.
+tiltframe also groups rows and returns counts. The stage ``reduce`` only reduces rows whose groups are known. The median
+time of ``reduce``, divided by the median time of DuckDB, is compared with a limit.
 """
 
 from __future__ import annotations

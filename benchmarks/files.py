@@ -24,7 +24,8 @@ from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # the length of a window in seconds
 ROWS_PER_GROUP = 555
-# The names of operations and, for those of tiltframe, the names that stand for the library.
+# The names of measured operations in the figures. The two names that begin with ``OURS`` stand for the library in
+# figures of tiltframe.
 NINE_FUNCTIONS_NAME = "count … stdev, dds, hdr"
 OURS_TO_STATES = "tiltframe, states"
 OURS_TO_RESULTS = "tiltframe, answers"
@@ -74,7 +75,8 @@ def write_rows(path: Path, rows: int, data_set: DataSet) -> None:
     rng = np.random.default_rng(17)
     hosts = len(data_set.keys)
     span = max(1, rows // (ROWS_PER_GROUP * hosts)) * WINDOW * 1_000_000
-    times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01, in microseconds
+    # The times begin at 2024-05-01, in microseconds since 1970.
+    times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000
     columns = {
         "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
         "host": data_set.keys.take(pa.array(rng.integers(0, hosts, rows))),
@@ -100,7 +102,7 @@ def answers(path: Path, data_set: DataSet) -> pa.Table:
 
 
 def read_columns(path: Path) -> int:
-    """Read the three columns without aggregating them, and return the number of rows."""
+    """Read the three columns of a file without aggregating them, and return the number of rows."""
     return sum(batch.num_rows for batch in ds.dataset(path).to_batches())
 
 

@@ -24,7 +24,7 @@ from aggr.catalogue import MEASURED, Figures
 
 GROUPS = 1_000
 SIZES = (1, 100, 10_000, 1_000_000)
-ARGUMENTS = {  # the arguments of each function; functions that are missing here receive the column ``x``
+ARGUMENTS = {  # The arguments of each function. A function that is missing here receives the column ``x``.
     **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"whole"'),
     **dict.fromkeys(("arg_min", "arg_max", "top_k", "bottom_k"), '"name", by="x"'),

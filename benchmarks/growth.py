@@ -28,8 +28,8 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 @dataclass(frozen=True)
 class RunSize:
-    """The sizes of data that are measured: each number of ``rows`` in `GROUPS` groups, and ``rows_for_groups`` rows in
-    each number of ``groups``.
+    """The sizes of the measured data. In one series, each number of rows in ``rows`` is divided into `GROUPS` groups.
+    In the other series, ``rows_for_groups`` rows are divided into each number of groups in ``groups``.
     """
 
     rows: Sequence[int]
@@ -43,7 +43,7 @@ QUICK = RunSize((100_000, 1_000_000), (100, 10_000), 1_000_000)
 
 @dataclass(frozen=True)
 class SizeCost:
-    """The cost of one size: seconds, and the peak memory of the largest Python worker."""
+    """The cost of the job for one size of the data: the seconds, and the peak memory of the largest Python worker."""
 
     rows: int
     groups: int
@@ -74,7 +74,7 @@ def measure_size(spark: SparkSession, folder: Path, rows: int, groups: int) -> S
 
 
 def show_sizes(costs: Sequence[SizeCost]) -> None:
-    """Print one line per size."""
+    """Print a table with the costs of the job, one line per size of the data."""
     table = create_table(
         "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )

@@ -35,7 +35,7 @@ BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def frame(levels: list[str], data_set: DataSet) -> TiltFrame:
-    """Return a frame with these levels, and with the key ``host`` and the nine measures of ``data_set``."""
+    """Return a frame with the levels ``levels``, the key ``host`` and the nine measures of ``data_set``."""
     return TiltFrame(levels, "ts", data_set.nine_measures, ["host"])
 
 
@@ -193,7 +193,8 @@ def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
-    # Spark reads the annotations. `from __future__ import annotations` has made them text, which Spark rejects.
+    # Spark reads the types in the annotations, but `from __future__ import annotations` has made them text, which Spark
+    # rejects. They are therefore set to types again.
     mean.__annotations__ = {"values": pd.Series, "return": float}
     pandas_udf: Any = pandas_functions.pandas_udf
     udf_column: Column = pandas_udf(mean, "double")(column)

@@ -68,8 +68,8 @@ def year_or_hour_events(count: int) -> pa.Table:
 
 
 def minute_events(count: int) -> pa.Table:
-    """Return a table of ``count`` events. Each asks for a minute of one-second windows that begins at a random second
-    of the hour.
+    """Return a table of ``count`` events. Each event asks for a minute of one-second windows. The minute begins at a
+    random second of the hour.
     """
     rng = np.random.default_rng(3)
     starts = BEGIN + rng.integers(0, HOUR // 1000 - 60, count) * 1000

@@ -20,8 +20,10 @@ from tiltframe.store.backends.cache_memory import cache_memory
 
 HOSTS = 100
 DAYS = 30
-HOUR = 3_600_000_000  # microseconds
-BEGIN = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
+# The length of an hour in microseconds.
+HOUR = 3_600_000_000
+# 2024-05-01 in microseconds since 1970.
+BEGIN = 1_714_521_600_000_000
 FRAME = TiltFrame(
     ["1h", "1d"],
     time="ts",

@@ -17,10 +17,15 @@ import click
 from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-KEYS = 50  # the number of keys
-LAG = 120  # the maximum lateness of rows and the delay of the watermark, in seconds
-ROWS_A_SECOND = 250  # the number of rows per second of event time
-GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
+# The number of keys.
+KEYS = 50
+# The maximum lateness of rows, and the delay of the watermark, in seconds.
+LAG = 120
+# The number of rows per second of event time.
+ROWS_A_SECOND = 250
+# The largest allowed ratio of two peaks of memory: the peak in the last third of the time, divided by the peak in the
+# first two thirds.
+GROWTH = 1.1
 
 
 @click.command()
@@ -38,8 +43,8 @@ def main(rows: int, seed: int, minutes: float | None) -> None:
 
 
 def check_bits(n: int, seed: int) -> bool:
-    """Stream ``n`` random rows into open windows and, separately, into a store. Return whether the emitted states and
-    those in the store have the same bits as a rollup of all rows.
+    """Stream ``n`` random rows into open windows and, separately, into a store. Return whether the states that the
+    windows emit and the states in the store have the same bits as a rollup of all rows.
     """
     import numpy as np
     import pyarrow as pa
@@ -78,7 +83,8 @@ def check_bits(n: int, seed: int) -> bool:
             commits = commits + 1
             if rng.random() < 0.5:
                 store_windows.commit()
-            # continue from the saved state, as after a process was killed before or after its commit
+            # Continue from the saved state, as if the process had been killed. In half of the cases, the windows were
+            # committed before.
             store_windows = ClosedWindows.from_ipc(saved, store, late="true_window")
             store_windows.commit()
     emitted.append(windows.advance(2**61))

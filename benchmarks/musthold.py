@@ -14,19 +14,22 @@ Figure = float | None
 class LimitedFigure:
     """A figure with a limit, which is the largest value that is allowed. JSON files of figures contain the field names.
 
-    The limits apply to full runs. Fixed costs dominate in quick runs, which have few rows, so their figures are printed
-    without a verdict.
+    The limits apply to full runs. Figures of quick runs are printed without a verdict, because fixed costs dominate in
+    runs with few rows.
     """
 
-    what: str  # the name of the figure
-    # the limit: the greatest allowed value
+    # The name of the figure.
+    what: str
+    # The limit: the greatest allowed value.
     most: float
-    got: Figure  # the measured value, or None if the measurement needs a library that is not installed
-    is_judged: bool = True  # whether the figure has a verdict
+    # The measured value, or None if the measurement needs a library that is not installed.
+    got: Figure
+    # Whether the figure has a verdict.
+    is_judged: bool = True
 
     @property
     def verdict(self) -> str:
-        """Return ``pass``, ``FAIL``, ``not judged`` or ``not installed``."""
+        """The verdict: ``pass``, ``FAIL``, ``not judged`` or ``not installed``."""
         if self.got is None:
             return "not installed"
         if not self.is_judged:
@@ -40,7 +43,7 @@ def without_verdicts(figures: Sequence[LimitedFigure]) -> list[LimitedFigure]:
 
 
 def show_limits(figures: Sequence[LimitedFigure]) -> None:
-    """Print a table with one line per figure."""
+    """Print a table with one line per figure: its name, its limit, the measured value and the verdict."""
     table = create_table("Must hold", ["", "at most", "measured", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
     for figure in figures:

@@ -3,8 +3,8 @@
     python -m benchmarks.overhead [--rounds 21] [--out benchmarks/results/overhead.json]
 
 The overhead has two parts. The first is the CPU time per run of an empty operation. The second is the CPU time by which
-the timed call of `aggr.bench` exceeds a direct call of the measure's ``reduce``; both alternate. The sum, divided by
-the CPU time of the direct call, is the relative error of the figures of `aggr.bench`.
+the timed call of `aggr.bench` exceeds a direct call of the measure's ``reduce``. Timed and direct calls alternate. The
+sum of both parts, divided by the CPU time of the direct call, is the relative error of the figures of `aggr.bench`.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def limited_figures(
     for data_set in (TEXTS, INTEGER_KEYS):
         own_cost = cost_of(file_costs, files.NINE_FUNCTIONS_NAME, files.OURS_TO_RESULTS, data_set.name)
         duckdb_cost = cost_of(file_costs, files.EIGHT_AGGREGATES_NAME, "DuckDB", data_set.name)
-        # The time from Parquet to results of tiltframe's nine functions, divided by DuckDB's time for seven aggregates
-        # and approx_quantile.
+        # tiltframe's time from a Parquet file to the results of nine functions, divided by DuckDB's time for seven
+        # aggregates and approx_quantile.
         label = f"Parquet to answers of nine functions / DuckDB's seven and approx_quantile, {data_set.name}"
         limits.append(LimitedFigure(label, 0.4, _ratio(own_cost, duckdb_cost)))
     return limits

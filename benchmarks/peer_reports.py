@@ -18,21 +18,24 @@ from benchmarks.costs import Cost, costs_of, operation_and_library, reduce_only_
 from benchmarks.quantiles import EXTREME_QUANTILES, QUANTILES
 
 ROWS_PER_GROUP = 555
-ROWS_A_STATE = 800  # the rows of each state that is merged
+ROWS_A_STATE = 800  # the number of rows in each state that is merged
 ONE_GROUP = "one group"
 MANY = "many groups"
 STATES = "ns a state"
 DISTRIBUTIONS = ("lognormal", "pareto", "uniform")
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
-SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
+# the worst case for merging states of dds: no two values are in adjacent buckets
+SCATTERED = "over 600 decades"
 
 
 @dataclass(frozen=True)
 class Errors:
     """The largest relative errors of a sketch, one for each of `EXTREME_QUANTILES`, on one distribution."""
 
-    what: str  # the name of the sketch
-    who: str  # the name of the library
+    # The name of the sketch.
+    what: str
+    # The name of the library.
+    who: str
     distribution: str
     errors: tuple[float, ...]
 
@@ -41,8 +44,10 @@ class Errors:
 class Bytes:
     """The bytes of a state of a sketch, with ``rows`` values of a distribution."""
 
-    what: str  # the name of the sketch
-    who: str  # the name of the library
+    # The name of the sketch.
+    what: str
+    # The name of the library.
+    who: str
     distribution: str
     rows: int
     bytes: int
@@ -105,8 +110,8 @@ def _report(measure: Measure, peers: Sequence[str], rows: int, rounds: int) -> R
 
 
 def reduce_and_answers(report: Report, rows: int) -> list[Cost]:
-    """Return the costs of reducing rows, with the library names of `reduce_only_library`, and the costs from rows to
-    results.
+    """Return two kinds of costs in a report: of reducing rows, and from rows to results. `reduce_only_library` gives
+    the library names of the first kind.
     """
     cases = {1: ONE_GROUP, rows // ROWS_PER_GROUP: MANY}
     reduce_costs = [Cost(c.what, reduce_only_library(c.who), c.case, c.ns) for c in costs_of(report, "reduce", cases)]
@@ -119,7 +124,8 @@ def merge_costs(groups: int, rounds: int) -> list[Cost]:
     """
     rows = groups * PARTS * ROWS_A_STATE
     rng = np.random.default_rng(3)
-    decades = rng.choice(10.0 ** rng.uniform(-300.0, 300.0, 200), rows)  # 200 buckets that are not adjacent
+    # These values lie in 200 buckets that are not adjacent.
+    decades = rng.choice(10.0 ** rng.uniform(-300.0, 300.0, 200), rows)
     texts = ["ddsketch:ddsketch", "hdrhistogram:hdrhistogram(digits=2)"]
     texts += ["datasketches:kll", "datasketches:tdigest", "datasketches:req"]
     dds = aggr.dds("x", QUANTILES)

@@ -23,8 +23,10 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "svg.fonttype": "none",  # write text as text and not as outlines, so that files are small
-    "svg.hashsalt": "tiltframe",  # a fixed seed of identifiers, so that equal figures give equal files
+    # Text is written as text and not as outlines, so that files are small.
+    "svg.fonttype": "none",
+    # The seed of the identifiers is fixed, so that equal figures give equal files.
+    "svg.hashsalt": "tiltframe",
 }
 
 

@@ -4,9 +4,9 @@
 
 The rows are the day of `benchmarks.storing`, and four rows per key on each of the 364 days before it. All systems have
 them at four levels, as `benchmarks.storing` writes them: the store and ClickHouse (chdb) contain states, and DuckDB
-contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so it has no
-part in those queries. All systems run in this process and take turns. Before they are timed, their results are
-compared. A query returns an Arrow table with the results in columns.
+contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so DuckDB is
+left out of queries that merge keys. All systems run in this process and take turns. Before the queries are timed, the
+results of all systems are compared. A query returns an Arrow table with the results in columns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from benchmarks.storing import (
 )
 from tiltframe import FrameStore
 
-DAY = HOURS * HOUR  # in microseconds
+DAY = HOURS * HOUR  # the length of a day in microseconds
 FULL = RunSize(rows=6_000_000, keys=1000, rounds=9)
 QUICK = RunSize(rows=240_000, keys=100, rounds=3)
 DAYS = 365
@@ -75,7 +75,7 @@ class Panel:
 
     @property
     def begin(self) -> int:
-        """Return the begin of the range in microseconds since 1970. It ends with the last row."""
+        """The begin of the range of the query, in microseconds since 1970. The range ends with the last row."""
         return BEGIN - (self.days - 1) * DAY
 
 
@@ -103,18 +103,20 @@ class System(ABC):
 
     @abstractmethod
     def ask(self, panel: Panel) -> pa.Table:
-        """Return the results of a query in any order, with the columns t, host (unless merged) and the measures."""
+        """Return the results of the query of a panel, in any order. The columns are t, host and the measures. Results
+        that are merged over all keys do not have the column host.
+        """
 
 
 class Store(System):
     """A store of tiltframe."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the store."""
+        """Open the store of tiltframe in a folder."""
         self._store = FrameStore(str(folder / "store"))
 
     def ask(self, panel: Panel) -> pa.Table:
-        """Query the store."""
+        """Query the store of tiltframe, and return the results of the panel."""
         where = None if panel.hosts is None else f"host in ({_host_list(panel)})"
         keys = [] if panel.is_merged else ["host"]
         within = (_moment(panel.begin), _moment(BEGIN + DAY))
@@ -125,12 +127,12 @@ class ClickHouse(System):
     """Tables of states in ClickHouse."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the database."""
+        """Open the database of ClickHouse in a folder."""
         self._session = importlib.import_module("chdb.session").Session(str(folder / "chdb"))
 
     def ask(self, panel: Panel) -> pa.Table:
-        """Merge the states of each window and key, because the parts of a table may contain several states of the same
-        window and key.
+        """Return the results of the panel from merged states. States of the same window and key are merged, because the
+        parts of a table may contain several of them.
         """
         results = ", ".join(f"{with_suffix(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
         keys = "" if panel.is_merged else ", host"
@@ -153,7 +155,7 @@ class DuckDB(System):
             self._connection.execute(f"CREATE TABLE of_{level} AS {select}")
 
     def ask(self, panel: Panel) -> pa.Table:
-        """Select results."""
+        """Select the results of the panel from the database file."""
         query = f"SELECT t, host, {', '.join(panel.measures)} FROM of_{panel.level}"
         query += f" WHERE t >= make_timestamptz({panel.begin})"
         query += "" if panel.hosts is None else f" AND host IN ({_host_list(panel)})"
@@ -243,8 +245,8 @@ def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:
     """Compare the results of all systems, and return the number of rows of all panels.
 
     Windows, keys, counts and maxima must be equal, and averages differ by at most 1e-9 of their value. Medians of
-    windows merged over all keys may differ by 3 %, because sketches estimate them. Others are not compared, because
-    the systems define the median of a few rows differently.
+    windows merged over all keys may differ by 3 %, because sketches estimate them. Other medians are not compared,
+    because the systems define the median of a few rows differently.
 
     Raises
     ------
@@ -270,7 +272,7 @@ def _comparable(table: pa.Table, panel: Panel) -> pa.Table:
     new_names = {"window_start": "t", **{f"r_{name}": name for name in panel.measures}}
     table = table.rename_columns([new_names.get(name, name) for name in table.column_names])
     starts = table["t"]
-    if pa.types.is_unsigned_integer(starts.type):  # the DateTime of ClickHouse, in seconds
+    if pa.types.is_unsigned_integer(starts.type):  # ClickHouse returns a DateTime as an unsigned number of seconds.
         starts = starts.cast(pa.int64()).cast(pa.timestamp("s", "UTC"))
     micros = starts.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     columns: dict[str, Any] = {"t": micros}

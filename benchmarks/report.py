@@ -330,8 +330,8 @@ def year(figures: Any) -> Lines:
 
 
 def harness(figures: Any) -> Lines:
-    """Return the lines of a section: the CPU time that `aggr.bench` adds to each run of an operation, and its share of
-    the time to reduce the rows.
+    """Return the lines of a section about the overhead of `aggr.bench`: the CPU time that it adds to each run of an
+    operation, and the share of this time in the time to reduce rows.
     """
     micros = figures["harness_seconds"] * 1e6
     yield f"`aggr.bench` takes {micros:.1f} µs of CPU time for each run of an operation. This is"
@@ -379,7 +379,8 @@ def mutants(figures: Any) -> Lines:
         test, test_all, none = (
             sum(mutated_file[outcome] for mutated_file in files_of_part) for outcome in ("test", "test-all", "none")
         )
-        survivor_counts = Counter(  # of the survivors by their later fate, such as "killed" or "equivalent"
+        # The number of mutants that survived the tests, by their later outcome, such as "killed" or "equivalent".
+        survivor_counts = Counter(
             survivor["now"].partition(":")[0]
             for mutated_file in files_of_part
             for survivor in mutated_file["survivors"]

@@ -31,8 +31,10 @@ from benchmarks.key_filter_bytes import bytes_ratio_of_one_key, write_month_stor
 from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 
-DAY = 86_400_000  # milliseconds
-BEGIN = 1_714_521_600_000  # 2024-05-01 in milliseconds since 1970
+# The length of a day in milliseconds.
+DAY = 86_400_000
+# 2024-05-01 in milliseconds since 1970.
+BEGIN = 1_714_521_600_000
 WITHIN = ("2024-05-02", "2024-05-03")
 FRAME = TiltFrame(
     ["1s", "1m", "1h"],

@@ -12,8 +12,10 @@ import click
 from aggr.bench.timing import one_core
 
 KEYS = 1000
-LIMITS = {"count … stdev": 5.0, "dds": 60.0}  # limits in seconds for a million rows
-RATIO = 3.0  # the largest allowed ratio of the time of sliding(1000) to that of sliding(10)
+# The limits in seconds for running results of a million rows.
+LIMITS = {"count … stdev": 5.0, "dds": 60.0}
+# The largest allowed ratio of the time of sliding(1000) to the time of sliding(10).
+RATIO = 3.0
 
 
 @click.command()
@@ -54,8 +56,8 @@ def main(rows: int) -> None:
     sliding_rows = table.slice(0, rows // 10)
     sliding_rows = sliding_rows.append_column("w", pa.array(np.ones(sliding_rows.num_rows, np.int64)))
     sliding_rows = sliding_rows.append_column("t", pa.array(np.abs(sliding_rows["x"].to_numpy()).astype(np.int64)))
-    # The time of a wide window is compared only for functions whose results have a fixed size. A function that returns
-    # a list of all values takes longer for a wide window.
+    # Wide and narrow windows are compared only for functions whose results have a fixed size. A function that returns a
+    # list of all values takes longer for a wide window.
     measures_of_job = {name: {name: measure} for name, measure in simple.items()} | {
         "first": {"a": aggr.first("x")},
         "last": {"a": aggr.last("x")},

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
     from tiltframe.capacity import Capacity
 
-BEGIN = 1_700_006_400_000_000  # a midnight, in microseconds
-HOUR = 3_600_000_000  # in microseconds
+# 2023-11-15 in microseconds since 1970.
+BEGIN = 1_700_006_400_000_000
+# The length of an hour in microseconds.
+HOUR = 3_600_000_000
 KEYS = 1000
 FRAME = TiltFrame(
     ["1m", "10m", "1h", "1d"],
@@ -57,8 +59,8 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, first_key_share: float = 0) -> pa.Table:
-    """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. Their keys are
-    random. A share ``first_key_share`` of the rows gets the first key instead.
+    """Return ``count`` rows in the order of time, with random keys. Their times lie in the ``length`` microseconds that
+    follow the time ``begin``. A share ``first_key_share`` of the rows gets the first key instead of a random one.
     """
     rng = np.random.default_rng(seed)
     key_ids = rng.integers(0, keys, count)
@@ -208,7 +210,7 @@ def roll_up(master: str, folder: Path, files: Path, days: int, rounds: int, fram
 @click.option("--master", default="local[2]", show_default=True, help="The master URL of Spark.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
-    """Measure, and print the figures together with their predictions."""
+    """Measure the costs of each number of days, and print them together with the predicted costs."""
     day_counts = [int(text) for text in days.split(",")]
     capacity = predict_costs(rows_per_day)
     click.echo(repr(capacity))

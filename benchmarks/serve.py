@@ -42,8 +42,10 @@ from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits
 from tiltframe import FrameStore, TiltFrame
 
-HOUR = 3_600_000  # milliseconds
-BEGIN = 1_704_067_200_000  # 2024-01-01 in milliseconds since 1970
+# The length of an hour in milliseconds.
+HOUR = 3_600_000
+# 2024-01-01 in milliseconds since 1970.
+BEGIN = 1_704_067_200_000
 CLIENTS = 32
 BYTECODE = f"{tempfile.gettempdir()}/tiltframe-bytecode"
 MEASURES = {
@@ -140,7 +142,8 @@ def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
     """
     command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
+    # Without PYTHONDONTWRITEBYTECODE, Python stores bytecode, as for an installed package.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -179,14 +182,14 @@ def load_dashboards(port: int, run_size: RunSize) -> dict[str, list[float]]:
     """
     end = time.monotonic() + run_size.minutes * 60
     times: dict[str, list[float]] = {name: [] for name in panels(run_size, "host-0")}
-    failed: list[BaseException] = []
+    client_errors: list[BaseException] = []
 
     def client(number: int) -> None:
         host = f"host-{number}"
         rng = random.Random(number)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
-            while time.monotonic() < end and not failed:
+            while time.monotonic() < end and not client_errors:
                 if rng.random() < 0.1:
                     host = f"host-{rng.randrange(run_size.hosts)}"
                 addresses = panels(run_size, host)
@@ -196,15 +199,15 @@ def load_dashboards(port: int, run_size: RunSize) -> dict[str, list[float]]:
                     times[name].append(time.perf_counter() - start)
                 time.sleep(rng.uniform(0, 2))  # a pause, as if a person looked at the dashboard
         except BaseException as error:
-            failed.append(error)
+            client_errors.append(error)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if failed:
-        raise failed[0]
+    if client_errors:
+        raise client_errors[0]
     return times
 
 
@@ -243,7 +246,8 @@ def measure_startup(folder: Path, run_size: RunSize, repetitions: int = 7) -> di
     return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": core_seconds}
 
 
-SQL = {  # panels that need no sketch -> their SQL over a table ``days`` with the results by day and host
+# The panels that do not need a sketch → their SQL over a table ``days`` with the results by day and host.
+SQL = {
     "requests a day": "SELECT window_start, sum(requests) FROM {days} GROUP BY 1",
     "share of errors": "SELECT window_start, sum(errors) * 1.0 / sum(requests) FROM {days} GROUP BY 1",
     "bytes a second": "SELECT window_start, sum(bytes) / 86400.0 FROM {days} GROUP BY 1",
@@ -324,7 +328,7 @@ def main(run_size: RunSize, store_path: Path | None, out: Path | None) -> list[L
         store = FrameStore(store_path) if store_path else write_store(folder / "web", run_size)
         with serving(store.uri) as (process, port, _):
             cold_seconds = first_request_seconds(port, run_size)
-            load_dashboards(port, run_size_of_part)  # this fills the caches of the server, and is not measured
+            load_dashboards(port, run_size_of_part)  # These loads fill the caches of the server, and are not measured.
             megabytes = [resident_megabytes(process.pid)]
             for _ in range(minutes):
                 for name, seconds in load_dashboards(port, run_size_of_part).items():

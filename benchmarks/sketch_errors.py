@@ -27,8 +27,10 @@ from aggr.bench.report import OURS, Report
 from aggr.measure import Measure
 
 QUANTILES = (0.01, 0.5, 0.99, 0.999)
-ROWS = 100_000  # the largest number of values of a data set
-SIZE = 10_000  # the number of values in each sketch for which bytes are reported
+# The largest number of values of a data set.
+ROWS = 100_000
+# The number of values in each sketch whose bytes are reported.
+SIZE = 10_000
 SPARK = "spark:percentile_approx({x}, array({q}))"
 PACKAGES = (
     *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "chdb", "pyspark"),
@@ -61,8 +63,8 @@ class Errors:
 
 
 def measures(values: pa.Array) -> list[Measure]:
-    """Return the measures of tiltframe's sketches that accept these values. HdrHistogram does not accept negative
-    values.
+    """Return the measures of tiltframe's sketches of quantiles that accept the values ``values``. HdrHistogram does not
+    accept negative values.
     """
     quantiles = list(QUANTILES)
     sketches = [aggr.dds("x", quantiles), aggr.exponential("x", quantiles)]
@@ -72,7 +74,9 @@ def measures(values: pa.Array) -> list[Measure]:
 
 
 def peers(values: pa.Array) -> list[str]:
-    """Return the calls of other packages and of Spark that accept these values, as text."""
+    """Return the calls of other packages and of Spark that accept the values ``values``. A call is a text such as
+    ``duckdb:approx_quantile(…)``.
+    """
     quantiles = list(QUANTILES)
     fractions = ", ".join(map(str, quantiles))
     texts = [text.format(x="x", q=quantiles, fractions=fractions) for text in COUNTERPARTS["dds"]]

@@ -28,7 +28,8 @@ from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ANSWERS = (  # the jobs whose output is results, and not states
+# The jobs that return results, and not states.
+ANSWERS = (
     "percentile_approx",
     "count … variance",
     "rollup of files, to answers",
@@ -37,7 +38,7 @@ ANSWERS = (  # the jobs whose output is results, and not states
     "A.dds",
     "su.group_by of dds",
 )
-# The jobs that also run on files that are not in the order of time: each file has rows of all times.
+# These jobs also run on files whose rows are not in the order of time. Each such file has rows of all times.
 IN_NO_ORDER = ("count … variance", "rollup of files, to answers")
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
@@ -47,9 +48,11 @@ class RunSize:
     """The numbers of rows, groups and keys, and the number of rounds."""
 
     rows: int
-    groups: int  # the number of pairs of a key and a window of the finest level
+    # The number of pairs of a key and a window of the finest level.
+    groups: int
     rounds: int
-    keys: tuple[int, int]  # the numbers of rows and of keys of the jobs with many keys
+    # The number of rows and the number of keys of the jobs with many keys.
+    keys: tuple[int, int]
     growth: growth.RunSize
     data_sets: tuple[DataSet, ...]
 

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-SECONDS = 5  # the seconds of event time in a batch
-START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour, in microseconds since 1970
+# The number of seconds of event time in a batch.
+SECONDS = 5
+# Five minutes before a full hour, in microseconds since 1970.
+START = 1_699_999_200_000_000 + 3_300_000_000
 # The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
 # older than the windows of the other rows.
 EARLIER_SECONDS = (50 * 60, 7 * 60, 20)
@@ -79,7 +81,9 @@ def spark_query(*names: str) -> Query:
 
 
 def rows_of(spark: SparkSession, source: Path) -> DataFrame:
-    """Return a streaming DataFrame of the files, one file per batch, with a watermark of ten seconds."""
+    """Return a streaming DataFrame of the Parquet files in ``source``, one file per batch, with a watermark of ten
+    seconds.
+    """
     reader = spark.readStream.schema("ts timestamp, key string, x double").options(**ONE_FILE)
     return reader.parquet(str(source)).withWatermark("ts", "10 seconds")
 
@@ -234,7 +238,7 @@ def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
             }
         )
         path = source / f"{batch:04}.parquet"
-        # row groups of equal size, so that two tasks have the same amount of work
+        # Row groups have the same size, so that two tasks have the same amount of work.
         pq.write_table(table, path, row_group_size=-(-rows // 16))
         os.utime(path, (batch + 1, batch + 1))
 

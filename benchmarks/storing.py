@@ -38,9 +38,12 @@ from benchmarks.costs import create_table, print_table
 from benchmarks.musthold import LimitedFigure, show_limits, without_verdicts
 from tiltframe import FrameStore
 
-HOURS = 24  # the number of hours
-HOUR = 3_600_000_000  # the length of an hour, in microseconds
-BEGIN = 1_700_006_400_000_000  # 2023-11-15 in microseconds since 1970
+# The number of hours of the rows.
+HOURS = 24
+# The length of an hour in microseconds.
+HOUR = 3_600_000_000
+# 2023-11-15 in microseconds since 1970.
+BEGIN = 1_700_006_400_000_000
 LEVELS = {"1m": "1 minute", "10m": "10 minutes", "1h": "1 hour", "1d": "1 day"}
 MEASURES = (
     "n=count()",
@@ -63,7 +66,7 @@ ONE_THREAD = "tiltframe rollup --store, --jobs 1"
 CLICKHOUSE = "ClickHouse, states"
 DUCKDB = "DuckDB, results"
 
-# the name of each measure -> the aggregate function of ClickHouse, and its column or ""
+# The name of each measure → ClickHouse's aggregate function and its column, which is empty for ``count``.
 _CLICKHOUSE_CALLS = {
     "n": ("count", ""),
     "sum": ("sum", "ms"),
@@ -103,7 +106,7 @@ class System:
     read: Callable[[Path, str], pa.Table]
 
 
-# Run a command, and print its seconds, its CPU seconds and its peak memory in bytes.
+# A program that runs a command, and prints the seconds, the CPU seconds and the peak memory in bytes of the command.
 _MEASURE = """
 import json, resource, subprocess, sys, time
 begun = time.perf_counter()
@@ -249,7 +252,8 @@ def duckdb_command(rows: Path, target: Path) -> Sequence[str]:
 def run_process(command: Sequence[str]) -> Run:
     """Run a process and return its costs; raise ``SystemExit`` if it fails."""
     environment = os.environ.copy()
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
+    # Without PYTHONDONTWRITEBYTECODE, Python stores bytecode, as for an installed package.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     # On Linux, the peak memory of a new process is at least the memory of the process that starts it. The command is
     # therefore started by a small process, which measures it, and not by this one.
     measure_command = [sys.executable, "-c", _MEASURE, *command]

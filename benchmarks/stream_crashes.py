@@ -26,7 +26,7 @@ from benchmarks.musthold import LimitedFigure
 from tiltframe import FrameStore
 
 _STREAM = "--stream s --time ts --key k --measure n=count() --measure total=sum(k) --levels 10s,1m,10m,1h --once"
-_MAX_SECONDS = 120.0  # seconds until a stream that does not commit is an error
+_MAX_SECONDS = 120.0  # the maximum time, in seconds, from the start of a stream to its first commit
 
 
 @dataclass
@@ -35,17 +35,21 @@ class StreamRuns:
 
     input_folder: Path
     folder: Path
-    seconds: float = 0.0  # of all runs together
-    seconds_to_commit: list[float] = field(default_factory=list)  # seconds of each run
-    seconds_to_kill: list[float] = field(default_factory=list)  # seconds from the last commit of a run to its kill
+    # The seconds of all runs together.
+    seconds: float = 0.0
+    # For each run, the seconds from its start to its first commit.
+    seconds_to_commit: list[float] = field(default_factory=list)
+    # For each run that was killed, the seconds from its last commit to the kill.
+    seconds_to_kill: list[float] = field(default_factory=list)
 
     @property
     def store(self) -> Path:
         return self.folder / "store"
 
     def run(self, kill_after: float | None = None) -> bool:
-        """Start a process. Kill it ``kill_after`` seconds after its first commit. Without ``kill_after``, wait until it
-        has read all files and closed all windows. Return whether it ended by itself.
+        """Run the stream in a new process. Kill the process ``kill_after`` seconds after its first commit. Without
+        ``kill_after``, wait until the process has read all files and closed all windows. Return whether the process
+        ended without a kill.
         """
         options = [*_STREAM.split(), "--store", str(self.store), "--state", str(self.folder / "state")]
         options += ["--drain"] if kill_after is None else []
@@ -77,7 +81,7 @@ class StreamRuns:
         return not was_killed
 
     def _commits(self) -> int:
-        """Return the number of versions of the store's table."""
+        """Return the number of commits to the store, which are the versions of its table."""
         return sum(1 for _ in self.store.glob("tiltframe/_delta_log/*.json"))
 
 
@@ -119,8 +123,8 @@ def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], li
 
 
 def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
-    """Return the difference between the stored counts and the number of rows that arrived, added up over all levels. A
-    level with the right count and a wrong sum counts as one row.
+    """For each level, compare the number of rows that the store counts with the number of rows that arrived. Return the
+    sum of the differences. A level with the right count and a wrong sum counts as one row.
     """
     wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):

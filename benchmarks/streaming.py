@@ -13,7 +13,8 @@ from aggr.bench.timing import one_core
 
 KEYS = 100
 OPEN_WINDOWS = 100_000
-MIN_ROWS_PER_SECOND = 1_000_000  # the minimum rows per second of count, sum and dds over 100 keys
+# The minimum number of rows per second, for count, sum and dds over 100 keys.
+MIN_ROWS_PER_SECOND = 1_000_000
 # The largest allowed ratio of two times: the time of a batch of 1,000 rows while 10⁵ windows are open, divided by the
 # time of the batch of 10⁵ rows that opened these windows.
 MAX_BATCH_TIME_RATIO = 1.5

@@ -36,11 +36,12 @@ SAIL = "Sail"
 FILES_JOB = "rollup of files"
 DATAFRAME_JOB = "rollup of a DataFrame"
 BUILT_IN_JOB = "count … avg, the finest windows"
-RESULT_PREFIX = "answers "  # the beginning of the lines in which a worker prints its figures
+# A line in which a worker prints its figures begins with this text.
+RESULT_PREFIX = "answers "
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
-    """Return the jobs by name. Each returns the number of results that it has fetched."""
+    """Return the jobs by name. Each job returns the number of results that it has transferred to Python."""
     from pyspark.sql import functions as F
 
     import spark_udaf as su

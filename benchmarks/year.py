@@ -100,8 +100,8 @@ def build_store(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-# The name of each query -> its arguments, the groups in SQL, and whether it asks for a single day. The JSON file of
-# figures contains the names. A query of "all keys" merges the keys; a query "of every key" returns results per key.
+# The name of each query → its arguments, the groups in SQL, and whether it asks for a single day. The names are part of
+# the JSON file of figures. A query of "all keys" merges the keys. A query "of every key" returns results per key.
 QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),

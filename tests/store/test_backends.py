@@ -160,7 +160,7 @@ class Paged(MemoryBackend):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("broken", "promise"),
+    ("broken", "guarantee"),
     [
         (SameVersion, "greater than all earlier versions"),
         (Paged, "a part with thousands of rows"),
@@ -177,8 +177,8 @@ class Paged(MemoryBackend):
         (Shared, "exactly the requested records|a thousand records"),
     ],
 )
-def test_broken_backends_are_refused(broken, promise):
-    with pytest.raises(AssertionError, match=f"the backend breaks a promise: .*({promise})"):
+def test_broken_backends_are_refused(broken, guarantee):
+    with pytest.raises(AssertionError, match=f"the backend breaks a guarantee: .*({guarantee})"):
         check_backend(broken)
 
 

@@ -1,4 +1,5 @@
-"""Cache memory: the maximum size of the cache that all stores of a process share, for each kind of backend.
+"""Cache memory: the maximum size of the caches of stores. All stores of a process share one limit for each kind of
+backend, such as Delta Lake.
 
 The cache of Delta Lake contains footers of files, the rows of small files, and results of stored rows.
 """

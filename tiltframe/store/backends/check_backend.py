@@ -37,13 +37,14 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     Parameters
     ----------
     make_backend : callable
-        A function that returns, at each call, the backend of a new, empty place. It is called once for each check,
-        about fifteen times.
+        A function without parameters. Each call returns a backend for a new, empty location. The function is called
+        once for each check, about fifteen times.
 
     Raises
     ------
     AssertionError
-        For the first guarantee that is broken; the message names it. Errors of the backend are not caught.
+        If the backend breaks a guarantee. The message names the first guarantee that is broken. Errors that the backend
+        raises are not caught.
 
     Examples
     --------
@@ -86,7 +87,7 @@ class _StoreUnderTest:
 
     def snapshot(self, *recorded: str) -> Snapshot:
         snapshot = self.backend.snapshot(recorded)
-        assert snapshot is not None, "the backend breaks a promise: snapshot() is not None after create()"
+        assert snapshot is not None, "the backend breaks a guarantee: snapshot() is not None after create()"
         return snapshot
 
     def add(self, states: pa.Table, **recorded: str) -> list[Part]:
@@ -101,9 +102,9 @@ class _StoreUnderTest:
     def expect_rows(self, states: pa.Table, guarantee: str) -> None:
         _expect(_are_equal(self.rows(), states), guarantee)
 
-    def expect_conflict(self, guarantee: str, transaction: Transaction) -> None:
-        """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``guarantee`` is a description
-        of the transaction, which the message of an error contains.
+    def expect_conflict(self, description: str, transaction: Transaction) -> None:
+        """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``description`` describes the
+        transaction in the message of an error.
         """
         before = self.snapshot("w", "other")
         rows = self.rows()
@@ -112,7 +113,7 @@ class _StoreUnderTest:
         except Conflict:
             pass
         else:
-            raise AssertionError(f"the backend breaks a promise: commit() raises Conflict for {guarantee}")
+            raise AssertionError(f"the backend breaks a guarantee: commit() must raise Conflict for {description}")
         after = self.snapshot("w", "other")
         is_same = set(before.parts) == set(after.parts) and before.records == after.records
         is_same = is_same and before.manifest == after.manifest
@@ -166,7 +167,8 @@ def _check_empty(store: _StoreUnderTest) -> None:
 
 def _check_commit(store: _StoreUnderTest) -> None:
     states = _states(range(3))
-    # Like a store, pass states with a further column ``level``. Its value in each row is the name of the level.
+    # A store passes states with an additional column ``level`` to `write`, so this check does the same. The column
+    # contains the name of the level in each row.
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine = store.backend.write(FINE, more)
     coarse = store.backend.write(COARSE, _states_between(states, 0, 1))
@@ -262,7 +264,8 @@ def _check_removal(store: _StoreUnderTest) -> None:
     extra = store.backend.write(FINE, _states([7]))
     repeated_removal = _transaction(store.snapshot(), adds=extra, removes=[first])
     store.expect_conflict("a transaction that removes a part which is already removed", repeated_removal)
-    try:  # The snapshot ``before`` lists a part that a later commit has removed.
+    # This reads all parts of the snapshot ``before``. A later commit has removed one of them.
+    try:
         old = store.backend.read([(part, EVER) for part in before.parts], store.schema.names[1:])
     except Conflict:
         pass
@@ -290,7 +293,9 @@ def _check_conflicts(store: _StoreUnderTest) -> None:
 
 
 def _check_revisions(store: _StoreUnderTest) -> None:
-    """Check that records are compared by revision: writing the same text again counts as a change."""
+    """Check that a conflict is found by the revision of a record, and not by its text: writing the same text again
+    counts as a change.
+    """
     store.add(_states([0]), w="1")
     snapshot = store.snapshot("w", "other")
     store.add(_states([1]), w="1")
@@ -384,7 +389,7 @@ def _check_added_columns(store: _StoreUnderTest) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*store.schema, pa.field("more", before.schema.field("low").type)])
     new_manifest = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    # these states start at the time 0, at which a day starts too, so they can be written as states of the level 1d
+    # These states start at time 0, where a day also starts. They can therefore be written as states of the level 1d.
     days = store.backend.write(frame.levels[-1], _states_between(before, 0, 1))
     snapshot = store.snapshot("w")
     store.backend.commit(_transaction(snapshot, adds=days, records={"w": "1"}, describes=(new_manifest, schema)))
@@ -421,7 +426,7 @@ def _check_vacuum(store: _StoreUnderTest) -> None:
     states = _states(range(2))
     first, second = sorted(store.add(states), key=lambda part: part.first_start)
     before = store.snapshot()
-    # this copy stands for the backend of another process, in which vacuum does not run
+    # ``reader`` stands for the backend of another process, which does not run vacuum itself.
     reader: Backend = pickle.loads(pickle.dumps(store.backend))
     reader.read([(part, EVER) for part in before.parts], store.schema.names[1:])
     store.backend.write(FINE, _states([1]))
@@ -440,8 +445,8 @@ def _check_vacuum(store: _StoreUnderTest) -> None:
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
-    """Check that a read of ``parts``, which belong to an older snapshot, returns all their rows (``states``), or raises
-    `Conflict` because vacuum has removed a part. The read must never return fewer rows.
+    """Read ``parts`` of an older snapshot. Check that the read returns all rows of the parts, which are in ``states``,
+    or raises `Conflict` because vacuum has removed a part. The read must never return fewer rows.
     """
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])
@@ -455,7 +460,7 @@ def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: p
 
 def _check_concurrent_commits(store: _StoreUnderTest) -> None:
     """Check concurrent commits of several threads. Each thread uses its own pickled copy of the backend."""
-    errors: list[BaseException] = []
+    unexpected_errors: list[BaseException] = []
     winners: list[str] = []
     snapshot = store.snapshot("race")
 
@@ -467,7 +472,7 @@ def _check_concurrent_commits(store: _StoreUnderTest) -> None:
                 retry_on_conflict(lambda: commit(backend, parts, f"w{i}", str(number)))  # noqa: B023
             retry_on_conflict(lambda: race(backend, i))
         except BaseException as error:
-            errors.append(error)
+            unexpected_errors.append(error)
 
     def commit(backend: Backend, parts: Sequence[Part], name: str, text: str) -> None:
         now = backend.snapshot([name])
@@ -486,8 +491,8 @@ def _check_concurrent_commits(store: _StoreUnderTest) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[0]
+    if unexpected_errors:
+        raise unexpected_errors[0]
     states = pa.concat_tables([_states([4 * i + number]) for i in range(4) for number in range(3)])
     store.expect_rows(states, "concurrent commits of several writers are all applied exactly once")
     _expect(
@@ -504,7 +509,7 @@ def _check_concurrent_replacements(store: _StoreUnderTest) -> None:
     snapshot = store.snapshot("guard")
     start = threading.Barrier(4)
     accepted: list[int] = []
-    errors: list[BaseException] = []
+    unexpected_errors: list[BaseException] = []
 
     def work(hour: int) -> None:
         try:
@@ -516,7 +521,7 @@ def _check_concurrent_replacements(store: _StoreUnderTest) -> None:
         except Conflict:
             pass
         except BaseException as error:
-            errors.append(error)
+            unexpected_errors.append(error)
             start.abort()
 
     threads = [threading.Thread(target=work, args=[hour]) for hour in range(1, 5)]
@@ -524,8 +529,8 @@ def _check_concurrent_replacements(store: _StoreUnderTest) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[0]
+    if unexpected_errors:
+        raise unexpected_errors[0]
     _expect(
         len(accepted) == 1, "only one of several concurrent commits that replace a record by the same text succeeds"
     )
@@ -555,9 +560,9 @@ def _transaction_that_read(snapshot: Snapshot, name: str, **records: str) -> Tra
     return transaction
 
 
-def _expect(holds: bool, promise: str) -> None:
+def _expect(holds: bool, guarantee: str) -> None:
     if not holds:
-        raise AssertionError(f"the backend breaks a promise: {promise}")
+        raise AssertionError(f"the backend breaks a guarantee: {guarantee}")
 
 
 def _manifest() -> Manifest:

@@ -28,7 +28,7 @@ class KeyBound:
     # the type of the stored key, and of ``low``, ``high`` and ``values``: whole numbers, decimals, text, dates or times
     # in microseconds
     dtype: pa.DataType
-    low: pa.Scalar | None  # the smallest and the largest allowed value; None for no limit
+    low: pa.Scalar | None  # the smallest allowed value, and in the next field the largest; None for no limit
     high: pa.Scalar | None
     values: pa.Array | None  # all allowed values, or None if they are not known or are more than `_MAX_VALUES`
 

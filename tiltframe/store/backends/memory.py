@@ -30,7 +30,8 @@ class _StoreContents:
     schema: pa.Schema | None = None
     parts: dict[str, Part] = field(default_factory=dict)  # the parts that are readable, by name
     records: dict[str, Record] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)  # part name → rows, also of parts that are not readable
+    # The rows of each part, as name → rows. Parts that are not readable are included.
+    rows: dict[str, pa.Table] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -85,7 +86,7 @@ class MemoryBackend:
 
     @property
     def display_uri(self) -> str:
-        """The URI."""
+        """The URI for messages, which is the same as ``uri``."""
         return self.uri
 
     def store_named(self, name: str) -> MemoryBackend:
@@ -153,7 +154,7 @@ class MemoryBackend:
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. The
-        condition is ignored.
+        condition ``where`` is ignored.
         """
         if self.tables.schema is None:
             raise MissingStore(
@@ -164,7 +165,9 @@ class MemoryBackend:
         for part, span in parts:
             rows = self.tables.rows.get(part.name)
             if rows is None:
-                raise Conflict(f"{part.level}: a part to read was removed by another commit")
+                raise Conflict(
+                    f"a part of the level {part.level} was removed by another commit, and can no longer be read"
+                )
             rows = rows.filter(pa.array(inside(instants_of(rows), [span])))
             tables.append(rows.select([name for name in schema.names if name in rows.column_names]))
         return pa.concat_tables(tables, promote_options="default").select(schema.names)

@@ -101,7 +101,7 @@ class Backend(Protocol):
         uri : str
             A URI with the scheme under which the class is registered.
         name : str
-            The name of the store, if a place may contain several stores; it may be empty.
+            The name of the store, if several stores may have the same address. It may be empty.
         options : str -> str
             The ``storage_options`` of `FrameStore`.
         durable : bool
@@ -126,7 +126,8 @@ class Backend(Protocol):
         """The address of the store without a password, for messages."""
 
     def store_named(self, name: str) -> Backend:
-        """Return the backend of another store at the same place, or the same backend if a place has only one store.
+        """Return the backend of another store with the same address. Return this backend if an address has only one
+        store.
 
         Parameters
         ----------
@@ -188,7 +189,7 @@ class Backend(Protocol):
         DamagedStore
             If the log or the manifest is damaged.
         UnreachableStore
-            If the place cannot be read.
+            If the folder, object store or database cannot be read.
         """
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
@@ -336,7 +337,7 @@ class ResultTables(Protocol):
         ----------
         level : str
         ranges : sequence of (start, end)
-            Microseconds UTC, end exclusive.
+            Ranges of window starts, in microseconds UTC, end exclusive.
         results : table
             The results of the windows that start in ``ranges``, in plain columns.
         sources : mapping of part name -> range of window starts
@@ -378,7 +379,9 @@ class RowFunction(Hashable, Protocol):
 
 @runtime_checkable
 class PartChecker(Protocol):
-    """An operation of backends whose `Backend.read` does not read all bytes of a part, so that it can miss damage."""
+    """An operation of backends whose `Backend.read` does not read all bytes of a part. Without this operation, damage
+    of the other bytes would not be found.
+    """
 
     def part_problems(self, part: Part) -> list[str]:
         """Check the bytes of a part that `Backend.read` does not read.
@@ -413,7 +416,7 @@ class ResultReader(Protocol):
         functions: Mapping[str, RowFunction],
         where: str | None = None,
     ) -> pa.Table | None:
-        """Read rows of parts as `Backend.read` does, with results in the place of states.
+        """Read rows of parts as `Backend.read` does, with results instead of states.
 
         Parameters
         ----------

@@ -51,8 +51,8 @@ def stored(values: pa.Array) -> pa.Array:
 
 def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Return an array converted to the type ``to``, either from an original type to its stored type, or from a stored
-    type to the original one. The fields of structs and the elements of lists are converted by themselves, because
-    Arrow cannot convert some of them.
+    type to the original one. The fields of a struct and the elements of a list are converted one by one, because Arrow
+    cannot convert some of them within a nested type.
     """
     # Nested types are always converted, because Arrow compares them as equal even if the names of their fields differ.
     if values.type == to and not pa.types.is_nested(to):

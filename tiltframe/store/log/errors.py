@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-PUBLIC_MODULE = "tiltframe.store"  # users import the errors from this module, and tracebacks show its name
+# Users import the errors from this module, so tracebacks show its name.
+PUBLIC_MODULE = "tiltframe.store"
 
 
 class StoreError(ValueError):

@@ -81,12 +81,13 @@ class Manifest:
     @property
     def key_types(self) -> dict[str, pa.DataType]:
         """The types of the keys by which queries can group. A key that is a struct is replaced by its innermost fields,
-        under the names that queries read, such as ``tags.host``.
+        under the names that queries use, such as ``tags.host``.
         """
         types = dict[str, pa.DataType]()
         for key in self.frame.keys:
             dtype = self.schema.field(key).type
-            if pa.types.is_struct(dtype):  # a key takes precedence over a field of the same name
+            # If a key has the name of a field of a struct, the name refers to the key.
+            if pa.types.is_struct(dtype):
                 types |= {name: field_type for name, field_type in _fields(key, dtype) if name not in self.frame.keys}
             else:
                 types[key] = dtype
@@ -210,7 +211,8 @@ class Manifest:
                     f"the store {uri} is intact, but its frame cannot be created here{reason}; install the packages "
                     "that were installed when it was written"
                 ) from None
-            # only messages of ValueError describe the manifest; those of other errors describe Python code
+            # Only the messages of ValueError describe the manifest. Messages of other errors describe Python code, and
+            # are left out.
             cause = f": {str(error).partition('; ')[0]}" if type(error) is ValueError else ""
             raise DamagedStore(
                 f"the store {uri} is damaged: its manifest, with the frame and the retention, cannot be read{cause}; "
@@ -297,7 +299,7 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    # If the retention is longer than the time since the first years of the calendar, use `EARLIEST_TIME`, the start of
+    # A long retention may begin before the first years of the calendar. In this case, use `EARLIEST_TIME`, the start of
     # year 3.
     until = max(now - int(window(manifest.retention[name]).length), EARLIEST_TIME)
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])

@@ -19,12 +19,13 @@ from tiltframe.ranges import EVER
 if TYPE_CHECKING:
     from tiltframe.store.log.snapshot import Snapshot
 
-RECORD_PREFIX = "tiltframe:"  # the prefix of the names of the store's own records
-# written by changes of the frame that add columns of states, and by replacements
+# The prefix of the names of the store's own records.
+RECORD_PREFIX = "tiltframe:"
+# This record is written by replacements, and by changes of the frame that add columns of states.
 COLUMN_STARTS = f"{RECORD_PREFIX}known"
-# written by every expiry and replacement, so that two of them at the same time conflict
+# Every expiry and every replacement writes this record, so that two of them at the same time conflict.
 EXPIRED = f"{RECORD_PREFIX}expired"
-# every stream that has a watermark writes this record; see `stream_watermarks`
+# Every stream that has a watermark writes this record. See `stream_watermarks`.
 WATERMARKS = f"{RECORD_PREFIX}watermarks"
 
 

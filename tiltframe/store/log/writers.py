@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from tiltframe.store.log.manifest import Manifest
     from tiltframe.store.log.snapshot import Snapshot
 
-Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-# The record of a writer contains, under this key, how many values the measures with ``bad_values="skip"`` have skipped:
-# commit number -> column of states -> number of values.
+# A digest of the states of a commit, as two 64-bit numbers.
+Digest: TypeAlias = tuple[int, int]
+# The key of an entry in the record of a writer. The entry has the number of values that the measures with
+# ``bad_values="skip"`` have skipped: commit number → column of states → number of values.
 REFUSED = "refused"
 
 
@@ -63,8 +64,9 @@ def check_writer(writer: str, commit: int) -> int:
 
 def digests_of(states: pa.Table, manifest: Manifest, *, include_earlier_frames: bool) -> list[Digest]:
     """Return digests of states of the finest level. The first digest is computed from the columns of the store's
-    current frame. With ``include_earlier_frames``, one digest follows for each earlier frame of the store whose columns
-    the states have. A repeated commit may have such a digest, if the frame has changed since its first attempt.
+    current frame. With ``include_earlier_frames``, further digests follow, one for each earlier frame of the store.
+    Frames whose columns the states lack are left out. A commit that is repeated after a change of the frame has the
+    digest of an earlier frame.
     """
     return digests_of_each([states], manifest, include_earlier_frames=include_earlier_frames)[0]
 
@@ -88,8 +90,8 @@ def digests_of_each(
 
 
 def _digests_of_rows(states: pa.Table, columns: Sequence[str], run_ends: NDArray[np.int64]) -> list[Digest]:
-    """Return the digest of each run of rows of merged states of the finest level. ``run_ends`` has the end of each run.
-    ``columns`` are the names of the columns to include: window_start, the keys and the columns of states.
+    """Return the digest of each run of consecutive rows of merged states of the finest level. ``run_ends`` has the end
+    of each run. ``columns`` are the names of the columns to include: window_start, the keys and the columns of states.
 
     The states have one row per window and key, and equal input rows give states with equal bits. The digest is the sum
     of the hashes of the rows, modulo 2^64. The digest therefore does not depend on how rows were divided into batches

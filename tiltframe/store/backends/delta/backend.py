@@ -9,9 +9,9 @@
 Any number of tasks may write files. A later commit of one process makes them visible atomically. A file that no commit
 has added is never read, and is removed by `vacuum`.
 
-Other programs may read the table, VACUUM and OPTIMIZE it. This package detects conflicts itself, and lets delta-rs try
-each commit only once. The conflict detection of delta-rs (tested with 1.6.6, from two processes) is not used, because
-it rejects two commits that remove different files, and does not check records.
+Other programs may read the table, VACUUM and OPTIMIZE it. This package detects conflicts itself, and lets delta-rs, the
+library inside deltalake, try each commit only once. The conflict detection of delta-rs (tested with 1.6.6, from two
+processes) is not used, because it rejects two commits that remove different files, and does not check records.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _PARTITIONS = [LEVEL, BUCKET]
 
 
 class _LastSnapshot(NamedTuple):
-    """A snapshot, with the contents and the names of the records from which it was made."""
+    """A snapshot, with the contents of the table and the names of the records from which it was made."""
 
     contents: Contents
     names: tuple[str, ...] | None
@@ -85,8 +85,9 @@ class _LastSnapshot(NamedTuple):
 
 @dataclass
 class _OpenTable:
-    """The open table, and its contents. After a commit by this process, ``contents`` are those of the new version, and
-    ``table`` still has the version before. ``contents`` can be read without the lock.
+    """The open table of a store, and its contents. ``table`` is used only while ``lock`` is held, but ``contents`` may
+    be read without the lock. After a commit by this process, ``contents`` has the new version, and ``table`` still has
+    the version before the commit.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -94,9 +95,9 @@ class _OpenTable:
     contents: Contents = field(default_factory=Contents)
     last_snapshot: _LastSnapshot | None = None
     parsed_manifest: Manifest | None = None
-    # the records in each file of records, by file name
+    # the records of each file of records that was read or written: file name → records
     records_by_file: dict[str, Records] = field(default_factory=dict)
-    # the digests of verified files of the log, by file name
+    # the digests of the files of the log that were verified: file name → digest
     verified_digests: dict[str, str] = field(default_factory=dict)
 
 
@@ -104,10 +105,12 @@ class _OpenTable:
 class DeltaBackend:
     """The backend of a store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str  # a folder, or a URI for deltalake: ``s3://bucket/path``
-    # options of the object store, with deltalake's names
+    # A folder, or a URI for deltalake, such as ``s3://bucket/path``.
+    uri: str
+    # The options of the object store, with the names that deltalake uses.
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    durable: bool = False  # whether commits to a folder are written to the disk before they are acknowledged
+    # Whether a commit to a folder is written to the disk before it is acknowledged.
+    durable: bool = False
     works_in_threads: ClassVar[bool] = True
     _open_table: _OpenTable = field(default_factory=_OpenTable, compare=False, repr=False)
 
@@ -118,7 +121,8 @@ class DeltaBackend:
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
         """Return the backend for a folder, a ``file://`` URI, or the URI of an object store."""
         if uri.startswith("file://"):
-            from urllib.request import url2pathname  # imported here, because urllib.request loads http and ssl
+            # This import is not at the top, because it loads http and ssl, which takes time.
+            from urllib.request import url2pathname
 
             uri = url2pathname(urlsplit(uri).path)
         return cls(uri, tuple(options.items()), durable)
@@ -166,8 +170,8 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current_snapshot(names)
-        # If the file ``_head`` exists, there are two possibilities. Another process may have created the store after
-        # the attempt above; a second attempt then finds the store. Otherwise, the log of the store is missing.
+        # The file ``_head`` shows that the store exists or has existed. Another process may have created it after the
+        # attempt above, so try once more. If this attempt fails too, the log of the store is missing.
         if self._is_in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current_snapshot(names)
@@ -186,8 +190,8 @@ class DeltaBackend:
             return self._snapshot(open_table, open_table.contents, names)
 
     def _is_current(self, contents: Contents) -> bool:
-        """Return whether ``contents`` are those of the last version of a table in a folder. False does not mean that
-        the contents are outdated.
+        """Return True if the table is in a folder and ``contents`` are those of its last version. Otherwise the
+        contents may still be current, for example if the table is in an object store.
         """
         if contents.version < 0 or not self._is_in_folder or not is_last_version(self._path, contents.version):
             return False
@@ -195,8 +199,8 @@ class DeltaBackend:
         return head is None or head.version <= contents.version
 
     def _snapshot(self, open_table: _OpenTable, contents: Contents, names: tuple[str, ...] | None) -> Snapshot:
-        """Return a snapshot of ``contents`` with the named records. All queries of a version need the same snapshot, so
-        the last one is kept.
+        """Return a snapshot of ``contents`` with the named records. The last snapshot is kept and returned again,
+        because all queries of a version need the same snapshot.
         """
         last = open_table.last_snapshot
         if last is not None and last.contents is contents and last.names == names:
@@ -240,7 +244,7 @@ class DeltaBackend:
         return parts
 
     def discard(self, parts: Sequence[Part | RecordFile]) -> None:
-        """Delete files. The names of parts are unique, so no other process uses the files."""
+        """Delete files that will not be committed. Names of files are unique, so no other process uses these files."""
         for part in parts:
             with suppress(OSError):
                 folder = open_file_system(self._path, self.options)
@@ -276,7 +280,8 @@ class DeltaBackend:
             if transaction.manifest is None:
                 actions += [*map(remove_action, transaction.removed), *map(remove_action, outdated_files)]
             else:
-                # The schema contains the manifest, and deltalake changes a schema only if it overwrites partitions.
+                # The schema contains the manifest. deltalake changes a schema only in a commit that overwrites
+                # partitions, so the commit overwrites the partitions of the removed parts.
                 filters, copies = self._partitions_to_overwrite(open_table, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
                 schema = table_schema(columns, json.dumps(transaction.manifest))
@@ -297,14 +302,14 @@ class DeltaBackend:
                 self.discard([*record_files, *copies])
                 raise Conflict(one_line_message(error)) from None
             # After a commit, deltalake cleans up the log. An error in this step does not undo the commit, so the error
-            # is raised only if the files of the commit are missing in the table.
+            # is raised only if the table does not contain the files of the commit.
             except (DeltaError, OSError):
                 names = {*(part.name for part in transaction.added), *(file.name for file in record_files)}
                 if not self._has_files(open_table, version, names):
                     raise
             if transaction.manifest is None:
-                # These are the contents of the new version. They are not read from the log, because this takes longer
-                # the more files the table has.
+                # The contents of the new version are derived from those of the version before. They are not read from
+                # the log, because this takes longer the more files the table has.
                 open_table.contents = before.after_commit(
                     added_parts=transaction.added,
                     removed_parts=transaction.removed,
@@ -330,12 +335,12 @@ class DeltaBackend:
     def _partitions_to_overwrite(
         self, open_table: _OpenTable, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
-        """Return the arguments for a commit that changes the schema. Such a commit overwrites the partitions of the
-        parts to remove. The arguments are filters that match these partitions, and copies of the other parts in these
-        partitions.
+        """Return two values for a commit that changes the schema: filters, and copies of parts. Such a commit must
+        overwrite partitions. The filters match the partitions of ``removed_parts``. The copies replace the other parts
+        in these partitions, which the commit also overwrites.
 
-        If there are no parts to remove, the filters do not match any partition. Parts that are not removed are copied
-        under a new name, because one commit of Delta Lake cannot remove and add the same file.
+        The copies have new names, because one commit of Delta Lake cannot remove and add the same file. If
+        ``removed_parts`` is empty, the filters do not match any partition, and there are no copies.
         """
         if not removed_parts:
             return [(LEVEL, "=", "")], []
@@ -352,7 +357,7 @@ class DeltaBackend:
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. Row
-        groups that the condition excludes are not read.
+        groups that the condition ``where`` excludes are not read.
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
@@ -363,8 +368,8 @@ class DeltaBackend:
             return read_files(parts, folder, requested, bounds)
 
     def part_problems(self, part: Part) -> list[str]:
-        """Compare the constant fields of a part's file with their values in the metadata of the file, from which `read`
-        takes them.
+        """Return a message for each constant field of a part whose values in the file differ from its value in the
+        metadata of the file. `read` uses the value in the metadata. Return an empty list for object stores.
         """
         if not self._is_in_folder:
             return []
@@ -378,8 +383,8 @@ class DeltaBackend:
         functions: Mapping[str, RowFunction],
         where: str | None = None,
     ) -> pa.Table | None:
-        """Read rows of parts as `read` does, with results in the place of states. Results of files in a folder are kept
-        in the cache of files.
+        """Read rows of parts as `read` does, but return results of functions instead of states. The results are kept in
+        the cache of files. Return None for object stores, whose results are not kept.
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
@@ -392,8 +397,9 @@ class DeltaBackend:
 
     @contextmanager
     def _folder_to_read(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:
-        """Yield the file system of the store, and convert errors of a block that reads ``parts``. Raise `Conflict` if
-        another process has removed a part.
+        """Yield the file system of the store for a block that reads ``parts``, and convert the errors of the block to
+        store errors. If a file is missing, raise `Conflict` if another process has removed a part, and otherwise
+        `DamagedStore`.
         """
         folder = open_file_system(self._path, self.options)
         try:
@@ -403,22 +409,26 @@ class DeltaBackend:
             with self._locked_and_updated() as open_table:
                 readable = {part.name for part in open_table.contents.parts}
             if any(part.name not in readable for part, _ in parts):
-                raise Conflict("a part to read was removed by another process") from None
+                raise Conflict(
+                    "a part of the store was removed by another process, and can no longer be read"
+                ) from None
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
             raise self._missing_file_error(lost.name) from None
 
     def vacuum(self, older_than: float) -> Vacuumed:
         """Delete files that were removed from the table, or were written but not committed, at least ``older_than``
-        seconds ago (see `vacuum_table`). Return the number of deleted files. From then on, the log of the table is
-        bounded (see `bound_log`).
+        seconds ago (see `vacuum_table`). Return the number of deleted files. Also limit the size of the table's log
+        (see `bound_log`).
         """
         manifest = self._manifest()
         with self._locked_and_updated() as open_table:
             assert open_table.table is not None
             check_process()
-            with suppress(CommitFailedError):  # another process has committed; the next vacuum tries again
+            # Another process has committed at the same time. The next vacuum calls `bound_log` again.
+            with suppress(CommitFailedError):
                 bound_log(open_table.table, older_than)
-        # another object than ``open_table.table``, so that commits of other threads do not wait until files are deleted
+        # The table is opened again, because ``open_table.table`` would have to be locked until all files are deleted.
+        # Commits of other threads would wait for this lock.
         vacuumed = vacuum_table(self._open(), open_file_system(self._path, self.options), older_than)
         if self._is_in_folder:
             remove_unfinished_heads(self._path, older_than)
@@ -455,9 +465,9 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest that this object has read last, or read it if there was no read yet. The store may have a
-        newer manifest. `write` and `read` can use the older one: they need only the name and the keys, which never
-        change, and the columns that the caller names.
+        """Return the manifest that this object has read last. If it has not read a manifest yet, read it now. The store
+        may have a newer manifest. `write` and `read` can use the older manifest, because they need only its name, its
+        keys, and the columns that the caller names. The name and the keys never change.
         """
         if (parsed_manifest := self._open_table.parsed_manifest) is not None:
             return parsed_manifest
@@ -488,7 +498,8 @@ class DeltaBackend:
                         self._check_head(open_table.table)
                     self._update_contents(open_table, open_table.table)
                     yield open_table
-            except FileNotFoundError as error:  # a file of records was lost or was removed by another commit
+            # A file of records is missing, because it was lost or another commit has removed it.
+            except FileNotFoundError as error:
                 raise self._missing_file_error(str(error)) from None
 
     def _open(self) -> DeltaTable:
@@ -506,7 +517,8 @@ class DeltaBackend:
         if contents.manifest is not before.manifest:
             open_table.parsed_manifest = None
         open_table.contents = contents
-        # Queries add entries without the lock, so this loop does not iterate over the dictionary that they change.
+        # Queries add entries to ``loaded`` without the lock. The loop therefore iterates over the names of files, and
+        # not over this dictionary.
         loaded = open_table.records_by_file
         names = (file.name for file in open_table.contents.records)
         open_table.records_by_file = {name: loaded[name] for name in names if name in loaded}
@@ -514,7 +526,8 @@ class DeltaBackend:
     def _check_files(self, open_table: _OpenTable) -> None:
         if open_table.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
-        # ``table`` does not have the last commit of this object yet
+        # The last commit of this object may be missing in ``table``, but not in ``contents``, so the later version
+        # counts.
         version = None if open_table.table is None else max(open_table.table.version(), open_table.contents.version)
         if problem := log_problem(self._path, version):
             raise self._damage_error(problem)
@@ -527,7 +540,8 @@ class DeltaBackend:
         if head is None:
             return
         if head.version > table.version():
-            table.update_incremental()  # This call reads the commits since the last read.
+            # Another process may have committed since the table was last read.
+            table.update_incremental()
         if head.version > table.version():
             raise self._damage_error(
                 f"its log ends at version {table.version()}, and the last commit has version {head.version}; restore "
@@ -547,7 +561,8 @@ class DeltaBackend:
         verified = self._open_table.verified_digests
         for name in head.damaged_files(self._path, verified):
             raise self._damage_error(f"{name} of its log has changed since it was written; restore it from a backup")
-        # Only the digests of files in the head are kept, so that their number does not grow with each commit.
+        # Digests of files that the head no longer lists are dropped, so that their number does not grow with each
+        # commit.
         self._open_table.verified_digests = {name: verified[name] for name in head.digests if name in verified}
         return head
 

@@ -36,12 +36,15 @@ from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part, RowFunction
 from tiltframe.store.backends.stored_types import stored_schema
 
-# the approximate number of rows whose states are in memory at once
+# The approximate number of rows whose states are in memory at the same time.
 _ROWS_AT_ONCE = 1 << 17
-_BYTES_PER_ARRAY = 512  # the memory of a cached array in addition to its values, in bytes
-_BYTES_PER_BOUND = 64  # the memory of the bounds of one row group in a column, in bytes
+# The memory that a cached array takes in addition to its values, in bytes.
+_BYTES_PER_ARRAY = 512
+# The memory that the bounds of one row group take for one column, in bytes.
+_BYTES_PER_BOUND = 64
 
-Arrays: TypeAlias = Mapping[int, pa.Array]  # the values of a column by row group
+# The values of one column, as index of a row group → array.
+Arrays: TypeAlias = Mapping[int, pa.Array]
 
 
 def read_results(
@@ -98,9 +101,9 @@ class _File:
             CACHE.put(cache_key, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
 
     def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table | None:
-        """Return the results of functions in row groups. In the place of a function, None stands for the stored values
-        of the column with its name. Return None if the file must be read, and lacks a column of the schema or has it in
-        another type.
+        """Return columns of row groups as a table. ``read`` has the name of each column, with the function that
+        computes its results, or None for a column of stored values. Return None if the file must be read, but lacks a
+        column of the schema or has it in another type.
         """
         cache_keys = {name: (self._version, name if function is None else function) for name, function in read.items()}
         cached: dict[str, Arrays] = {name: CACHE.get(cache_key) or {} for name, cache_key in cache_keys.items()}
@@ -121,8 +124,8 @@ class _File:
     def _compute(
         self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]
     ) -> dict[str, dict[int, pa.Array]]:
-        """Read row groups, and return their values in some columns by row group: results of functions, or stored values
-        for None. About `_ROWS_AT_ONCE` rows are read at once.
+        """Read row groups of the file, and return the values of each column of ``read`` by row group. These are results
+        of the function, or stored values if the function equals None. About `_ROWS_AT_ONCE` rows are read at once.
         """
         values_by_group: dict[str, dict[int, pa.Array]] = {name: {} for name in read}
         columns = [name if function is None else function.column for name, function in read.items()]
@@ -133,12 +136,12 @@ class _File:
                 stored_values = one_array(rows.column(column))
                 values = stored_values if function is None else one_array(function(stored_values))
                 for group, begin, end in zip(batch, [0, *group_ends[:-1]], group_ends, strict=True):
-                    # A slice would keep the values of all row groups in memory.
+                    # The values are copied, because a slice would keep the values of all row groups in memory.
                     values_by_group[name][group] = values.take(pa.array(np.arange(begin, end)))
         return values_by_group
 
     def _rows(self, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Return columns of row groups, in the types of the schema."""
+        """Read columns of row groups, and return them as a table with the types of the schema."""
         schema = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
         with self._folder.open_input_file(self._part.name) as source:
             file = pq.ParquetFile(source, metadata=self.fragment.metadata, **PAGE_CHECKS)

@@ -15,14 +15,15 @@ import pyarrow as pa
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.file_cache import CACHE, FileCache, FileVersion
 
-Column: TypeAlias = tuple[str, str]  # the name of a column, and its type as text
+# The name of a column, and its type as text.
+Column: TypeAlias = tuple[str, str]
 Columns: TypeAlias = Mapping[Column, pa.ChunkedArray]
 
 # Files of at most this number of bytes are small: their rows are kept in memory. Reading such a file takes about a
 # millisecond, for any number of rows.
 _MAX_FILE_BYTES = 1 << 16
-# The maximum memory of the rows of one file that its writer keeps, and of all such rows, in bytes. Tasks of batch jobs
-# write many files that they do not read.
+# The maximum memory of the rows that this process keeps after it has written them, in bytes: for one file, and for all
+# files together. The limits are low, because tasks of batch jobs write many files that they do not read.
 _MAX_BYTES_OF_WRITTEN_FILE = 1 << 17
 _MAX_WRITTEN_BYTES = 1 << 24
 # The memory of an Arrow array in addition to its values, in bytes, as measured. A struct consists of several arrays.
@@ -32,7 +33,9 @@ _WRITTEN = FileCache(lambda: min(_MAX_WRITTEN_BYTES, cache_memory() // 8))
 
 
 def is_small(version: FileVersion) -> bool:
-    """Return whether the rows of a file are kept in memory. A pipe or a folder has no size and is not small."""
+    """Return whether a file is small, so that its rows are kept in memory. A pipe or a folder has no size, and is not
+    small.
+    """
     size = version[2]
     return size is not None and size <= _MAX_FILE_BYTES
 
@@ -45,8 +48,9 @@ def column_of(field: pa.Field) -> Column:
 
 
 def cached_columns(version: FileVersion) -> Columns:
-    """Return the columns of a file that are in memory."""
-    # If a column was added to the store after the file was written, only the cache of files may have it.
+    """Return the columns of a file that are in memory, as name and type → values."""
+    # The cache of files comes first. Only this cache may have a column that was added to the store after the file was
+    # written.
     columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
 
@@ -61,13 +65,13 @@ def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
 def cache_written(version: FileVersion, rows: pa.Table) -> None:
     """Keep the rows of a file that this process has written, if the file is small."""
     if is_small(version) and rows.nbytes <= _MAX_BYTES_OF_WRITTEN_FILE:
-        # A slice would keep the table from which it was cut in memory.
+        # The rows are copied, because ``rows`` may be a slice, which would keep the complete table in memory.
         columns = _columns_of(rows.take(pa.array(np.arange(rows.num_rows))))
         _WRITTEN.put(version, columns, _bytes_of(columns))
 
 
 def forget_columns(version: FileVersion) -> None:
-    """Remove the columns of a file from memory. They are added again if a query still reads the file."""
+    """Remove the columns of a file from memory. If a query reads the file later, its columns are added again."""
     CACHE.remove((version, "rows"))
     _WRITTEN.remove(version)
 

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from aggr.arrow.normalize import one_array
 
-# The name of the entry in the metadata of a file.
+# The name of the entry in the metadata of a file that contains the values of the constant fields.
 METADATA_KEY = b"tiltframe.constants"
-# The minimum number of rows. In smaller files, reading the columns costs less than finding the constant ones.
+# The minimum number of rows of a file whose constant fields are written to its metadata. In smaller files, reading the
+# columns costs less than finding the constant ones.
 _MIN_ROWS = 10_000
 
 
@@ -69,7 +70,7 @@ class ConstantFields:
         return [path for child in dtype for path in self.paths_to_read(f"{name}.{child.name}", child.type)]
 
     def complete_column(self, name: str, dtype: pa.DataType, *, values: pa.Array | None, count: int) -> pa.Array:
-        """Return a column with its constant fields.
+        """Return the complete column ``name``, from the fields that were read and the constant fields.
 
         ``values`` is the column as read from the file, with the fields of `paths_to_read`, or None if no field was
         read. ``count`` is the number of rows.
@@ -86,7 +87,9 @@ class ConstantFields:
         return pa.StructArray.from_arrays(children, fields=list(dtype))
 
     def differing_paths(self, rows: pa.Table) -> list[str]:
-        """Return the paths of the fields of ``rows`` that have other values than this object."""
+        """Return the paths of the constant fields whose values in ``rows`` differ from the values of this object.
+        Fields that ``rows`` lacks are included.
+        """
         read_fields = dict(
             path_and_values
             for name in rows.column_names
@@ -100,9 +103,9 @@ class ConstantFields:
 
 
 def constants_metadata(rows: pa.Table) -> dict[str, str]:
-    """Return the entry for the metadata of a file that contains ``rows``. It has the values of the constant fields. It
-    is empty if there are no such fields, if there are few rows, or if the paths of fields are ambiguous, because a name
-    contains a dot.
+    """Return the metadata entry with the values of the constant fields of ``rows``, for the file to which the rows are
+    written. The entry is empty if there are no constant fields or few rows. It is also empty if a name contains a dot,
+    which would make the paths of fields ambiguous.
     """
     if rows.num_rows < _MIN_ROWS or _has_name_with_dot(rows.schema):
         return {}
@@ -139,13 +142,14 @@ def _innermost_fields(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Arr
 
 
 def _is_constant(values: pa.Array) -> bool:
-    """Return whether all values have the same bits, or are all null. Only types whose bits can be compared at once are
-    considered.
+    """Return whether all values have the same bits, or are all null. Return False for values whose bits are not
+    compared here, such as lists and decimals.
     """
     dtype = values.type
     if values.null_count:
         return bool(values.null_count == len(values))
-    if pa.types.is_float64(dtype):  # -0.0 equals 0.0, and NaN differs from itself
+    # Bits are compared, because -0.0 equals 0.0, and NaN differs from itself.
+    if pa.types.is_float64(dtype):
         values = values.view(pa.int64())
     elif pa.types.is_float32(dtype):
         values = values.view(pa.int32())
@@ -155,8 +159,9 @@ def _is_constant(values: pa.Array) -> bool:
 
 
 def _repeat(value: pa.Array, count: int) -> pa.Array:
-    """Return an array that has the value of an array of one value ``count`` times."""
+    """Return an array with ``count`` copies of a value. ``value`` is an array that contains only this value."""
     dtype = value.type
     if not value.null_count and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
-        return pa.array(np.repeat(value.to_numpy(), count), dtype)  # eight times as fast as `pa.repeat`
+        # `np.repeat` is eight times as fast as `pa.repeat`.
+        return pa.array(np.repeat(value.to_numpy(), count), dtype)
     return pa.repeat(value[0], count)

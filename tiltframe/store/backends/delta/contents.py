@@ -21,12 +21,13 @@ from tiltframe.store.backends.delta.records import SCHEMA, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import stored_schema
 
-_MANIFEST = "tiltframe"  # the key of the manifest in the metadata
+# The name of the entry for the manifest in the metadata of the column ``level``.
+_MANIFEST = "tiltframe"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of the table at one version."""
+    """The contents of a store's table at one version."""
 
     version: int = -1
     manifest_json: str | None = None
@@ -42,7 +43,9 @@ class Contents:
         added_records: Sequence[RecordFile],
         removed_records: Sequence[RecordFile],
     ) -> Contents:
-        """Return the contents of the next version. Its commit adds and removes parts and files of records."""
+        """Return the contents after a commit that adds and removes parts and files of records. The version is the next
+        one.
+        """
         names = {*(part.name for part in removed_parts), *(file.name for file in removed_records)}
         parts = (*(part for part in self.parts if part.name not in names), *added_parts)
         files = (*(file for file in self.records if file.name not in names), *added_records)
@@ -50,14 +53,16 @@ class Contents:
 
 
 def contents_of(table: DeltaTable, previous_contents: Contents, uri: str) -> Contents:
-    """Return the contents of a table. If its version is still that of ``previous_contents``, return these. A manifest
-    that has not changed since then is not parsed again. ``uri`` is the address of the store, for messages.
+    """Return the contents of a table. Return ``previous_contents`` if the table still has the same version. A manifest
+    that has not changed since ``previous_contents`` is not parsed again. ``uri`` is the address of the store, for
+    messages.
     """
     version = table.version()
     if previous_contents.version == version:
         return previous_contents
     text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-    text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
+    # Before format 5, the manifest was in the configuration of the table.
+    text = text or table.metadata().configuration.get(_MANIFEST)
     manifest = previous_contents.manifest
     if text != previous_contents.manifest_json or not manifest:
         manifest = parse_manifest(text, uri)

@@ -13,7 +13,8 @@ from pyarrow import fs
 
 from tiltframe.store.backends.cache_memory import cache_memory
 
-FileVersion: TypeAlias = tuple[str, str, int | None, int | None]  # folder, name, bytes, modification time in ns
+# The version of a data file: its folder, its name, its size in bytes, and its modification time in ns.
+FileVersion: TypeAlias = tuple[str, str, int | None, int | None]
 
 
 class FileCache:

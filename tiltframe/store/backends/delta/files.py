@@ -58,7 +58,7 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **PAGE_CHECKS)
 )
 
-# The memory that the footer of an open file takes, in bytes per byte of the footer in the file. The number was
+# The memory that the footer of an open file takes, divided by the size of the footer in the file. The number was
 # measured. It is large because the statistics in the footer are decoded.
 _FOOTER_MEMORY_FACTOR = 20
 
@@ -109,7 +109,7 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = split_into_row_groups(pa.table(columns), keys)
-    # Columns of states have no statistics, which would be too large.
+    # Statistics are not written for columns of states, because these statistics would be too large.
     columns_with_statistics = [
         START,
         *(path for key in keys for path in column_paths(key, rows.schema.field(key).type)),
@@ -122,8 +122,7 @@ def write_states(
 
 
 def column_paths(name: str, dtype: pa.DataType) -> list[str]:
-    """Return the names of the columns in which Parquet stores a column: those of its innermost fields, if it is a
-    struct.
+    """Return the names under which Parquet stores a column. For a struct, these are the paths of its innermost fields.
 
     >>> column_paths("tags", pa.struct({"host": pa.string(), "at": pa.struct({"row": pa.int64()})}))
     ['tags.host', 'tags.at.row']
@@ -147,7 +146,8 @@ def write_file(
     struct is named by its path, such as ``tags.host``. ``sizes`` are the numbers of rows of the row groups; by default
     there is one row group.
     """
-    rows = rows.replace_schema_metadata(None)  # the metadata of another file may have its constant fields
+    # Rows that were read from another file may have its metadata, which contains the constant fields of that file.
+    rows = rows.replace_schema_metadata(None)
     buffer = pa.BufferOutputStream()
     # Columns of states have no dictionary encoding, because it costs more time than it saves.
     statistics_columns = list(columns_with_statistics)
@@ -163,7 +163,8 @@ def write_file(
         for size in sizes or [rows.num_rows]:
             writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
             at += size
-        if hasattr(writer, "add_key_value_metadata"):  # since pyarrow 16
+        # This method exists since pyarrow 16.
+        if hasattr(writer, "add_key_value_metadata"):
             writer.add_key_value_metadata(constants_metadata(rows))
     data = buffer.getvalue()
     name = f"{subfolder}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
@@ -171,7 +172,8 @@ def write_file(
     try:
         with folder.open_output_stream(name) as file:
             file.write(data)
-    except BaseException:  # The file is incomplete, for example because the disk is full or the user pressed Ctrl-C.
+    # The file may be incomplete, for example because the disk is full or the user pressed Ctrl-C, so it is deleted.
+    except BaseException:
         with suppress(OSError):
             folder.delete_file(name)
         raise
@@ -198,7 +200,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )
-    # None if another program has written the file; its name then has no checksum
+    # If another program has written the file, its name has no checksum and does not match.
     own_name_match = _OWN_NAME.search(name)
     with folder.open_input_file(name) as file:
         if own_name_match and f"{_footer_checksum(file):08x}" != own_name_match.group(1):
@@ -223,7 +225,9 @@ def copy_file(name: str, folder: fs.FileSystem) -> str:
 
 
 def forget_files(names: Iterable[str], folder: fs.FileSystem) -> None:
-    """Remove files from the cache that are no longer part of the store. The cache has only files of local folders."""
+    """Remove files from the cache, because they are no longer part of the store. Only files of local folders are in the
+    cache.
+    """
     if not isinstance(folder, fs.SubTreeFileSystem):
         return
     for name in names:
@@ -282,7 +286,7 @@ def _span_condition(span: Range) -> pc.Expression:
 
 
 def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return a data file with its footer. The footer is taken from the cache if the file has not changed since then."""
+    """Return an open data file with its footer. If the cache has this version of the file, it is taken from there."""
     fragment: ds.ParquetFileFragment | None = CACHE.get(version)
     if fragment is not None:
         return fragment
@@ -298,14 +302,15 @@ def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFrag
 def _read(
     parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
-    """Return the rows whose windows start in ``span`` from the files of parts, or all rows if ``span`` equals None.
-    Rows that ``bounds`` exclude are left out. Raise `DamagedStore` if the files do not have as many rows as the log
-    states.
+    """Read the files of parts, and return the rows whose windows start in ``span``, or all rows if ``span`` equals
+    None. Rows that ``bounds`` exclude are left out. Raise `DamagedStore` if the files do not have as many rows as the
+    log states.
     """
     if not parts:
         return schema.empty_table()
     versions = [version_of(part.name, folder) for part in parts]
-    # files of object stores are read as a dataset, which sends several requests at a time
+    # Only local files are read one by one. Files of object stores are read as a dataset, which sends several requests
+    # at a time.
     is_local = isinstance(folder, fs.SubTreeFileSystem)
     if is_local and not bounds:
         tables = _read_parts(parts, versions, folder, schema=schema, span=span)
@@ -319,8 +324,8 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_span_condition(span)]), *(_bound_condition(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # The log records the number of all rows of the files. With conditions, ``rows`` does not have all of them, so Arrow
-    # reads their number from the footers.
+    # The number of rows in the files is compared with the number in the log. Conditions filter ``rows``, so the number
+    # of rows in the files is then read from their footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise lost_rows_error(parts, row_count)
@@ -334,8 +339,9 @@ def _read_parts(
     schema: pa.Schema,
     span: Range | None,
 ) -> list[pa.Table] | None:
-    """Return the rows of each part whose windows start in ``span``, or all rows if ``span`` equals None. Columns of
-    small files are taken from the cache. Return None if a file lacks a column of ``schema``, or has it in another type.
+    """Return a table for each part: its rows whose windows start in ``span``, or all its rows if ``span`` equals None.
+    Columns of small files are taken from the cache. Return None if a file lacks a column of ``schema``, or has it in
+    another type.
     """
     columns = {column_of(field): field for field in schema}
     files = list[_PartFile]()
@@ -350,8 +356,8 @@ def _read_parts(
 
 
 class _PartFile(NamedTuple):
-    """The file of a part: the columns that are in the cache, and the schema of the columns that must be read.
-    ``fragment`` is the open file, or None if no column must be read.
+    """The file of a part. ``cached`` contains its columns that are in the cache, and ``missing`` is the schema of the
+    columns that must be read. ``fragment`` is the open file, or None if no column must be read.
     """
 
     part: Part
@@ -372,7 +378,8 @@ class _PartFile(NamedTuple):
         rows = cast_to_schema(rows, self.missing)
         if not is_small(self.version):
             return rows
-        # Another query may have removed the cached columns from the cache meanwhile.
+        # The columns in ``self.cached`` are added again, because another query may have removed them from the cache
+        # meanwhile.
         all_columns = {**self.cached, **cache_columns(self.version, rows)}
         return pa.table([all_columns[column] for column in columns], schema=schema)
 
@@ -440,14 +447,14 @@ def constant_field_problems(part: Part, folder: fs.FileSystem) -> list[str]:
 
 
 def _constants_of(part: Part, fragment: ds.ParquetFileFragment) -> ConstantFields:
-    """Return the constant fields of a part's file. Files with other names have none: another program may have copied
-    the metadata of a file into a file with other rows.
+    """Return the constant fields of a part's file. A file whose name shows that another program has written it has no
+    constant fields, because this program may have copied the metadata of a file with other rows.
     """
     return ConstantFields.from_metadata(fragment.metadata.metadata if _OWN_NAME.search(part.name) else None)
 
 
 def _complete_column(rows: pa.Table, field: pa.Field, constants: ConstantFields) -> pa.ChunkedArray | pa.Array:
-    """Return a column of a file with its constant fields. ``rows`` has the other fields."""
+    """Return a column of a file with its constant fields. ``rows`` contains the fields that were read from the file."""
     if not constants.has_constants(field.name):
         return rows.column(field.name)
     values = one_array(rows.column(field.name)) if field.name in rows.column_names else None

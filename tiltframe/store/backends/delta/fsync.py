@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from aggr.workers import map_in_threads
 from tiltframe.regular_files import sync
 
-_THREADS = 8  # disks write several files in about the same time as one
+# Disks write several files in about the same time as one file.
+_THREADS = 8
 
 
 def sync_written(table: str, names: Iterable[str]) -> None:
-    """Wait until three things are on the disk: new data files, their entries in their folders, and the entries in the
-    folder of the table. ``names`` are the names of the files in the folder of the table.
+    """Wait until new data files are on the disk, together with the entries of the files in their folders, and the
+    entries of the folders in the folder of the table. ``names`` are the paths of the files, relative to the folder of
+    the table.
     """
     paths = [os.path.join(table, name) for name in names]
     list(map_in_threads(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table], _THREADS))

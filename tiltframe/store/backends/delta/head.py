@@ -4,10 +4,10 @@ A commit is acknowledged after the head was written.
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
 If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
-differs, the file is damaged. The version in the head may be lower than the version of the log: a writer may have been
-killed before it wrote the head, or a writer may have replaced a later head of another writer. Damage of the
-entries after the version in the head is then not detected. Stores in object stores have no head, because object stores
-do not lose objects that they have acknowledged.
+differs from the digest in the head, this file of the log is damaged. The version in the head may be lower than the
+version of the log: a writer may have been killed before it wrote the head, or a writer may have replaced a later head
+of another writer. Damage of the entries after the version in the head is then not detected. Stores in object stores
+have no head, because object stores do not lose objects that they have acknowledged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from pathlib import Path
 from tiltframe.regular_files import kind_unless_file, kind_unless_folder
 
 LOG = "_delta_log"
-_NAME = "_head"  # VACUUM does not delete files whose name begins with an underscore
-# the endings of the names of files that readers of a Delta log read
+# VACUUM does not delete this file, because its name begins with an underscore.
+_NAME = "_head"
+# The endings of the names of all files that readers of a Delta log read.
 _LOG_FILE_ENDINGS = (".json", ".parquet", "_last_checkpoint")
 
 
@@ -62,7 +63,8 @@ class Head:
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            if not path.exists():  # Delta Lake deletes entries whose content is in a checkpoint.
+            # The file is not lost: Delta Lake deletes entries whose content is in a checkpoint.
+            if not path.exists():
                 continue
             if _digest(path) == checksum:
                 verified[name] = checksum
@@ -71,8 +73,8 @@ class Head:
 
 
 def write_head(table: str, version: int) -> None:
-    """Write the version of a table's log, and the digests of the log's files, to the head. If the head has this version
-    or a later one, it is not changed.
+    """Write a head with the version ``version`` of a table's log and the digests of the log's files. If the existing
+    head has this version or a later one, it is not changed.
     """
     old_head = Head.read(table) or Head(version - 1)
     if old_head.version >= version:
@@ -95,8 +97,8 @@ def write_head(table: str, version: int) -> None:
 
 
 def remove_unfinished_heads(table: str, older_than: float) -> None:
-    """Remove the temporary files that `write_head` leaves if its process is killed, if they are at least ``older_than``
-    seconds old.
+    """Remove temporary files that are at least ``older_than`` seconds old. `write_head` leaves such a file if its
+    process is killed.
     """
     for path in Path(table).glob(f"{_NAME}.*"):
         with suppress(FileNotFoundError):
@@ -105,8 +107,8 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Return a message if a file of a log is not a regular file but, for example, a pipe. Return None if all files are
-    regular. Delta Lake would wait for ever when it reads a pipe.
+    """Return a message if a file of a log is not a regular file. Return None if all files are regular. A pipe, for
+    example, is not regular, and Delta Lake would wait for ever when it reads one.
 
     ``version`` is the last version that was read. If it is passed, only the entry of the next version is checked.
     """

@@ -97,8 +97,8 @@ def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
 
 
 def parse_manifest(text: str | None, uri: str) -> Mapping[str, Any]:
-    """Parse a manifest, which is stored as JSON in the metadata of the log, and return it. Raise `DamagedStore` if
-    ``text`` is not a manifest.
+    """Return the manifest in ``text``, which is JSON from the metadata of the log. Raise `DamagedStore` if ``text`` is
+    not a manifest.
     """
     try:
         manifest: dict[str, Any] = json.loads(text or "")
@@ -111,8 +111,8 @@ def parse_manifest(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Convert errors that deltalake raises in the block into a `DamagedStore` or `UnreachableStore` error, with a
-    message of one sentence. A ``FileNotFoundError`` is not converted.
+    """Convert errors that deltalake raises in the block to `DamagedStore` or `UnreachableStore`, with a message of one
+    sentence. A ``FileNotFoundError`` is not converted.
     """
     try:
         yield
@@ -124,9 +124,9 @@ def as_store_errors(uri: str) -> Iterator[None]:
         if not isinstance(error, DeltaError | OSError | pa.ArrowException):
             raise
         problem = one_line_message(error)
-        kind = DamagedStore if "its log is damaged" in problem else UnreachableStore
-        advice = "; restore it from a backup" if kind is DamagedStore else ""
-        raise kind(f"the store {uri} cannot be read or written: {problem}{advice}") from None
+        error_class = DamagedStore if "its log is damaged" in problem else UnreachableStore
+        advice = "; restore it from a backup" if error_class is DamagedStore else ""
+        raise error_class(f"the store {uri} cannot be read or written: {problem}{advice}") from None
 
 
 def one_line_message(error: BaseException) -> str:
@@ -134,15 +134,18 @@ def one_line_message(error: BaseException) -> str:
     and internal names of deltalake.
     """
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours
-    # deltalake reads the log with the library delta-kernel, so an error of this kind means that the log is damaged
+    # Remove escape sequences for terminal colours.
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    # delta-kernel is the library with which deltalake reads the log. An error that begins with "Kernel error: " means
+    # that the log is damaged.
     text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)
-    # "Kernel error -> …" also occurs for rejected requests, such as S3 without credentials, so it is not reported as
-    # damage
+    # An error that begins with "Kernel error -> " is not reported as damage. It also occurs for rejected requests, such
+    # as a request to S3 without credentials.
     text = re.sub(r"^Kernel error -> ", "", text)
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not _TRACE_LINE.match(line)] or lines  # leave out the stack trace of Delta Lake
+    # Leave out the lines of Delta Lake's stack trace.
+    lines = [line for line in lines if not _TRACE_LINE.match(line)] or lines
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [
         line if len(line) <= _MAX_LINE_LENGTH else f"{line[:90]}…{line[91 - _MAX_LINE_LENGTH :]}" for line in lines

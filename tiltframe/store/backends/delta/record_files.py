@@ -1,7 +1,8 @@
 """Files of records: read the records of a version, and write those of a commit.
 
-Both functions receive the records that a process has read or written before, by the name of their file, and add to
-them. A file is therefore read once. ``open_folder`` returns the file system of the store.
+Both functions receive ``records_by_file``, the records of each file that the process has read or written before. They
+add the records of further files, so that each file is read only once. ``open_folder`` is a function that returns the
+file system of the store.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def write_records(
     records_by_file: dict[str, Records],
     open_folder: Callable[[], fs.FileSystem],
 ) -> tuple[list[RecordFile], list[RecordFile]]:
-    """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: the new
-    file, and those of ``files`` that it replaces. Both lists are empty if there are no records to write.
+    """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: one with
+    the new file, and one with the existing files that it replaces. Both lists are empty if there are no records to
+    write.
     """
     if not recorded:
         return [], []

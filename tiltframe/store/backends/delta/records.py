@@ -19,12 +19,15 @@ import pyarrow as pa
 
 from tiltframe.names import RECORD, RECORDED, REVISION
 
-RECORDS = "_recorded"  # the value that rows of records have in the column level
-MAX_RECORD_FILES = 32  # if there are at least this many files of records, a commit merges all of them into one file
+# The value that rows of records have in the column ``level``.
+RECORDS = "_recorded"
+# If there are at least this many files of records, a commit merges all of them into one file.
+MAX_RECORD_FILES = 32
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 
-Records: TypeAlias = dict[str, tuple[int, str]]  # a mapping of names to revision and text
+# The name of each record → its revision and its text.
+Records: TypeAlias = dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class RecordFile:
 
     @property
     def level(self) -> str:
-        """The value that the rows of the file have in the column level."""
+        """The value that all rows of the file have in the column ``level``."""
         return RECORDS
 
     def may_contain(self, names: Iterable[str]) -> bool:

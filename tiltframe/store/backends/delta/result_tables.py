@@ -50,7 +50,8 @@ def write_results(
     table = _open(path, options)
     old_table = None if table is None else table.to_pyarrow_table()
     has_same_columns = old_table is None or old_table.column_names == new_table.column_names
-    # A table with other columns belongs to an earlier frame of the store, and is replaced completely.
+    # Rows outside ``ranges`` are kept if the columns are the same. A table with other columns belongs to an earlier
+    # frame of the store, and is replaced completely.
     if old_table is not None and has_same_columns:
         unchanged = old_table.filter(pa.array(~inside(instants_of(old_table), ranges)))
         new_table = pa.concat_tables([unchanged.cast(new_table.schema), new_table])

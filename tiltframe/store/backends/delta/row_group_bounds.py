@@ -21,7 +21,7 @@ from tiltframe.store.backends.key_bounds import KeyBound
 
 @dataclass(frozen=True, eq=False)
 class RowGroupBounds:
-    """The number of rows of each row group of a file, and the smallest and the largest value of some columns in it.
+    """For each row group of a file: the number of its rows, and the smallest and the largest value of some columns.
 
     ``lowest`` and ``highest`` have an array for each column with statistics, shape (row groups,). An entry is null if a
     row group has no statistics of the column.
@@ -54,8 +54,9 @@ class RowGroupBounds:
         return cls(row_counts, lowest, highest)
 
     def select_row_groups(self, span: Range | None, bounds: Sequence[KeyBound]) -> list[int]:
-        """Return the indices of the row groups that may contain rows whose windows start in ``span`` and whose keys lie
-        within all ``bounds``, ascending. If ``span`` equals None, windows may start at any time.
+        """Return the indices of row groups, in ascending order. A row group is selected if it may contain rows whose
+        windows start in ``span`` and whose keys lie within all ``bounds``. If ``span`` equals None, windows may start
+        at any time.
         """
         is_selected = np.ones(len(self.row_counts), np.bool_)
         if span is not None and START in self.lowest:
@@ -77,14 +78,14 @@ class RowGroupBounds:
         """Return whether the values of a column in each row group may overlap the range from ``low`` to ``high``."""
         may_overlap = np.ones(len(self.row_counts), np.bool_)
         if low is not None:
-            may_overlap &= _or_unknown(pc.greater_equal(self.highest[name], low))
+            may_overlap &= _null_as_true(pc.greater_equal(self.highest[name], low))
         if high is not None:
-            may_overlap &= _or_unknown(pc.less_equal(self.lowest[name], high))
+            may_overlap &= _null_as_true(pc.less_equal(self.lowest[name], high))
         return may_overlap
 
 
-def _or_unknown(comparison: pa.BooleanArray) -> NDArray[np.bool_]:
-    """Return a comparison as a mask in which unknown results are true."""
+def _null_as_true(comparison: pa.BooleanArray) -> NDArray[np.bool_]:
+    """Return the result of a comparison as a mask. Null, which stands for an unknown result, becomes true."""
     without_null = pc.fill_null(comparison, True) if comparison.null_count else comparison
     mask: NDArray[np.bool_] = without_null.to_numpy(zero_copy_only=False)
     return mask

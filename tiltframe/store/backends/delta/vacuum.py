@@ -1,5 +1,5 @@
 """Vacuum: delete the files that have not belonged to the current version of a table for at least a number of seconds,
-and bound the log of the table.
+and limit the size of the table's log.
 
 Delta Lake's own vacuum supports only whole hours, so it is used only to list these files. The time at which a file was
 removed from the table is read from the log: from its entries, and from its last checkpoint for earlier removals.
@@ -28,8 +28,9 @@ _LOG_PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration
 
 
 def bound_log(table: DeltaTable, older_than: float) -> None:
-    """Set the properties of a table by which Delta Lake deletes entries of the log that are part of a checkpoint, and
-    drops files from checkpoints that were removed from the table more than ``older_than`` seconds ago.
+    """Set the properties of a table with which Delta Lake limits the size of the log. It then deletes entries of the
+    log that are part of a checkpoint. New checkpoints do not list files that were removed from the table more than
+    ``older_than`` seconds before.
     """
     kept_seconds = max(math.ceil(older_than), 60)
     properties = {**_LOG_PROPERTIES, "delta.deletedFileRetentionDuration": f"interval {kept_seconds} seconds"}
@@ -41,9 +42,10 @@ def bound_log(table: DeltaTable, older_than: float) -> None:
 
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
-    """Delete files that were removed from a table at least ``older_than`` seconds ago, and files that were never
-    committed and are also at least a day old. With 0 seconds, delete all such files. Return the number of deleted
-    files, and the number of such files that are too recent to delete.
+    """Delete files that were removed from a table at least ``older_than`` seconds ago. Also delete files that were
+    never committed, if they are at least ``older_than`` seconds and at least a day old. If ``older_than`` is 0, delete
+    all removed files and all files that were never committed. Return the number of deleted files, and the number of
+    files that are too recent to delete.
     """
     removed = _removal_times(folder, table.version())
     deleted = 0
@@ -66,9 +68,9 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 
 def _removal_times(folder: fs.FileSystem, version: int) -> dict[str, float]:
-    """Return the files that were removed from a table of the version ``version``, as name → time of the removal in
-    seconds since 1970. They are in the last checkpoint, unless they were removed too long ago, and in later entries of
-    the log.
+    """Return the files that were removed from a table up to the version ``version``, as name → time of the removal in
+    seconds since 1970. They are read from the last checkpoint and from the entries of the log after it. Files that were
+    removed long ago may be missing.
     """
     checkpoint, times = _last_checkpoint(folder)
     for at in range(checkpoint + 1, version + 1):
@@ -83,9 +85,9 @@ def _removal_times(folder: fs.FileSystem, version: int) -> dict[str, float]:
 
 
 def _last_checkpoint(folder: fs.FileSystem) -> tuple[int, dict[str, float]]:
-    """Return the version of the last checkpoint of a table, and the files that it lists as removed, as name → time of
-    the removal in seconds since 1970. The version is -1 if there is no checkpoint, or one of several files, as other
-    programs write it.
+    """Return the version of the last checkpoint of a table, and the files that this checkpoint lists as removed, as
+    name → time of the removal in seconds since 1970. Return -1 and no files if there is no checkpoint. The same holds
+    for a checkpoint of several files, which only other programs write.
     """
     try:
         with folder.open_input_stream(f"{_LOG}/_last_checkpoint") as file:

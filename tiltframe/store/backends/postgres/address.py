@@ -15,8 +15,8 @@ _SECRETS = re.compile("password|secret|^scram_")  # the names of options with se
 
 
 def parse_address(uri: str) -> SplitResult:
-    """Return the parts of a URI. Raise ``ValueError`` if libpq would parse it differently; the message does not contain
-    the URI, because it may contain a password.
+    """Return the parts of a URI. Raise ``ValueError`` if libpq would parse the URI differently. The message does not
+    contain the URI, because a URI may contain a password.
 
     Except for the scheme, all parts of ``postgresql://user:password@host:port/database?option=value`` are optional.
     Several hosts are separated by commas.
@@ -26,12 +26,12 @@ def parse_address(uri: str) -> SplitResult:
     """
     try:
         if not uri.startswith(("postgresql://", "postgres://")) or not uri.isprintable() or " " in uri:
-            raise ValueError("it is not a URI")
+            raise ValueError("the address is not a URI of PostgreSQL")
         parts = urlsplit(uri, allow_fragments=False)
         if uri.count("@") != parts.netloc.count("@") or uri.count("@") > 1 or parts.path[:1] not in ("", "/"):
-            raise ValueError("an @ that is not the end of the user")
+            raise ValueError("the address contains an @ that does not end the user and the password")
         if "#" in parts.netloc + parts.path or re.search("%(?![0-9A-Fa-f]{2}|00)", uri):
-            raise ValueError("a character that is not encoded")
+            raise ValueError("the address contains a character that must be percent-encoded")
     except ValueError:
         raise ValueError(
             "cannot read the address of PostgreSQL; write postgresql://user@host/database, and encode the "

@@ -64,11 +64,12 @@ _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, 
 class PostgresBackend:
     """The tables of one store in a PostgreSQL database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str = field(repr=False)  # a URI for libpq, in which ``@/?#%`` in names are percent-encoded
-    name: str = ""  # the name of the store; optional if the database contains only one store
-    durable: bool = (
-        False  # whether a commit waits for the disk, even if the configuration of the server does not require this
-    )
+    # A URI for libpq. The characters ``@/?#%`` in names are percent-encoded.
+    uri: str = field(repr=False)
+    # The name of the store. It is optional if the database contains only one store.
+    name: str = ""
+    # Whether a commit waits for the disk, even if the configuration of the server does not require this.
+    durable: bool = False
 
     def __post_init__(self) -> None:
         parse_address(self.uri)
@@ -107,7 +108,9 @@ class PostgresBackend:
         check_values(states)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return the parts and records of one moment, read in one transaction, or None if there is no store."""
+        """Return the parts and the records of the store at one moment, read in one transaction. Return None if there is
+        no store.
+        """
         with session(self.uri, snapshot=True) as db:
             store = find_store(db, self.name)
             if store is None:
@@ -154,22 +157,23 @@ class PostgresBackend:
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
-            # The check for conflicts needs all readable parts only if the transaction has read ranges. The UPDATE below
-            # checks that the parts to remove are still readable.
+            # If the transaction has read ranges, the check for conflicts needs all readable parts. Otherwise it needs
+            # only the removed parts, and the UPDATE below checks that these are still readable.
             parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
             records = _records(db, store.layout, transaction.record_names)
             current = Snapshot(store.version, store.manifest, parts, records)
             if reason := transaction.conflict(current):
-                raise Conflict(f"{reason}, in {store.name}")
+                raise Conflict(f"{reason} in the store {store.name}")
             for changed_parts, is_readable, unread_since in (
                 (transaction.removed, True, "now()"),
                 (transaction.added, False, "NULL"),
             ):
                 ids = [int(part.name) for part in changed_parts]
+                # The statement counts the updated rows, because the driver does not return their number.
                 changed = db.rows(
                     f"WITH changed AS (UPDATE {store.layout.table('parts')} SET unread_since = {unread_since} "
                     f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {is_readable} RETURNING 1) "
-                    "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of updated rows
+                    "SELECT count(*) AS parts FROM changed"
                 )
                 if changed[0]["parts"] != len(ids):
                     raise Conflict(f"parts of the store {store.name} were replaced or removed by another process")
@@ -271,8 +275,8 @@ class PostgresBackend:
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
         """Open a transaction, and yield its session and the store. With ``snapshot``, the transaction is read-only and
-        sees the database at one moment. With ``lock``, other commits to the store wait for it. Raise `MissingStore` if
-        the store does not exist.
+        sees the database at one moment. With ``lock``, other commits to the store wait for the end of the transaction.
+        Raise `MissingStore` if the store does not exist.
         """
         with session(self.uri, snapshot) as db:
             store = find_store(db, self.name, lock)
@@ -321,8 +325,9 @@ def _write_manifest(db: Session, store: StoredLayout, manifest: Mapping[str, Any
 
 
 def _columns(layout: Layout, states: pa.Table) -> pa.Table:
-    """Return a table of states with one column for each field of a state. Raise `StoreError` if a column is missing or
-    has another type than in the store.
+    """Return ``states`` as a table with one column for each innermost field of a state. A column of states that is
+    missing becomes null. Raise `OtherFrame` if window_start or a key is missing, or if a column has another type than
+    in the store.
     """
     check_values(states)
     arrays = []
@@ -361,7 +366,7 @@ def _read_level(
     ids = sorted({int(part.name) for part, _ in part_ranges})
     readable = db.rows(f"SELECT count(*) AS parts FROM {layout.table('parts')} WHERE part = ANY({numbers(ids)})")
     if readable[0]["parts"] < len(ids):
-        raise Conflict(f"parts of {level} of {layout.name} were removed")
+        raise Conflict(f"parts of the level {level} of the store {layout.name} were removed by another process")
     conditions = [text for bound in bounds for text in bound_conditions(f"t.{quoted(column_name(bound.key))}", bound)]
     stored_fields = stored_schema(schema)
     flat = flat_schema(stored_fields)

@@ -16,7 +16,7 @@ from tiltframe.store.backends.postgres.literals import moment
 # PostgreSQL can represent all dates and times within this number of days before and after 1970. Its first date is in
 # 4714 BC.
 _SAFE_DAYS = 6_000 * 365
-_DAY = 86_400_000_000  # microseconds
+_DAY = 86_400_000_000  # the length of a day in microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:

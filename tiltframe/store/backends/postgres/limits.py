@@ -13,12 +13,17 @@ from tiltframe.store.backends import END, LEVEL, StoreError
 PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)
 _SYSTEM_COLUMNS = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
-_MAX_COLUMNS = 1600  # the maximum number of columns of a table
-_ROW_BYTES = 8100  # the maximum bytes of a row, which must fit into a page of 8 KiB
-_POINTER_BYTES = 18  # the bytes of a pointer, which a row contains for a long value that is stored outside the row
-_FIRST_DAY = -2_440_588  # the first date of PostgreSQL, 4714-11-24 BC, in days since 1970
+# The maximum number of columns of a table.
+_MAX_COLUMNS = 1600
+# The maximum size of a row in bytes. A row must fit into a page of 8 KiB.
+_ROW_BYTES = 8100
+# The size of a pointer in bytes. A row contains a pointer for each long value that is stored outside the row.
+_POINTER_BYTES = 18
+# The first date of PostgreSQL, 4714-11-24 BC, in days since 1970.
+_FIRST_DAY = -2_440_588
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
-_LAST_DAY = 2_145_031_948  # the last date of PostgreSQL, 5874897-12-31, in days since 1970
+# The last date of PostgreSQL, 5874897-12-31, in days since 1970.
+_LAST_DAY = 2_145_031_948
 
 
 def check_columns(columns: pa.Schema) -> None:
@@ -93,7 +98,8 @@ def _any(matches: pa.Array) -> bool:
 
 def _row_width(columns: pa.Schema) -> int:
     """Return the minimum number of bytes of a row without nulls. Numbers are aligned to multiples of their size."""
-    width = 24 + len(columns) // 8 + 16  # bytes: the header of a row, one bit per column, and two timestamps
+    # The width in bytes begins with the header of a row, one bit per column, and two timestamps.
+    width = 24 + len(columns) // 8 + 16
     for field in columns:
         dtype = field.type
         is_fixed_size = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)

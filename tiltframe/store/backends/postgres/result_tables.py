@@ -56,13 +56,17 @@ def plain_table_columns(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
 
 
 def create_table_sql(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
-    """Return the SQL statement that creates ``table``, the plain table of a level, which has its results as columns."""
+    """Return the SQL statement that creates the plain table of a level, which has the results of the level as columns.
+    ``table`` is the quoted name of this table.
+    """
     columns = [f"{quoted(name)} {dtype}" for name, dtype in plain_table_columns(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
 def create_parts_sql(table: str) -> str:
-    """Return the SQL statement that creates ``table``, the table of the parts from which plain tables were computed."""
+    """Return the SQL statement that creates the table of the parts from which plain tables were computed. ``table`` is
+    the quoted name of this table.
+    """
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
         "stop bigint NOT NULL, PRIMARY KEY (level, part))"
@@ -96,7 +100,7 @@ def replace(
         names = [row["name"] for row in db.rows(_COLUMN_NAMES_SQL, plain_table)]
         result_names = {column_name(name): name for name in results.column_names}
         if not result_names.keys() >= set(names):
-            raise Conflict(f"the table {plain_table} now belongs to another frame")
+            raise Conflict(f"the columns of the table {plain_table} were changed by another process")
         columns = {name: results.column(result_names[name]) for name in names}
         json_names = {name for name, column in columns.items() if _type_of_result(column.type) == _JSON}
         rows = pa.table({n: _as_json(c) if n in json_names else stored(one_array(c)) for n, c in columns.items()})

@@ -28,7 +28,7 @@ from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
 
-# version 15, the oldest that is tested, in the form of PostgreSQL's setting server_version_num
+# The oldest version of PostgreSQL that is tested, 15, in the form of its setting server_version_num.
 _MIN_SERVER_VERSION = 150_000
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
@@ -43,8 +43,10 @@ class Layout:
     name: str
     levels: tuple[str, ...]
     frame: TiltFrame
-    schema: pa.Schema  # window_start, the keys and the columns of states, in the types of the frame
-    is_evolved: bool = False  # whether the frame has changed, so that rows may lack the states of added measures
+    # The fields window_start, the keys and the columns of states, in the types of the frame.
+    schema: pa.Schema
+    # Whether the frame has changed. If it has, rows may lack the states of added measures.
+    is_evolved: bool = False
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
@@ -77,7 +79,7 @@ class Layout:
         return self.table(f"{level}_flat")
 
     def create(self, session: Session) -> None:
-        """Create the tables and the views."""
+        """Create the tables and the views of a new store."""
         version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
         if version < _MIN_SERVER_VERSION:
             raise StoreError(f"a store needs PostgreSQL 15 or newer; this server has version {version // 10_000}")
@@ -160,10 +162,10 @@ class StoredLayout(NamedTuple):
 
 
 def find_store(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
-    """Return the store with a name, or the only store if the name is empty; None if it does not exist. With ``lock``,
-    the store is locked until the transaction ends.
+    """Return the store with the name ``name``, or the only store if ``name`` is empty. Return None if there is no such
+    store. With ``lock``, the store is locked until the transaction ends.
 
-    Raise `StoreError` with the names of all stores if no name is passed and there are several.
+    Raise `StoreError` if ``name`` is empty and the database contains several stores. The message has their names.
     """
     if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
         return None

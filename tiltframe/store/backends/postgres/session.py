@@ -20,7 +20,8 @@ from aggr.extend.arguments import MissingExtra
 from tiltframe.store.backends import Conflict, StoreError, UnreachableStore
 from tiltframe.store.backends.postgres.address import secrets, shown
 
-# serialization failure, deadlock: the transaction wrote nothing and can be repeated
+# The SQLSTATE codes of a serialization failure and of a deadlock. In both cases, the transaction has written nothing
+# and can be repeated.
 _RETRYABLE_CODES = ("40001", "40P01")
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -32,7 +33,7 @@ class Session:
     cursor: Any
 
     def run(self, sql: str, *values: Any) -> None:
-        """Execute a statement. Values are bound to ``$1``, ``$2``, and are not part of the text."""
+        """Execute an SQL statement. The values are bound to the parameters ``$1``, ``$2``, … of the statement."""
         self.cursor.execute(sql, values or None)
 
     def ask(self, sql: str, *values: Any) -> pa.Table:
@@ -46,14 +47,14 @@ class Session:
         return rows
 
     def append_rows(self, name: str, table: pa.Table, temporary: bool = False) -> None:
-        """Append the rows of an Arrow table to the database table ``name``, which is temporary if ``temporary`` is
-        true.
+        """Append the rows of an Arrow table to the database table ``name``. With ``temporary``, this is a temporary
+        table.
         """
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *key: Any) -> None:
-        """Take the lock that the values ``key`` identify, until the transaction ends. Wait if another transaction has
-        it.
+        """Take a lock that the values ``key`` identify, and hold it until the transaction ends. Wait if another
+        transaction holds the lock.
         """
         self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *key)))
 
@@ -83,7 +84,7 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
 
 
 class _ReusableConnection:
-    """A connection that a thread keeps for one address and one process."""
+    """An open connection to one address. The thread that has opened it uses it again for later operations."""
 
     def __init__(self, uri: str, connection: Any) -> None:
         self.uri = uri

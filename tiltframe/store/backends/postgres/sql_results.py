@@ -33,8 +33,8 @@ GROUP = "tiltframe.sql_results"
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# A reader receives a function, the aggregates of the view (`SqlAggregates`), the name of the column of the function's
-# state, and the Arrow type of the state. It returns the dict that `register_sql` describes.
+# The type of the Python functions that `register_sql` registers. The parameters are the aggregate function, the
+# aggregates of the view, the name of the state's column, and the Arrow type of the state.
 Reader: TypeAlias = Callable[[Any, SqlAggregates, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
@@ -179,7 +179,8 @@ def _avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
         micros = moment(f"({divide_and_round(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        return {}  # The mean would have nanoseconds, which PostgreSQL lacks.
+        # There is no expression, because the mean would have nanoseconds, which PostgreSQL lacks.
+        return {}
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
@@ -212,7 +213,8 @@ def _squares(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.Dat
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
 def _bits(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
-        return {}  # PostgreSQL has no unsigned 64-bit integers
+        # There is no expression, because PostgreSQL does not have unsigned 64-bit integers.
+        return {}
     return {"": aggregates(f"{function.name}({column_of(state, 'bits')})")}
 
 
@@ -256,8 +258,8 @@ def _dds(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    # States have whole numbers of units. If a unit is 1/n, these numbers are divided by n, as in `aggr.hdr`: 3 units of
-    # 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
+    # The minimum and the maximum in states are whole numbers of units. If a unit is 1/n, they are divided by n, as in
+    # `aggr.hdr`: 3 units of 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
     if function.unit is not None:
         units_per_one = round(1.0 / function.unit)
         is_exact = units_per_one > 1 and 1.0 / units_per_one == function.unit
@@ -273,8 +275,8 @@ def _extreme(aggregates: SqlAggregates, path: tuple[str, ...], dtype: pa.DataTyp
 
 
 def _flags(aggregates: SqlAggregates, state: str, field: str = "special") -> str:
-    """Return the SQL expression that merges the flags in the field ``field`` by bitwise or: 1 for NaN, 2 and 4 for the
-    infinities.
+    """Return the SQL expression that merges the flags in the field ``field`` by bitwise or. The flag 1 stands for NaN,
+    2 for infinity, and 4 for negative infinity.
     """
     return aggregates(f"bit_or({column_of(state, field)})")
 

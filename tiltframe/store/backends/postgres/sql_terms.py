@@ -14,16 +14,17 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-_ROUNDED_TO_INFINITY = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger ones are rounded to infinity
-# half of the smallest positive double; this number and smaller ones are rounded to 0
+# This number and larger ones are rounded to infinity.
+_ROUNDED_TO_INFINITY = "(2::numeric ^ 1024 - 2::numeric ^ 970)"
+# This number, half of the smallest positive double, and smaller ones are rounded to 0.
 _ROUNDED_TO_ZERO = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
 _MAX_PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
 
 
 @dataclass
 class SqlAggregates:
-    """The SQL aggregates in the view of a level's results; a subquery of the view computes them. Each aggregate merges
-    one field of states, and is listed once even if several results read it.
+    """The SQL aggregates that a subquery computes in the view of a level's results. Each aggregate merges one field of
+    states, and is listed once even if several results read it.
 
     The subquery is called ``m``, its keys ``k0, k1, …`` and its aggregates ``a0, a1, …``, so that they cannot clash
     with names of users.
@@ -42,13 +43,15 @@ class SqlAggregates:
         """Return the name of the aggregate that adds exact sums, which are stored as digits in base 2^32 with an
         exponent. SQL computes 2^-n as 5^n / 10^n, which is exact.
 
-        The exponents of ``scaled`` sums include decimal places, in the form of `aggr.exact.scaled_sums`.
+        If ``scaled`` is true, the sums have the form of `aggr.exact.scaled_sums`, whose exponents include decimal
+        places.
         """
         level = column_of(*path, "exponent")
         size = ""
         if scaled:
-            # The stored exponent is ``level + SPAN * places``, where the level is greater than -SPAN / 2. After adding
-            # SPAN // 2, the dividend is positive. The division then rounds down, although SQL truncates towards 0.
+            # The stored exponent is ``level + SPAN * places``, where the level is greater than -SPAN / 2. SPAN // 2 is
+            # added, so that the dividend is positive and the division rounds down. SQL would round a negative dividend
+            # up, towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level = f"({level} - {SPAN} * {places})"
             size = f" * ('1e-' || {places})::numeric"
@@ -60,8 +63,8 @@ class SqlAggregates:
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
-        """Return the name of the aggregate that returns ``value`` of one row: the first row, in the SQL order
-        ``order``, in which ``present`` is not null.
+        """Return the name of an aggregate that returns ``value`` of a single row. This is the first row in the order
+        ``order`` in which ``present`` is not null. All three arguments are SQL.
         """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
@@ -78,7 +81,8 @@ def order_terms(value: str, dtype: pa.DataType, is_descending: bool) -> str:
     term = f"{value} DESC" if is_descending else value
     if not pa.types.is_floating(dtype):
         return term
-    # The bytes of -0.0 are greater than the bytes of 0.0, because they begin with the sign.
+    # Equal values are sorted by their bytes. The bytes of -0.0 are greater than those of 0.0, because the sign bit
+    # comes first.
     sign_term = f"float8send({value})" if is_descending else f"float8send({value}) DESC"
     return f"{term}, {sign_term}"
 
@@ -112,7 +116,7 @@ def round_to_double(value: str) -> str:
 
 
 def with_special_values(value: str, flags: str) -> str:
-    """Return the SQL expression for a sum: NaN or an infinity if ``flags`` says that rows had such values, and
+    """Return the SQL expression for a sum. It is NaN or an infinity if ``flags`` shows that rows had such values, and
     otherwise ``value``. The rules are those of `aggr.exact.number_columns`.
     """
     return (

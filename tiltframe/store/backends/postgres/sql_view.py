@@ -36,7 +36,7 @@ def sql_view(
     """
     keys = pa.schema([schema.field(key) for key in frame.keys])
     stored_columns = [START, END, *flat_schema(stored_schema(keys)).names]
-    # the view names the field ``host`` of a key ``tags`` as flat results do: ``tags_host``
+    # The view names the columns of a struct as flat results do: the field ``host`` of a key ``tags`` is ``tags_host``.
     view_columns = [START, END, *map(column_name, result_schema(keys).names)]
     aggregates = SqlAggregates()
     columns, comment = _columns(
