@@ -71,7 +71,7 @@ for function in (aggr.Sum(), aggr.Var(), aggr.Dds(), aggr.Hdr()):
         bad(f"{function.name} cannot take a column of type", function.reduce, kind, Groups.each(1))
 for wrong in (int, 5, None, "x", object(), aggr.Sum(), [aggr.Sum]):
     bad("register takes a subclass of aggr.Function", aggr.register, wrong)
-bad("Function does not define|a function's name", aggr.register, Function)
+bad("Function does not define|the name of a function", aggr.register, Function)
 for accessor in (accessors.mean, accessors.stdev, accessors.count):
     for wrong in ([1], "x", None, 5):
         bad("states must be an Arrow column", accessor, wrong)
