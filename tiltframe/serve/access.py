@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggr.extend.arguments import because, shown
 from tiltframe.serve.errors import Refused
 
-_MIN_TOKEN_LENGTH = 16  # the minimum length of a token
+_MIN_TOKEN_LENGTH = 16  # the minimum length of a token, in characters
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -115,8 +115,8 @@ class AccessControl:
 
     @staticmethod
     def _check_direct(headers: Headers) -> None:
-        """Raise `Refused`, with status 403, if a proxy forwarded the request. Other machines can then reach this
-        server, which has no token.
+        """Raise `Refused`, with status 403, if a proxy forwarded the request. Through a proxy, other machines
+        could reach this server, which has no token.
         """
         forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
         if forwarded is not None:

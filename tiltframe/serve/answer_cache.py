@@ -22,9 +22,11 @@ class Answer:
     headers: Mapping[str, str]
     media_type: str
     body: bytes
-    versions: Mapping[str, int] = field(default_factory=dict)  # the version of each store that was read, by name
+    # store name → the version of the store from which the answer was computed
+    versions: Mapping[str, int] = field(default_factory=dict)
     remaining: Iterator[bytes] | None = None
-    deadline: Deadline = field(default_factory=Deadline)  # the time by which the next piece must be computed
+    # the time by which the next piece of ``remaining`` must be computed
+    deadline: Deadline = field(default_factory=Deadline)
 
     @property
     def memory(self) -> int:
@@ -33,11 +35,11 @@ class Answer:
 
 
 class AnswerCache:
-    """Complete answers by tag. Any thread may call the methods.
+    """A cache of complete answers. The key of an answer is its ETag. Any thread may call the methods.
 
-    If the answers exceed the limit of memory, those that were used least recently are removed. When an answer of
-    another version of a store is added, all answers of its former version are removed, because no request can need
-    them any more. The memory of the cache is therefore small if a store changes often.
+    If the answers exceed the limit of memory, those that were used least recently are removed. If an added answer was
+    computed from a new version of a store, all answers from the store's former version are removed, because no request
+    can need them any more. The cache is therefore small if a store changes often.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -45,11 +47,12 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._answers: OrderedDict[str, Answer] = OrderedDict()
-        self._versions: dict[str, int] = {}  # the version of each store in the answer that was added last
+        # store name → the version of the store from which the latest answer was computed
+        self._versions: dict[str, int] = {}
         self._bytes = 0
 
     def get(self, tag: str) -> Answer | None:
-        """Return the answer with a tag, or None."""
+        """Return the answer with the ETag ``tag``, or None if it is not in the cache."""
         with self._lock:
             answer = self._answers.get(tag)
             if answer is not None:
@@ -57,7 +60,7 @@ class AnswerCache:
             return answer
 
     def put(self, tag: str, answer: Answer) -> None:
-        """Add an answer, and remove outdated answers."""
+        """Add an answer, and remove the answers that were computed from former versions of its stores."""
         with self._lock:
             changed = {name for name, version in answer.versions.items() if self._versions.get(name) != version}
             if changed:
@@ -65,7 +68,7 @@ class AnswerCache:
                 for other_tag, other in list(self._answers.items()):
                     if any(other.versions.get(name, self._versions[name]) != self._versions[name] for name in changed):
                         self._remove(other_tag)
-            if tag in self._answers:  # another thread may have computed the same answer
+            if tag in self._answers:  # another thread may have added the same answer in the meantime
                 self._remove(tag)
             self._answers[tag] = answer
             self._bytes += answer.memory

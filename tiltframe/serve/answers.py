@@ -23,8 +23,9 @@ from tiltframe.serve.observed import Metrics
 from tiltframe.serve.response_formats import JSON, compression_of
 from tiltframe.serve.workers import WorkerPool, stream
 
-_MAX_CACHED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
-# before a cache uses an answer, it must ask the server whether the answer is current
+# the maximum number of bytes of an answer that is cached; a longer answer is sent while it is computed
+_MAX_CACHED_BYTES = 1 << 20
+# the header Cache-Control of answers: before a client uses a cached answer, it must ask whether the answer is current
 _CACHE_CONTROL = "private, no-cache"
 
 
@@ -34,11 +35,13 @@ class Question:
     and ``media_type`` have equal answers.
     """
 
-    request_key: str  # a text that is equal for equal requests
-    versions: Mapping[str, int]  # the version of each store that is read, by name
+    # a text that is equal for equal requests
+    request_key: str
+    # store name → the version of the store from which the answer is computed
+    versions: Mapping[str, int]
     media_type: str
-    # A function of the compression and the deadline of the first piece. It returns the headers and an iterator over the
-    # pieces of the body.
+    # The function that computes the answer. Its arguments are the compression, and the deadline of the first piece. It
+    # returns the headers and an iterator over the pieces of the body.
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
 
 
@@ -50,7 +53,7 @@ class Answers:
         self._pool = pool
         self._limits = limits
         self._metrics = metrics
-        # the other half of the limit is for the files that stores keep open
+        # half of the memory limit is for answers, and the other half for the files that stores keep open
         self._cache = AnswerCache(limits.memory // 2)
         # tag → the task that computes the answer; used only in the event loop
         self._tasks: dict[str, asyncio.Task[Answer]] = {}
@@ -89,7 +92,7 @@ class Answers:
         try:
             answer = await asyncio.shield(task_of_other_request)
         except asyncio.CancelledError:
-            # this request was cancelled, not the task that computes the answer
+            # If only this request was cancelled, and not the task that computes the answer, the error is raised again.
             if not task_of_other_request.cancelled():
                 raise
             return await self._compute_once(question, tag, compression)
@@ -107,7 +110,7 @@ class Answers:
     ) -> Answer | tuple[Question, str] | None:
         """Call ``make_question``, and return the cached answer to the question that it returns. If the answer is not
         cached, return a pair: the question and its tag, which is the key in the cache. Return None if the client
-        already has the answer: ``etags`` are the tags of the answers that it has.
+        already has the answer, which means that the tag is in ``etags``, the tags of the client's answers.
         """
         question = make_question()
         versions = json.dumps(question.versions, sort_keys=True)

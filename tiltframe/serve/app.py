@@ -59,7 +59,7 @@ _FILES_BY_PATH = {
 # the paths that return no data of stores, and so need no token
 PATHS = frozenset({*_FILES_BY_PATH, "/api", "/openapi.json"})
 # The interval, in seconds, after which a thread lets another thread run Python code. A request runs Python code between
-# many calls of Arrow. With Python's default of 5 ms, it waits for up to 5 ms after each call.
+# many calls of Arrow. With Python's default of 5 ms, the request may wait for 5 ms after each call.
 _SWITCH_INTERVAL = 0.0005
 _GRACE_SECONDS = 5  # the time, in seconds, that running requests have to end after a signal to stop
 
@@ -215,9 +215,8 @@ def run(
     LOG.info({"message": "stopped"})
     if is_answering or is_maintaining:
         # At a normal exit, Python would wait for threads that still run, and could abort while the thread for
-        # maintenance runs. They can be stopped at any point, because their results are not needed, and commits are
-        # atomic. The function `start_background_thread` in aggr/workers.py prevents the same abort by waiting for its
-        # threads, because it also runs in processes of other programs, which a library must not end.
+        # maintenance runs. The process can end at once, because the results of the threads are not needed, and
+        # commits are atomic.
         os._exit(0)
 
 

@@ -21,9 +21,11 @@ from tiltframe.extend import Note
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
-_DIGEST_DIGITS = 24  # the number of hexadecimal digits of a digest
-_DIGESTS_PER_RECORD = 40  # the maximum number of digests in a record
-# the maximum number of attempts; an attempt fails if another request has changed the same record in the meantime
+# the number of hexadecimal digits of a digest
+_DIGEST_DIGITS = 24
+# the maximum number of digests in a record
+_DIGESTS_PER_RECORD = 40
+# the maximum number of attempts to add a body; an attempt fails if another request changes the same record
 _MAX_ATTEMPTS = 100
 
 
@@ -71,10 +73,10 @@ def append_once(
             events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=old_records, note=note
         )
         try:
-            # If the result is False, another body with the same states was added first under this number. ``body`` is
-            # not recorded yet, and the next attempt adds it under a new number.
+            # If `commit` returns False, another body with the same states was added under this number. The digest of
+            # ``body`` is then not recorded yet, and the next attempt uses a new number.
             if commit(prepared):
                 return True
         except CommitConflict:
-            continue  # Another body was added under this number, so the next attempt reads the record again.
+            continue  # Another request has changed the record, so the next attempt reads it again.
     raise Refused(503, "other requests were added first in every attempt; send the request again", {"retry-after": "1"})

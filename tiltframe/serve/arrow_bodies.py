@@ -18,7 +18,7 @@ import pyarrow as pa
 from aggr.extend.columns import compute as pc
 from tiltframe.serve.errors import Refused
 
-# members of the union MessageHeader
+# two values of ``header type``, the kind of a message
 _DICTIONARY_BATCH = 2
 _RECORD_BATCH = 3
 
@@ -53,7 +53,8 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         _check(size, f"bytes of {name} after decompression", max_bytes)
         batches = list(reader)
         for batch in batches:
-            batch.validate(full=True)  # the client wrote the lengths and offsets, which may be wrong
+            # Arrow trusts the lengths and offsets in the body, but the client may have written wrong ones.
+            batch.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise ValueError(f"{name} must be an Arrow IPC stream: {str(error).splitlines()[0]}") from None
     expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)

@@ -11,8 +11,10 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost
 
-BODY_BYTES = 16 << 20  # the maximum number of bytes in the body of a request that contains rows, to write or to join
-QUERY_BYTES = 1 << 20  # the maximum number of bytes in the body of a request that contains a query
+# the maximum number of bytes in the body of a request that contains rows, to write or to join
+BODY_BYTES = 16 << 20
+# the maximum number of bytes in the body of a request that contains a query
+QUERY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,14 @@ class Limits:
     # the maximum number of rows of states that a query reads, estimated from the sizes of the stored parts that overlap
     # the range of the query
     rows: int = 10_000_000
-    # the maximum number of windows in a query's range, for all requested kinds of windows together
+    # the maximum number of windows in the range of a query; if it requests several lengths of windows, all are counted
     windows: int = 100_000
-    seconds: int = 30  # the maximum number of seconds for an answer, including the time of waiting for other queries
-    memory: int = 128 << 20  # the maximum memory of all caches, in bytes
-    queries: int = 4  # the maximum number of queries that run at the same time; others wait
+    # the maximum number of seconds for an answer, including the time of waiting for other queries
+    seconds: int = 30
+    # the maximum memory of all caches, in bytes
+    memory: int = 128 << 20
+    # the maximum number of queries that run at the same time; others wait
+    queries: int = 4
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -48,6 +53,9 @@ class Budget:
             ("windows", cost.windows, limits.windows),
         ):
             if much > limit:
-                message = f"the query would read about {much:,} {what}, and the server's limit is {limit:,}"
-                raise Refused(422, f"{message}; use a shorter range or coarser windows")
+                raise Refused(
+                    422,
+                    f"the query would read about {much:,} {what}, and the server's limit is {limit:,}; use a shorter "
+                    "range or coarser windows",
+                )
         self.metrics.rows_read.labels(store).inc(cost.rows)

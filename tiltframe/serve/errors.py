@@ -51,7 +51,8 @@ class OutOfTime(PromQLError):
     status = 503
 
 
-ERROR = "tiltframe.error"  # the key of the scope of a request for the error that the request ended with
+# the key, in the ASGI scope of a request, of the error that ended the request
+ERROR = "tiltframe.error"
 _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
     (OutOfTime, 503),
     (Unanswerable, 422),
@@ -127,10 +128,11 @@ def prometheus_error_response(error: BaseException) -> Response:
     if isinstance(error, PromQLError):
         kind = error.kind
     elif isinstance(error, HTTPException):
-        if status == 413:  # Prometheus has no type of errors for this status
+        if status == 413:  # Prometheus has no error type for the status 413, so 400 is sent instead
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
-    elif status == 400:  # not a `PromQLError`, so the expression is valid, but the store cannot evaluate it
+    elif status == 400:
+        # The error is not a `PromQLError`, so the expression is valid, but the store cannot evaluate it.
         status = Unanswerable.status
         kind = Unanswerable.kind
     return _response({"status": "error", "errorType": kind, "error": client_message(error)}, status, error)

@@ -7,7 +7,7 @@ c, d ──▶ wait ──────┘
 A commit takes about as long for many requests as for one. Group commits therefore keep up with the requests. They also
 write fewer and larger parts, which makes queries faster. A request that arrives alone is committed at once. A commit of
 several requests is followed by a pause, because each commit makes the cached answers outdated. The pause is twice as
-long as the commit, but ends no later than 0.2 s after the begin of the commit. Requests therefore wait less if commits
+long as the commit, but ends no later than 0.2 s after the start of the commit. Requests therefore wait less if commits
 are fast.
 """
 
@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 from tiltframe.store import FrameStore, PreparedRows
 
-_MAX_REQUESTS = 64  # the maximum number of requests in one commit
-# the time from the begin of a commit of several requests to the next one: a multiple of the commit's duration, and its
-# maximum in seconds
+# the maximum number of requests in one commit
+_MAX_REQUESTS = 64
+# the minimum time from the start of a commit of several requests to the next commit, as a multiple of its duration
 _PERIOD_FACTOR = 3
+# the upper limit, in seconds, of the minimum time from the start of a commit to the next commit
 _LONGEST_PERIOD = 0.2
 
 
@@ -52,7 +53,7 @@ class GroupCommits:
         Raise the errors of `FrameStore.commit_group` that concern these rows or the whole group.
         """
         request = _WaitingRequest(rows)
-        self._waiting.append(request)  # needs no lock, because ``append`` of a list is atomic
+        self._waiting.append(request)  # ``append`` needs no lock, because it is atomic for lists
         with self._committing:
             while request.outcome is None:  # another thread may have committed the rows in the meantime
                 self._commit_next(store)

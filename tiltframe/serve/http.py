@@ -81,8 +81,11 @@ def check_word_count(members: object) -> None:
             texts.append(value)
     words = len(_WORDS.findall(" ".join(texts)))
     if words > _MAX_WORDS:
-        message = f"a query has at most {_MAX_WORDS:,} words, numbers and signs; this one has {words:,}"
-        raise Refused(413, f"{message}; split it into several queries")
+        raise Refused(
+            413,
+            f"a query has at most {_MAX_WORDS:,} words, numbers and signs; this one has {words:,}; split it into "
+            "several queries",
+        )
 
 
 def pop_store_name(members: dict[str, Any]) -> str:
@@ -90,7 +93,11 @@ def pop_store_name(members: dict[str, Any]) -> str:
     it is missing or not text.
     """
     store = members.pop("store", None)
+    if store is None:
+        raise ValueError("the parameter store is missing; pass store=NAME, one of the names that /v1/stores lists")
     if not isinstance(store, str):
-        problem = "is missing" if store is None else f"must be text; got {shown(store)}"
-        raise ValueError(f"the parameter store {problem}; pass store=NAME, one of the names that /v1/stores lists")
+        raise ValueError(
+            f"the parameter store must be text; got {shown(store)}; pass store=NAME, one of the names that "
+            "/v1/stores lists"
+        )
     return store

@@ -40,7 +40,8 @@ class InterruptibleCall(Generic[T]):
         """Create the call without starting it."""
         self._function = function
         self._lock = threading.Lock()
-        self._thread: int | None = None  # the identifier of the thread that runs the function; otherwise None
+        # while the function runs, the identifier of its thread; otherwise None
+        self._thread: int | None = None
         self._is_stopped = False
 
     def __call__(self) -> T:

@@ -20,17 +20,17 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-_PAUSE_SECONDS = 2.0  # the minimum number of seconds between two rounds
+# the minimum number of seconds between two rounds
+_PAUSE_SECONDS = 2.0
 # The maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause.
 # Stores at remote addresses always have this pause after a round that merged nothing, because each round sends requests
 # to the storage, which may cost money.
 _LONGEST_PAUSE_SECONDS = 30.0
-_PAUSE_FACTOR = (
-    # the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most
-    # a quarter of a core
-    3
-)
-_ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
+# the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most a
+# quarter of a core
+_PAUSE_FACTOR = 3
+# the maximum number of seconds for the compaction of a store in one round; the next round continues it
+_ROUND_SECONDS = 20.0
 # the number of seconds between two complete rounds, which merge large parts too, and list all files of a store
 _COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
@@ -64,7 +64,8 @@ class Maintenance:
         self._stopping = threading.Event()
         self._next_round = dict.fromkeys(stores, time.monotonic())
         self._next_complete_round = dict.fromkeys(stores, time.monotonic())
-        self._pauses = dict.fromkeys(stores, pause_seconds)  # the seconds from the last round to the next one
+        # store name → the number of seconds from the store's last round to its next one
+        self._pauses = dict.fromkeys(stores, pause_seconds)
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
@@ -115,7 +116,7 @@ class Maintenance:
                 self._next_complete_round[name] = time.monotonic() + _COMPLETE_SECONDS
         except _Interrupted:
             pass
-        except Exception as error:  # a store may be unreachable for some time
+        except Exception as error:  # The thread continues, because a store may be unreachable for some time only.
             self._metrics.maintenance_failures.labels(name).inc()
             LOG.info({"message": f"maintenance of {name} failed", "error": message_with_place(error)})
         self._metrics.maintenance_rounds.labels(name).inc()

@@ -31,10 +31,13 @@ from tiltframe.serve.redaction import Redaction
 
 # the bounds, in seconds, of the buckets of the histogram of durations
 _DURATION_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)
-_INTERRUPTED = "interrupted"  # the reason of an answer that ended with an error after its status was sent
+# the reason, in the metrics, of an error that occurred after the status of the response was sent
+_INTERRUPTED = "interrupted"
 LOG = logging.getLogger("tiltframe.serve")
-_SEND_SECONDS = 30  # the time, in seconds, after which a client that reads nothing is disconnected
-_MAX_TEXT_LENGTH = 1000  # the maximum length of a text in the log, in characters
+# the time, in seconds, after which a client that reads nothing is disconnected
+_SEND_SECONDS = 30
+# the maximum length of a text in the log, in characters
+_MAX_TEXT_LENGTH = 1000
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
@@ -42,14 +45,14 @@ _SECURITY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy
 _SECURITY_HEADERS += [(b"content-security-policy", _CONTENT_SECURITY_POLICY)]
 
 
-# The times at which counters were created would be further series, which Prometheus does not need.
+# By default, each counter has a second series for the time at which it was created. Prometheus does not need it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """The metrics of a server, in a registry of their own. Any thread may change them."""
 
-    MEDIA_TYPE = "text/plain; version=0.0.4"  # of `text`
+    MEDIA_TYPE = "text/plain; version=0.0.4"  # the media type of the text that the method `text` returns
 
     def __init__(self) -> None:
         """Create the metrics without values."""

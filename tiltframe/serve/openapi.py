@@ -28,7 +28,7 @@ _ERROR_MEANINGS = {
     "422": "The request exceeds the server's limits, or the store does not support it.",
     "503": "The query took too long, or too many queries are running.",
 }
-# the JSON types that these parameters may have in a body; in a URL, they are text
+# the JSON types, in a body, of the parameters of a query that are text in a URL but may have other types in a body
 _BODY_TYPES = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}
 _BODY_TYPES |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 

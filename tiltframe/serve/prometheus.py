@@ -40,13 +40,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
 _MAX_BYTES = QUERY_BYTES
-_PROMETHEUS_RELEASE = "2.45.0"  # the release of Prometheus that this API and PromQL follow
-_REVERSED_RANGE = "the end of the range, {end}, is before its start, {start}; exchange them"
-_MAX_PARAMETERS = 1000  # the maximum number of parameters in a URL; the same limit applies to those in a body
+# the release of Prometheus that this API and PromQL follow
+_PROMETHEUS_RELEASE = "2.45.0"
+# the maximum number of parameters in a URL, and of parameters in a body
+_MAX_PARAMETERS = 1000
 # parameters for which an empty text means the same as a missing parameter
 _OPTIONAL_PARAMETERS = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAM_HEADERS = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
-# frames of a stream are computed until they have this many bytes together, and are then sent
+# the minimum number of bytes that are sent at once; the frames of a stream are collected until they have this size
 _STREAM_PIECE_BYTES = 1 << 18
 _SNAPPY_HEADERS = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
@@ -151,7 +152,8 @@ class _Api:
         start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
         step = read_duration(_only_value(form, "step"), "step")
         if end < start:
-            raise BadData(_REVERSED_RANGE.format(start=shown(form["start"][0]), end=shown(form["end"][0])))
+            start_text, end_text = shown(form["start"][0]), shown(form["end"][0])
+            raise BadData(f"the end of the range, {end_text}, is before its start, {start_text}; exchange them")
         if (end - start) // step >= MOST_POINTS:
             raise BadData(
                 f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; use a "
@@ -202,7 +204,8 @@ class _Api:
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
-            raise BadData(_REVERSED_RANGE.format(start=shown(form["start"][-1]), end=shown(form["end"][-1])))
+            start_text, end_text = shown(form["start"][-1]), shown(form["end"][-1])
+            raise BadData(f"the end of the range, {end_text}, is before its start, {start_text}; exchange them")
         return Listing(start, end, self.budget, deadline)
 
     def _list_response(self, values: list[Any], form: Form) -> str:
@@ -236,7 +239,9 @@ class _Api:
 
 
 def _pieces_of(frames: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the frames of a stream, joined to pieces of at least `_STREAM_PIECE_BYTES` bytes, except for the last."""
+    """Yield the frames of a stream, joined to pieces of at least `_STREAM_PIECE_BYTES` bytes. The last
+    piece may be shorter.
+    """
     piece = bytearray()
     for frame in frames:
         piece += frame

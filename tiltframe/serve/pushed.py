@@ -28,11 +28,16 @@ from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import SeenParts
 from tiltframe.store.backends import LEVEL
 
-EVENTS = "text/event-stream"  # the media type of the events
-_MAX_LISTENERS = 32  # the maximum number of clients that wait for changes
-_MAX_VERSIONS = 256  # the number of versions of a store from which a client can continue
-_CHECK_SECONDS = 1.0  # the number of seconds between two checks of a store for a new version
-_STEP_SECONDS = 0.2  # the number of seconds between two checks whether the server stops
+# the media type of the events
+EVENTS = "text/event-stream"
+# the maximum number of clients that wait for changes
+_MAX_LISTENERS = 32
+# the number of versions of a store that are kept in memory, so that clients can continue from them
+_MAX_VERSIONS = 256
+# the number of seconds between two checks of a store for a new version
+_CHECK_SECONDS = 1.0
+# the number of seconds between two checks of whether the server is stopping
+_STEP_SECONDS = 0.2
 # the number of seconds between two comments, which show clients and proxies that the connection is open
 _HEARTBEAT_SECONDS = 15.0
 
@@ -57,8 +62,11 @@ class PushedChanges:
         """
         name, per, since = self._read_parameters(request)
         if self._listeners >= _MAX_LISTENERS:
-            message = f"{_MAX_LISTENERS} clients wait for changes, which is the server's limit; try again later"
-            raise Refused(503, message, {"retry-after": "5"})
+            raise Refused(
+                503,
+                f"{_MAX_LISTENERS} clients wait for changes, which is the server's limit; try again later",
+                {"retry-after": "5"},
+            )
         seen = await self._pool.look_up(self._parts_to_compare, name, per, since)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._events(request, name, per, seen), 200, headers, EVENTS)
@@ -87,7 +95,7 @@ class PushedChanges:
         """
         view = self._stores.current_view(name)
         if per is not None:
-            view.frame.level(per)  # raises an error if the store does not have the level
+            view.frame.level(per)  # This call raises an error if the store does not have the level ``per``.
         self._remember(name, view.seen)
         return view.seen if since is None else self._parts_by_version[name].get(since)
 

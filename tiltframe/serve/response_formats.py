@@ -19,8 +19,10 @@ from tiltframe.store import Answer, Joined, StoreView
 JSON = "application/json"
 CSV = "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
-PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
-LINES = "application/x-ndjson"  # JSON lines, a format in which clients send events
+# the format in which OpenTelemetry's exporters send metrics
+PROTOBUF = "application/x-protobuf"
+# JSON lines, a format in which clients send events
+LINES = "application/x-ndjson"
 
 
 # The number of rows that are written as text between two checks of the deadline. Results as Arrow are not split,

@@ -82,8 +82,12 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                message = f"{running_calls_text} are running, and none has ended for {seconds} s"
-                raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
+                raise Refused(
+                    503,
+                    f"{running_calls_text} are running, and none has ended for {seconds} s; send the request again "
+                    "later",
+                    {"retry-after": "5"},
+                ) from None
             raise OutOfTime(f"the request took longer than {seconds} s; {advice}") from None
 
     def count_calls(self) -> tuple[int, int]:

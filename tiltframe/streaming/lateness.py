@@ -40,7 +40,7 @@ def closing_time(watermark: int | None, rules: StreamRules) -> int:
     """
     if watermark is None:
         return LOWEST
-    # `start_of_window` fails after the last possible event time
+    # `start_of_window` does not support times from `LATEST_TIME` on, such as the watermark of `OpenWindows.close`.
     if not rules.late.closes_by_events or watermark >= LATEST_TIME:
         return watermark
     finest = rules.frame.levels[0]
@@ -53,8 +53,8 @@ def start_of_window(time: int, window: TimeWindow) -> int:
 
 
 def may_be_late(assigned: Intervals, watermark: int, rules: StreamRules) -> Mask:
-    """Return a mask of the rows of sessions that are old enough to be late. Such a row is late unless it joins a
-    session in memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
+    """Return a mask of the rows that are old enough to be late for a level of sessions. These rows are late unless they
+    join a session in memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
     """
     return rules.are_expired(assigned.starts if rules.remembers_sessions else assigned.ends, watermark)
 
@@ -89,9 +89,9 @@ def accepted_session_rows(
 
 
 def late_panes(panes: WindowTable, levels: Iterable[OpenLevel], rules: StreamRules) -> tuple[Mask, Mask]:
-    """Return two masks of panes. Panes in the first are dropped as late, because their windows on all levels have been
-    removed from memory. For panes in the second, only windows on finer levels have been removed, so that their rows
-    count on coarser levels alone.
+    """Return two masks of panes. Panes in the first mask are dropped as late, because their windows on all levels have
+    been removed from memory. For panes in the second mask, only windows on finer levels have been removed, so that
+    their rows count only on coarser levels.
     """
     lost = np.ones(len(panes), np.bool_)
     lost_on_finest = None

@@ -16,8 +16,10 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 # the beginning of the year 10000 in microseconds; a number that is at least as large is probably in nanoseconds
 _YEAR_10000 = 253_402_300_800_000_000
-_END_OF_TIME = 2**61  # a watermark of at least this value means that no more events are expected
-_1971 = 31_536_000_000_000  # the beginning of the year 1971, in microseconds
+# a watermark of at least this value means that no more events are expected
+_END_OF_TIME = 2**61
+# the beginning of the year 1971, in microseconds
+_1971 = 31_536_000_000_000
 
 
 def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:

@@ -50,8 +50,10 @@ class OpenLevel:
 
     window: TimeWindow
     windows: WindowTable
-    last_emissions: WindowTable  # the windows as they were last emitted, if the policy needs them; otherwise empty
-    watermark: int = LOWEST  # the latest watermark that `advance` received
+    # the windows as they were last emitted; empty if the policy does not need them
+    last_emissions: WindowTable
+    # the latest watermark that `advance` received
+    watermark: int = LOWEST
     # windows that end at or before this time have been merged into the next coarser level
     cascaded_until: int = HIGHEST
     # keys and bounds of sessions that were removed from memory, so that late rows which touch them can be recognized
@@ -115,9 +117,10 @@ class OpenLevel:
         """Return a mask of the rows that are late because they belong to a session which was removed from memory, or
         may belong to such a session.
 
-        A row belongs to such a session if its time is not after the end of the last removed session of its key, because
-        the sessions of the key in memory all begin later. A row is also late if it is so old that the removed sessions
-        of its time are no longer kept, unless it lies in a session in memory.
+        A row belongs to a removed session if its time is not after the end of the last removed session of its key,
+        because all sessions of this key in memory begin later. The bounds of removed sessions are deleted after some
+        time (`StreamRules.last_deleted_session_end`). An older row may belong to a session whose bounds were deleted.
+        It is late unless it lies in a session in memory.
 
         Parameters
         ----------
@@ -434,7 +437,8 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
     coarser levels. ``cascaded_until`` is then set to the latest end of the windows in memory, so that only windows that
     end later are merged when they close.
     """
-    if not rules.remembers_emissions:  # saved last emissions are removed, because they would not be updated
+    if not rules.remembers_emissions:
+        # The new policies do not update last emissions, so the saved last emissions are removed.
         levels = [replace(level, last_emissions=level.last_emissions.without_rows()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))

@@ -142,7 +142,7 @@ class OpenWindows:
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
         self._rules.warn_about_sessions()
-        # empty until the first states arrive, because they determine the types of the columns
+        # The levels are created when the first states arrive, because these states determine the types of the columns.
         self._levels: tuple[OpenLevel, ...] = ()
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
@@ -718,7 +718,8 @@ class OpenWindows:
             self._counts[name] += count
 
 
-_COLUMNS_BEFORE_ROWS = pa.schema([(LEVEL, pa.string())])  # the columns of emitted rows before the first batch
+# the columns of the table that `OpenWindows.advance` returns before the first batch
+_COLUMNS_BEFORE_ROWS = pa.schema([(LEVEL, pa.string())])
 
 
 def _check_types(schema: pa.Schema, new: pa.Schema) -> None:

@@ -75,7 +75,7 @@ class Progress:
         """
         try:
             return None if self.watermark_us is None else _EPOCH + dt.timedelta(microseconds=self.watermark_us)
-        except OverflowError:  # the year of the watermark is greater than 9999
+        except OverflowError:  # `datetime` does not support years after 9999.
             return None
 
     def as_dict(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def rebuild_levels(
     levels: list[OpenLevel] = []
     closed_until = committed_until
     finer_states = committed_states
-    # the columns of states that only the emit policy needs; a store does not have them
+    # the columns of states that only the emit policy needs, and that are therefore missing in the store
     policy_columns = [name for name in rules.memory_frame.state_functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + policy_columns
     rules = replace(rules, added=tuple(added))
@@ -54,16 +54,16 @@ def rebuild_levels(
                 pa.array(finest.ends(instants_of(states_of_level)) <= committed_until)
             )
         table = merge_level(finer_states, frame, level, nulls_are_unknown=True)
-        # Mark every window as a window with rows that were not emitted yet.
+        # A store does not record emissions, so each window is marked as a window with rows that were not emitted yet.
         new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, finer_states, rules)
         unclosed = windows.filter(windows.ends > closed_until)
         no_windows = windows.without_rows()
         levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
-        # Without a watermark, newer events close windows. A closed window of this level closes all windows of the
-        # next level that end at or before its start. For the next level, ``closed_until`` is therefore the start of the
-        # newest closed window of this level.
+        # If newer events close windows instead of a watermark, a window of the next coarser level closes when a window
+        # of this level closes that begins at or after the coarser window's end. For the coarser level, ``closed_until``
+        # is therefore the start of the newest closed window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
         finer_states = states_of_level if states_of_level.num_rows else table

@@ -48,13 +48,15 @@ VERSION = 5
 # int64, its mark ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before
 # the column was added.
 _MAX_ADDED_COLUMNS = 62
-_LENGTH = 8  # the number of bytes for the length of a description
-_CHECKSUM = 4  # the number of bytes for its CRC-32
+# the number of bytes that store the length of a stream's description
+_LENGTH = 8
+# the number of bytes that store the CRC-32 of a stream's description
+_CHECKSUM = 4
 # the names of the three tables of a level: windows in memory, last emissions, and removed sessions
 _IN_MEMORY = "held"
 _EMITTED = "emitted"
 _REMOVED = "forgotten"
-# the names of the two blocks of each table
+# the names of the two blocks of each table: one with bounds, keys and marks, and one with states
 _WINDOWS = "windows"
 _STATES = "states"
 _EXTENSION = "extension"
@@ -67,9 +69,12 @@ class Clock:
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # the last result of `EmitPolicy.last_checked`
-    newest: int | None = None  # the start of the newest window with events; used only by the late policy `buffer`
-    committed: int | None = None  # rows in windows that end at or before this time are in a store, and are ignored
+    # the time of the last check of open windows, as `EmitPolicy.last_checked` returned it
+    last_checked: int | None = None
+    # the start of the newest window with events; used only by the late policy `buffer`
+    newest: int | None = None
+    # rows in windows that end at or before this time are in a store, and are ignored
+    committed: int | None = None
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
         """Return the clock with a new watermark and a new arrival time. None, or a value lower than the present one,
@@ -173,12 +178,13 @@ class Saved:
         ``rules`` need are left out.
         """
         watermarks = self.description["watermarks"]
-        # states that were saved by earlier releases do not have ``known_from``
+        # Streams that were saved by earlier releases do not have ``known_from``.
         known_from = self.description.get("known_from", [LOWEST] * len(watermarks))
         times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
-        # the bits of the columns that are added now; the lower bits belong to columns that were added before the save
+        # The bits, in the mark ``unknown``, of the columns of states that are added now. The lower bits belong to
+        # columns that were added before the stream was saved.
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
-        # the columns of states of removed measures, and those that only the saved policy needed
+        # the columns of states to leave out: those of removed measures, and those that only the saved policies needed
         unneeded = [name for name in self.description["columns"] if name not in rules.memory_frame.state_functions]
         return tuple(
             replace(
@@ -200,15 +206,16 @@ class Saved:
         windows = self._windows(at, _IN_MEMORY, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
         emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.without_rows()
-        has_removed = _name(at, _REMOVED, _WINDOWS) in self.blocks  # earlier releases did not save removed sessions
+        # The table of removed sessions is missing if it was empty, or if an earlier release saved the stream.
+        has_removed = _name(at, _REMOVED, _WINDOWS) in self.blocks
         removed_sessions = self._windows(at, _REMOVED, 0, ()) if has_removed else None
         return OpenLevel(
             frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, removed_sessions=removed_sessions
         )
 
     def _windows(self, at: int, table_kind: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
-        """Return one of the tables of the level with the number ``at``. ``table_kind`` is ``held``, ``emitted`` or
-        ``forgotten``; ``unknown`` and ``unneeded`` are as in `_level`.
+        """Return one of the tables of the level with the number ``at``. ``table_kind`` is `_IN_MEMORY`,
+        `_EMITTED` or `_REMOVED`. ``unknown`` and ``unneeded`` are as in `_level`.
         """
         table = WindowTable.from_stored(*(self.blocks[_name(at, table_kind, block)] for block in (_WINDOWS, _STATES)))
         return table.without_columns(unneeded).with_marks(unknown=table.marks["unknown"] | unknown)
@@ -310,7 +317,7 @@ def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     return dict(record.description), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-# returns the name of a block from the number of the level, the table and the block, such as "0.held.windows"
+# a function of a level's number, the name of a table and the name of a block: the full name, such as "0.held.windows"
 _name = "{}.{}.{}".format
 
 
@@ -347,7 +354,7 @@ def _parse_state_at(data: bytes, at: int) -> tuple[Saved, int]:
 
     record = read_head(head, block)
     for stored in record.blocks.values():
-        _ = stored.data  # reading the bytes verifies the checksum
+        _ = stored.data  # Reading the property ``data`` verifies the checksum of the block.
     return record, place
 
 

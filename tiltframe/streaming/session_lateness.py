@@ -48,7 +48,7 @@ def find_accepted_rows(
     is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
     row_cells = np.empty(len(order), np.int64)
     row_cells[order] = np.cumsum(is_first_of_cell) - 1
-    # the key and the number of each cell
+    # the key of each cell, and its number, which is the start of its intervals divided by the gap
     cell_keys = sorted_keys[is_first_of_cell]
     cell_numbers = sorted_cell_numbers[is_first_of_cell]
     are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)
@@ -64,7 +64,8 @@ def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, leng
     row. Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with
     the next lower or the next higher number exists.
     """
-    first_start = np.full(len(has_previous), _HIGHEST)  # the first and the last start of accepted rows, for each cell
+    # for each cell, the first and the last start of the intervals of accepted rows
+    first_start = np.full(len(has_previous), _HIGHEST)
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)
     for row in range(len(accepted_alone)):
@@ -98,13 +99,14 @@ def mask_touching_sessions(
     session_count = len(session_keys)
     is_interval = np.repeat([False, True], [session_count, len(keys)])
     order = np.lexsort((is_interval, np.concatenate([session_starts, end_times]), np.concatenate([session_keys, keys])))
-    # For each interval, the last session in the order of keys and starts that begins at or before the interval's end.
+    # The candidate of an interval is the last session, in the order of keys and starts, that begins at or before the
+    # interval's end. An interval that touches any session of its key touches its candidate.
     last = np.maximum.accumulate(np.where(is_interval[order], -1, np.arange(len(order))))
-    # This session may belong to another key, so the keys are compared below.
+    # A candidate may belong to another key than the interval, so the keys are compared below.
     places = np.where(last < 0, 0, order[last])
     candidates = np.empty(session_count + len(keys), np.int64)
     candidates[order] = np.where(last < 0, -1, places)
-    # for each interval, the index of this session, or -1; if the interval touches any session, it touches this one
+    # for each interval, the index of its candidate, or -1 if it has no candidate
     candidate_sessions = candidates[session_count:]
     touches = candidate_sessions >= 0
     sessions_of_candidates = candidate_sessions[touches]

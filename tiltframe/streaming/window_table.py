@@ -39,27 +39,33 @@ UNSTAMPED = HIGHEST
 
 # For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
-    "new_rows": (np.add, 0),  # the number of rows that arrived since the window's last emission
-    "revision": (np.maximum, 0),  # the number of the window's emissions
-    "last_arrival": (np.maximum, UNSTAMPED),  # the arrival time of the window's last rows
-    "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
+    # the number of rows that arrived since the window's last emission
+    "new_rows": (np.add, 0),
+    # the number of the window's emissions
+    "revision": (np.maximum, 0),
+    # the arrival time of the window's last rows
+    "last_arrival": (np.maximum, UNSTAMPED),
+    # the end that the window had when a timeout closed it
+    "closed_until": (np.maximum, LOWEST),
     # the start of the window's earliest pane; set only if windows are closed by newer events instead of a watermark
     "first_pane": (np.minimum, HIGHEST),
     # one bit per column of states that was added to the stream later: whether the window has rows that arrived before
     # the column was added, so that its state is unknown
     "unknown": (np.bitwise_or, 0),
 }
-# the keys of the metadata that `WindowTable.to_stored` writes: the schema of the states, and their size in bytes
+# two keys of the metadata that `WindowTable.to_stored` writes; the values are the schema and the bytes of the states
 _SCHEMA = b"states"
 _BYTES = b"nbytes"
-# If a level has at most this number of existing windows, all of them are grouped with the new windows. Otherwise,
-# `_may_be_merged` first searches for those with the keys of new windows, which takes longer if there are few windows.
+# If a level has more than this number of existing windows, `_may_be_merged` selects the windows that may have to be
+# merged with new windows. For fewer windows, the selection would take longer than the time that it saves.
 _FEW = 256
 # If at most this number of windows are merged on all levels together, they are merged in one call, because the fixed
 # cost of a call then exceeds the time for the windows.
 _FEW_ON_ALL_LEVELS = 1 << 13
-_MAX_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
-_FEW_RUNS = 4  # up to this number of contiguous ranges, rows are selected by slices, which are not copied
+# a column with more chunks is copied into one, because each chunk has a fixed cost
+_MAX_CHUNKS = 16
+# up to this number of contiguous ranges, rows are selected by slices, which are not copied
+_FEW_RUNS = 4
 Marks = Mapping[str, NDArray[np.int64]]
 
 
@@ -76,8 +82,10 @@ class StoredStates:
 class WindowTable:
     """The windows of one level in memory, one row for each window and key."""
 
-    index: pa.Table  # window_start, window_end and keys; also the states, unless they are in ``state_columns``
-    marks: Marks  # the marks, by their names in `MARKS`
+    # window_start, window_end and keys; also the states, unless they are in ``state_columns``
+    index: pa.Table
+    # the marks, by their names in `MARKS`
+    marks: Marks
     # the states of the same rows, if they were read from a saved stream and may not be decoded yet; otherwise None
     state_columns: StoredStates | None = None
     # the stored form of ``index`` and ``marks``, if they were read from a saved stream and have not changed; otherwise
@@ -328,7 +336,7 @@ def merge_levels(
     changed_levels = [at for at, part in enumerate(parts) if part.groups]
     are_few = sum(len(parts[at].to_merge) for at in changed_levels) <= _FEW_ON_ALL_LEVELS
     tables = [part.unchanged for part in parts]
-    # the numbers of the levels that are merged in one call: all of them, or one per call
+    # for each call of `_merge_groups`, the numbers of the levels whose windows it merges
     merged_together = [changed_levels] if are_few and changed_levels else [[at] for at in changed_levels]
     for level_numbers in merged_together:
         offsets = np.cumsum([0] + [parts[at].groups for at in level_numbers])
@@ -371,7 +379,8 @@ def _split_windows(
     groups, _ = group_by([key_column(all_windows.index.column(name)) for name in (START, *keys)], len(all_windows))
     if groups.n == len(all_windows):
         return _SplitWindows(concat([present, new]), new.without_rows(), none, 0)
-    has_several_rows = groups.counts() > 1  # for each group of rows with the same start and key
+    # for each group of windows with the same start and key, whether it has several windows, which must be merged
+    has_several_rows = groups.counts() > 1
     is_merged = has_several_rows[groups.ids]
     is_present_merged = is_near.copy()
     is_present_merged[is_near] = is_merged[: len(all_windows) - len(new)]
@@ -421,7 +430,8 @@ def _may_be_merged(
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.is_merging else {END}  # the columns of bounds that are not compared
+    # the columns of bounds that are not compared: the ends and, for sessions, the starts
+    bounds = {START, END} if level.is_merging else {END}
     for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
@@ -430,8 +440,8 @@ def _may_be_merged(
 
 
 def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
-    """Return the same rows after sessions of a key that overlap or touch are united: each row has the bounds of its
-    united session. Windows that are not sessions are returned unchanged.
+    """Return the rows of ``both`` after sessions of a key that overlap or touch are united: each row has the bounds of
+    its united session. Windows that are not sessions are returned unchanged.
     """
     if not level.is_merging:
         return both

@@ -44,7 +44,8 @@ class Listing:
     its start and its end.
     """
 
-    start: int | None  # in microseconds UTC, like ``end``; None stands for an open side
+    # ``start`` and ``end`` are in microseconds UTC; None means that the range has no limit on this side
+    start: int | None
     end: int | None
     budget: Budget
     deadline: Deadline

@@ -35,7 +35,7 @@ from tiltframe.serve.promql.metrics import (
 )
 
 Floats = NDArray[np.float64]
-Scalar: TypeAlias = Floats  # shape (moments,)
+Scalar: TypeAlias = Floats  # an array of shape (moments,): one number for each moment
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Vector:
 
     @classmethod
     def empty(cls, moment_count: int) -> Vector:
-        """Return a vector of ``moment_count`` moments without series."""
+        """Return a vector without series, for ``moment_count`` moments."""
         return cls([], np.zeros((0, moment_count)), np.zeros((0, moment_count), np.bool_))
 
     def without_metric_name(self) -> Vector:
@@ -122,16 +122,20 @@ class States:
 
     series: Sequence[Mapping[str, str]]
     moment_count: int
-    # for each state, ``i · moment_count + j``, where i is the index of its series and j the index of its moment;
-    # ascending
+    # the cell of each state, as the number ``i · moment_count + j``, where i is the index of the series and j the index
+    # of the moment; in ascending order
     cells: NDArray[np.int64]
     states: pa.StructArray
-    function: Function  # merges the states
-    result_function: Function  # computes results from the states; it may have other quantiles than the measure
-    # the names of the nested fields that contain the values in the results of ``result_function``
+    # the function that merges the states
+    function: Function
+    # the function that computes results from the states; its quantiles may differ from those of the measure
+    result_function: Function
+    # the path to the values in the results of ``result_function``: the names of nested fields, the outermost first
     path: tuple[str, ...]
-    kind: str  # a kind in `tiltframe.serve.promql.kinds`, which determines the aggregations that merge states
-    divisor: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
+    # a kind in `tiltframe.serve.promql.kinds`, which determines the aggregations that merge states
+    kind: str
+    # the number by which the results are divided: for rates, the length of the range in seconds; otherwise 1
+    divisor: float = 1.0
     # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
     bounds: Bounds = field(default_factory=dict)
     # the result of ``result_function`` for each state, or None if the results were not computed yet

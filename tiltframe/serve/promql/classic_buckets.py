@@ -33,8 +33,8 @@ _EXAMPLE = "--buckets 0.1,0.5,2.5 or, for one measure, --buckets latency=0.1,0.5
 
 
 def bounds_of(numbers: Iterable[float]) -> Bounds:
-    """Return a mapping of the text of each bound in the label ``le`` to the bound. ``numbers`` must be ascending; the
-    bound ``+Inf`` is added at the end.
+    """Return a dict that maps the text of each bound, as in the label ``le``, to the bound. ``numbers`` must be
+    ascending; the bound ``+Inf`` is added at the end.
 
     >>> bounds_of([0.005, 1.0])
     {'0.005': 0.005, '1': 1.0, '+Inf': inf}
@@ -156,6 +156,8 @@ def compute_missing_part(results: pa.StructArray, part: str) -> pa.Array:
 
 
 def _interval_counts(results: pa.StructArray, intervals: int) -> NDArray[np.int64]:
-    """Return the numbers of values in the ``intervals`` between edges, of shape (results, intervals)."""
+    """Return the number of values in each interval between two edges of ``histogram``, for each of its ``results``, as
+    an array of shape (results, intervals).
+    """
     counts: NDArray[np.int64] = pc.struct_field(results, "counts").flatten().to_numpy()
     return counts.reshape(len(results), intervals)

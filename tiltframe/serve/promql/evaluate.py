@@ -117,12 +117,12 @@ def range_values(node: Expression, evaluation: Evaluation) -> tuple[States | Vec
 
 def _vector_value(node: Expression, evaluation: Evaluation) -> Vector:
     value = _numbers(node, evaluation)
-    assert isinstance(value, Vector)  # the parser has checked the types
+    assert isinstance(value, Vector)  # The parser has checked that the expression is a vector.
     return value
 
 
 def _constant_value(node: Expression | None, evaluation: Evaluation) -> float:
-    assert node is not None  # the parser has checked the number of arguments
+    assert node is not None  # The parser has checked that this argument was passed.
     value = _numbers(node, evaluation)
     assert not isinstance(value, Vector)
     return float(value[0])
@@ -228,13 +228,13 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
         value = evaluate(argument, evaluation)
     if isinstance(value, States):
         value = _presence(value)
-    assert isinstance(value, Vector)  # the parser has checked the types
+    assert isinstance(value, Vector)  # The parser has checked that the argument is a vector.
     return absent(value, matchers)
 
 
 def _presence(states: States) -> Vector:
-    """Return a vector that has a value in each cell that has a state, for functions that do not read the values. The
-    values are 1, or the counts if the states are buckets of histograms.
+    """Return a vector with a value in each cell that has a state. Functions that only test whether a cell has a value,
+    such as ``count``, use this vector. Its values are 1 or, for the buckets of histograms, the counts.
     """
     if states.kind == BUCKETS:
         return states.values()
@@ -260,7 +260,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
             name, vector, steps, moments=moments, range_length=range_length, deadline=evaluation.deadline
         )
         return values.without_metric_name()
-    assert isinstance(argument, MatrixSelector)  # the parser has checked the types
+    assert isinstance(argument, MatrixSelector)  # The parser has checked that the argument is a range.
     range_length = _micros(argument.range)
     selector = selector_of(argument.vector_selector, range_length, evaluation)
     if selector is None:
@@ -271,8 +271,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
             f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time, or {USE_PROMETHEUS}"
         )
     q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    # For the kind `LAST`, last_over_time is the only function. Its result is a value of the metric itself, so the
-    # series keep the name of the metric, which other functions remove.
+    # A metric of the kind `LAST` supports only the range function last_over_time. Its result is a value of the metric
+    # itself, so the series keep the name of the metric, which other functions remove.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return merged_range_value(
@@ -315,7 +315,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.can_be_merged_for(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # ``count`` needs no numbers, so it is also computed for histograms
+        if name == "count":  # ``count`` does not read the values, so histograms can be counted too
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_node_text(node.expr)}; use sum, which can")
@@ -343,7 +343,7 @@ def _aggregation_operand(name: str, node: Expression, grouping: Grouping, evalua
         if selector is not None and can_merge_states(name, node.func.name, selector.metric.kind, grouping):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)
-    assert isinstance(value, States | Vector)  # the parser has checked the types
+    assert isinstance(value, States | Vector)  # The parser has checked that the operand is a vector.
     return value
 
 

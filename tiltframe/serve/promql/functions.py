@@ -26,12 +26,13 @@ from windows import Instants
 
 HISTOGRAM_QUANTILE = "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
-# function of a histogram → the field of the results that is its value
+# function of a histogram → the field of the histogram's results that the function returns
 HISTOGRAM_PARTS = {"histogram_count": "count", "histogram_sum": "sum", "histogram_avg": "mean"}
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
-_CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
-# A function of values, the group of each value, and the number of groups. It returns the aggregate of each group. The
-# aggregate of a group without values is undefined.
+# the number of cells that are reduced between two checks of the deadline
+_CELLS_AT_ONCE = 1_000_000
+# A function that aggregates values by group. Its arguments are the values, the group of each value, and the number of
+# groups. It returns one aggregate per group, which is undefined for a group without values.
 _Reduction: TypeAlias = "Callable[[Floats, NDArray[np.intp], int], Floats]"
 
 
@@ -115,7 +116,9 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
 
 
 def _reduce_exactly(function: Function) -> _Reduction:
-    """Return a reduction by a function whose results are exact, and rounded once."""
+    """Return a function that aggregates values by group with ``function``, such as `Sum`, whose results are exact and
+    rounded once.
+    """
 
     def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
         results = function.finish(function.reduce(pa.array(values), Groups.of(groups, count)))
@@ -126,7 +129,9 @@ def _reduce_exactly(function: Function) -> _Reduction:
 
 
 def _reduce_by(extreme: np.ufunc) -> _Reduction:
-    """Return a reduction by an extreme that ignores NaN unless all values are NaN."""
+    """Return a function that computes the minimum or the maximum of each group with ``extreme``, `numpy.fmin` or
+    `numpy.fmax`. NaN is ignored unless all values of the group are NaN.
+    """
 
     def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
         extremes = np.full(count, np.nan)
@@ -140,7 +145,7 @@ def _count_values(values: Floats, groups: NDArray[np.intp], count: int) -> Float
     return np.bincount(groups, minlength=count).astype(np.float64)
 
 
-# aggregation without a parameter → its computation from values
+# name of an aggregation that has no parameter → the function that computes it from values
 REDUCTIONS: Mapping[str, _Reduction] = {
     "sum": _reduce_exactly(Sum()),
     "avg": _reduce_exactly(Avg()),

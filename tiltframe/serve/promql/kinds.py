@@ -28,7 +28,7 @@ KINDS_OF_RESULTS = {
     "mean": AVG,
     "last": LAST,
 }
-# range function of a histogram → the field of the results that is its value
+# range function of a histogram → the field of the histogram's results that the function returns
 PARTS_OVER_TIME = {
     "count_over_time": "count",
     "sum_over_time": "sum",
@@ -37,7 +37,7 @@ PARTS_OVER_TIME = {
     "avg_over_time": "mean",
 }
 # Kind of metric → range functions that merge its states over time → the aggregation that merges the same states over
-# series, or None if no aggregation does. The first function of a kind keeps the meaning of its values.
+# series, or None if no aggregation does. If a kind has several range functions, `merge_of` returns the first one.
 MERGES: Mapping[str, Mapping[str, str | None]] = {
     SUM: {INCREASE: SUM, RATE: SUM, "sum_over_time": SUM},
     MIN: {"min_over_time": MIN},

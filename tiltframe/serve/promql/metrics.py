@@ -76,8 +76,8 @@ class Matcher:
         return cls(matcher.name, matcher.value, regex, negated)
 
     def matches(self, texts: pa.Array) -> NDArray[np.bool_]:
-        """Return a mask of the texts that match. Null means that a row lacks the label, and counts as the empty text.
-        Raise `BadData` if the regular expression is invalid.
+        """Return a mask of the texts that meet the condition. Null means that a row lacks the label, and counts as the
+        empty text. Raise `BadData` if the regular expression is invalid.
         """
         texts = pc.fill_null(texts, "")
         choices = self.choices
@@ -87,7 +87,8 @@ class Matcher:
             try:
                 check_regex_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:  # a subclass of ValueError, so it is caught first
+            except pa.ArrowInvalid as error:
+                # ``ArrowInvalid`` is a subclass of ``ValueError``, so it must be caught before ``ValueError``.
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(
                     f"the regular expression {shown(self.text)} is not valid in RE2: {problem}; correct it"
@@ -98,13 +99,13 @@ class Matcher:
         return mask
 
     def matches_text(self, text: str) -> bool:
-        """Return whether a text matches."""
+        """Return whether the value ``text`` of the label meets the condition."""
         return bool(self.matches(pa.array([text]))[0])
 
     @property
     def choices(self) -> list[str] | None:
         """The texts that the matcher compares with: one text, or those of a regular expression such as ``a|b``. It is
-        None for another regular expression.
+        None for any other regular expression.
         """
         return plain_texts(self.text) if self.regex else [self.text]
 
@@ -145,7 +146,8 @@ class Grouping:
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
-ALL = Grouping(without=True)  # keeps every label but the name of the metric, which functions remove
+# the grouping that keeps every label except the name of the metric, which functions remove
+ALL = Grouping(without=True)
 
 
 def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
@@ -202,12 +204,12 @@ def matching_rows(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], ro
 def results_and_presence(
     states: pa.StructArray, result_function: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states whose result is not null. If ``path`` is not empty, the field of the result at
-    ``path`` must not be null. Also return the results of ``result_function``, or None if they were not computed,
-    because the mask follows from the states.
+    """Return a mask of the states that have a value: their result is not null or, if ``path`` is not empty, the field
+    of their result at ``path`` is not null. Also return the results of ``result_function``, or None if the mask was
+    computed without them.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(result_function, Hdr | SignedSketch):
-        # The result of such a state is null exactly if its minimum is null, so results need not be computed.
+        # The result of a sketch is null exactly if its minimum is null, so the results need not be computed.
         results = None
         valid = states.field("min").is_valid()
     else:
@@ -231,11 +233,16 @@ def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
 class Metric:
     """A metric of one store, which a selector can name."""
 
-    name: str  # a valid PromQL name
-    store_name: str  # the value of the label ``store``
-    view: StoreView  # the view of the store, which is read at one version
-    measure: str  # a measure of the store's frame
-    path: tuple[str, ...]  # the names of the nested fields that contain the values in the measure's results
+    # a valid PromQL name
+    name: str
+    # the value of the label ``store``
+    store_name: str
+    # the view of the store, from which the states are read
+    view: StoreView
+    # a measure of the store's frame
+    measure: str
+    # the path to the values in the measure's results: the names of nested fields, the outermost first
+    path: tuple[str, ...]
     # the aggregation that merges the states: `SUM`, `MIN`, `MAX`, `AVG` or `LAST`; `GAUGE` if no aggregation merges
     # them; `HISTOGRAM` for the states of a sketch; `BUCKETS` for the buckets of a classic histogram
     kind: str
@@ -266,7 +273,7 @@ class Metric:
 
     @property
     def has_event_times(self) -> bool:
-        """Whether the states contain the time of the event that the value comes from."""
+        """Whether the states contain the time of the event from which the value of the metric was read."""
         return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
 
     def with_matchers(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
@@ -277,7 +284,7 @@ class Metric:
         if self.kind != BUCKETS:
             return self, tuple(key_matchers)
         le_matchers = [matcher for matcher in key_matchers if matcher.label == LE]
-        # In the number of a bound, a point without a backslash means a point.
+        # In a regular expression such as 0.5|1.0, the points are decimal points, not wildcards, so they are escaped.
         number_matchers = [
             replace(matcher, text=_POINT.sub(r"\\.", matcher.text)) for matcher in le_matchers if matcher.regex
         ]
@@ -364,8 +371,8 @@ def label_of(key: str) -> str:
 
 
 def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
-    """Yield the metrics of the measures of a store: a histogram for each measure with a sketch, and a metric for each
-    numeric field of the results.
+    """Yield, for each metric of the measures of a store, a function that returns the metric for a view of the store. A
+    measure has a histogram if its function is a sketch, and a metric for each numeric field of its results.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
@@ -375,7 +382,7 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
             yield partial(metric, name=promql_name(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_type(dtype) for is_type in _NUMBERS):
-                continue  # This is a quantile, which is read from the histogram, or a value that is not a number.
+                continue  # Only numbers have metrics, and the quantiles at longer paths are read from the histogram.
             part = "" if path else function.name
             if is_histogram:
                 part = path[0]
@@ -387,8 +394,9 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
 def _classic_histogram_makers(
     store_name: str, manifest: Manifest, labels: Mapping[str, str]
 ) -> Iterator[partial[Metric]]:
-    """Yield the metrics of classic histograms that are not fields of results: the buckets, and a count or sum that the
-    results lack. The caller ignores a metric if a measure has the same name.
+    """Yield, for each metric of a classic histogram that is not a field of results, a function that returns the metric
+    for a view of the store. These metrics are the buckets, and a count or sum that the results lack. The caller ignores
+    a metric if a measure has the same name.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):

@@ -28,14 +28,12 @@ _MAX_CHARACTERS = 1_000_000
 _MAX_CODE_CHARACTERS = 2_000
 # the maximum number of operators and parentheses; the time of parsing grows with the square of their nesting depth
 _MAX_OPERATORS = 500
-_MAX_REGEX_STEPS = (
-    # the maximum number of steps of all regular expressions together: one step for each character, times its
-    # repetitions. It is limited because all other threads wait while the parser compiles regular expressions.
-    3_000
-)
+# The maximum number of steps of all regular expressions together. Each character counts as one step, times its
+# repetitions. The number is limited because all other threads wait while the parser compiles regular expressions.
+_MAX_REGEX_STEPS = 3_000
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-# newer syntax that the parser does not support: modifiers of ranges, operators that trim histograms, arithmetic with
-# durations
+# syntax of newer releases of Prometheus, which the parser does not support: modifiers of ranges, operators that trim
+# histograms, and arithmetic with durations
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )

@@ -34,23 +34,27 @@ from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
 
-_MAX_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
-_MICROS_PER_MILLI = 1000  # the number of microseconds in a millisecond
-# values of ReadRequest.ResponseType
+# the maximum number of bytes of a request after decompression
+_MAX_BYTES = 16 << 20
+# the number of microseconds in a millisecond
+_MICROS_PER_MILLI = 1000
+# two values of ReadRequest.ResponseType, the type of the response that a client accepts
 _SAMPLES = 0
 _STREAMED_CHUNKS = 1
-_XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
+# the value of Chunk.Encoding for chunks that are encoded by XOR
+_XOR = 1
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
 # the maximum number of samples in a response; each takes 22 bytes, and a native histogram counts as several samples
 _MAX_SAMPLES = 5_000_000
-_VALUES_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, unless a single series has more
+# the maximum number of values that are encoded at once, unless a single series has more
+_VALUES_AT_ONCE = 200_000
 # functions of PromQL that treat each decrease of a counter as a reset
 _COUNTER_FUNCTIONS = ("rate", "irate", "increase", "resets")
 # functions of PromQL that need only the values at the ends of a range; "" means that the expression has no function
 _END_VALUE_FUNCTIONS = ("", "rate", "increase", "delta")
-# Functions of PromQL that add or subtract samples. For a metric with native histograms, they need these alone: a sum of
-# histograms and of their quantiles has no result.
+# Functions of PromQL that add or subtract samples. If a query has such a function, only the native histograms of a
+# metric are sent, and not its quantiles, because Prometheus cannot add histograms and quantiles.
 _ADDING_FUNCTIONS = ("rate", "irate", "increase", "delta", "sum", "sum_over_time")
 # the bytes of one sample without its numbers: tag and length, and the tags of the fields ``value`` (1) and
 # ``timestamp`` (2)
@@ -118,8 +122,9 @@ class ReadRequest:
             ) from None
 
     def is_streamed(self, metrics: Iterable[Metric]) -> bool:
-        """Return whether the response is a stream of chunks. Chunks of this server have no native histograms, so that a
-        client that accepts both receives samples if a query selects native histograms.
+        """Return whether the response is a stream of chunks. The chunks of this server cannot contain native
+        histograms. If a query selects native histograms, the response is therefore a message of samples, unless the
+        client accepts only chunks.
         """
         if not self.prefers_stream or not self.accepts_samples:
             return self.prefers_stream
@@ -229,7 +234,7 @@ def _decompress(body: bytes) -> bytes:
     exceeds the limit.
     """
     size = shift = 0
-    for byte in body[:5]:  # a snappy block begins with its uncompressed length as a varint
+    for byte in body[:5]:  # The body begins with its uncompressed length as a varint, like every snappy block.
         size |= (byte & 127) << shift
         shift += 7
         if byte < 128:
@@ -246,7 +251,8 @@ def _read_query(query: Any) -> _ReadQuery:
     start, end = (int(at) * _MICROS_PER_MILLI for at in (query.start_timestamp_ms, query.end_timestamp_ms))
     hints = query.hints
     if hints.end_ms:
-        # The range of the query is that of all selectors of the expression. The hints have that of this selector.
+        # The query has the range that all selectors of the expression need together. The hints have the range of this
+        # selector alone.
         start = max(start, hints.start_ms * _MICROS_PER_MILLI)
         end = min(end, hints.end_ms * _MICROS_PER_MILLI)
     step = hints.step_ms * _MICROS_PER_MILLI
@@ -309,9 +315,9 @@ def _windows_to_read(
     """Return the level that is read, and the ends of its windows in the range of a query, in microseconds UTC."""
     first, last = _first_and_last_start(metric)
     level = _level_to_read(metric, query, evaluation, is_total=is_total)
-    # The first window that ends at or after the start of the range begins at most one window length before this start.
-    # If the range begins before the first window of the store, the first sample is that of the empty window which ends
-    # when the first window begins. The value of a counter in this sample is 0.
+    # A window that ends in the range may begin up to one window length before the range. If the range begins before the
+    # first window of the store, the empty window before this first window is read too, so that a counter begins with a
+    # sample of 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check_limits(cells=max(high - low, 0) // int(level.length))
@@ -394,7 +400,7 @@ def _candidate_levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> l
     values in the same way as the store.
     """
     frame = metric.view.frame
-    if query.function == "series":  # Prometheus needs only the labels of series, and ignores their samples
+    if query.function == "series":  # Prometheus lists series, and ignores their samples, so any level can be read.
         return list(frame.levels)
     finest = frame.levels[0]
     # Without a range, Prometheus uses the last sample in the lookback period. Each such period must contain a sample,

@@ -39,7 +39,7 @@ LOOKBACK = 300 * SECOND
 MOST_CELLS = 10_000_000
 _MERGED_AT_ONCE = 50_000  # the number of ranges and rows that are merged between two checks of the deadline
 _MONTHS = ("mo", "q", "y")
-# names of columns that no label has, because of the blank
+# Names of columns. They contain a blank, so that they differ from the names of all labels.
 _STATE = "the state"
 _WINDOW_END = "the end of the window"
 
@@ -50,18 +50,24 @@ class Evaluation:
     microseconds.
     """
 
-    metrics: dict[str, list[Metric]]  # name → the metrics with this name, at most one per store
-    moments: Instants  # the times at which the expression is evaluated, ascending
-    step: int | None  # the time between moments; None for a single moment
-    budget: Budget  # the limits of the cost of each read
+    # name → the metrics with this name, at most one per store
+    metrics: dict[str, list[Metric]]
+    # the times at which the expression is evaluated, ascending
+    moments: Instants
+    # the time between moments; None for a single moment
+    step: int | None
+    # the limits of the cost of each query that reads a store
+    budget: Budget
     # The maximum time from the end of the newest window to a moment. If this time is shorter than the window, the
     # length of the window is used instead. With 0, the window must end exactly at the moment.
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
     warnings: dict[str, None] = field(default_factory=dict)
-    infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the name of the level that is read
-    is_remote_read: bool = False  # whether Prometheus evaluates the expression, and only reads its series here
+    # other messages, such as the name of the level that is read
+    infos: dict[str, None] = field(default_factory=dict)
+    # whether Prometheus evaluates the expression, and reads only the series from this server
+    is_remote_read: bool = False
 
     def check_limits(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds `MOST_CELLS`. ``cells`` is
@@ -173,8 +179,8 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 
 
 class _Piece(NamedTuple):
-    """Ranges of rows that are merged at once: those with the indices ``low`` to ``high - 1``. Their rows are ``begin``
-    to ``end - 1``.
+    """Ranges of rows that are merged at once: the ranges with the indices ``low`` to ``high - 1``. Their rows have the
+    indices ``begin`` to ``end - 1``.
     """
 
     low: int
@@ -187,9 +193,8 @@ def _pieces_of_runs(first: NDArray[np.int64], last: NDArray[np.int64]) -> Iterat
     """Yield the ranges of rows ``[first, last)`` in pieces, so that the deadline can be checked between two pieces. A
     piece has about `_MERGED_AT_ONCE` ranges and rows in total. The ranges of a series follow each other.
 
-    Rows are merged once for each piece whose ranges contain them. If a range is longer than `_MERGED_AT_ONCE`, pieces
-    have about as many rows as this range, so that few pieces contain the same rows. Merging the range alone takes about
-    as long as merging such a piece.
+    Ranges may overlap. A row that belongs to several pieces is merged once for each of them. If the longest range has
+    more than `_MERGED_AT_ONCE` rows, a piece has about as many rows as this range, so that a row belongs to few pieces.
     """
     if not len(first):
         return
@@ -278,7 +283,7 @@ def sql_condition(matchers: Iterable[Matcher], metric: Metric) -> str | None:
     condition may be true for rows that do not match, so the matchers must still be applied to the rows.
     """
     types = metric.view.manifest.key_types
-    # a name in backquotes is an expression, which matchers do not write in SQL
+    # A key whose name begins with a backquote is an expression, which `Matcher.condition` cannot write in SQL.
     keys = {k: key for k, key in metric.labels.items() if pa.types.is_string(types[key]) and not key.startswith("`")}
     conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
     return " AND ".join(condition for condition in conditions if condition) or None

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from aggr.extend import compiled
 
-SAMPLES = 120  # the maximum number of samples in a chunk, as in Prometheus
+# the maximum number of samples in a chunk, as in Prometheus
+SAMPLES = 120
 # An XOR is written as a range of its bits. If it fits into the range of an earlier XOR of the chunk, this range is used
 # again. The value 255, in place of a number of leading zeros, means that the chunk has no earlier XOR.
 _NO_RANGE = 255
-# how a delta of deltas is written: the number of its bits, the prefix before it, and the number of bits of the prefix
+# the encodings of a delta of deltas: the number of its bits, the prefix before it, and the number of bits of the prefix
 _CHANGE_CODES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
-# the maximum numbers of bytes of the first sample of a chunk, and of each other sample
+# the maximum number of bytes of the first sample of a chunk, and of any other sample
 _FIRST_SAMPLE_BYTES = 32
 _SAMPLE_BYTES = 20
 _ONE = np.uint64(1)
@@ -66,7 +67,7 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
     """
     data = np.zeros(_FIRST_SAMPLE_BYTES * len(edges) + _SAMPLE_BYTES * len(times), np.uint8)
     byte_edges = np.zeros(len(edges), np.int64)
-    at = 0  # the number of bits that are written
+    at = 0  # the number of bits that have been written so far
     for chunk in range(len(edges) - 1):
         first = edges[chunk]
         end = edges[chunk + 1]
@@ -84,8 +85,8 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
             at, last_width, leading, trailing = _append_xor(
                 data, at, bits[i] ^ bits[i - 1], leading=leading, trailing=trailing
             )
-        # As in Prometheus, an empty byte follows a chunk that ends at the end of a byte, if the last value that was
-        # written consists of whole bytes.
+        # As in Prometheus, an empty byte is added to a chunk that ends at the end of a byte, if its last value or XOR
+        # was written as a multiple of 8 bits.
         has_empty_byte = at % 8 == 0 and last_width % 8 == 0 and last_width > 0
         at = (at + 8 * has_empty_byte + 7) // 8 * 8
         byte_edges[chunk + 1] = at // 8

@@ -84,9 +84,12 @@ class EmitPolicy(Policy):
     changed: str = field(default="rows", kw_only=True)
 
     name: ClassVar[str] = ""
-    early_reason: ClassVar[str] = ""  # the ``reason`` of emitted open windows; empty if open windows are not emitted
-    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns that are added to emitted rows
-    forgets_timed_out: ClassVar[bool] = False  # whether a window that a timeout has closed is removed from memory
+    # the value of the column ``reason`` for emitted open windows; empty if the policy does not emit open windows
+    early_reason: ClassVar[str] = ""
+    # name → type of the columns that the policy adds to emitted rows
+    columns: ClassVar[Mapping[str, pa.DataType]] = {}
+    # whether a window that a timeout has closed is removed from memory
+    forgets_timed_out: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

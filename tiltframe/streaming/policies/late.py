@@ -131,7 +131,8 @@ class LatePolicy(Policy):
         int, microseconds UTC
         """
         raise NotImplementedError(
-            f"{self.name} has closes_by_events, but does not define closed_until; define it in its class"
+            f"the policy {self.name} sets closes_by_events, but does not define the method closed_until; define it in "
+            "the class of the policy"
         )
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
@@ -221,8 +222,8 @@ class Buffer(LatePolicy):
     event counts in the oldest window of the buffer, or is dropped.
 
     Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. A window of a coarser level closes later than the finer windows in it: only when a window of the next
-    finer level that begins at or after its end closes.
+    the buffer. A window of a coarser level closes when a window of the next finer level closes that begins at or after
+    the end of the coarser window. It therefore stays open longer than the finer windows in it.
 
     If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
     coarser levels that end before the buffer.

@@ -45,10 +45,10 @@ def check_policy(
     Raises
     ------
     LawBroken
-        If the policy breaks a law. Masks and columns must have the length of the windows and the declared types.
-        Results must not depend on the order of calls, on other windows, or on how rows are split into batches.
-        Arguments must not change. A copy of the policy, and the policy that is read from its text, must be equal to the
-        policy. The message names the law.
+        If the policy breaks a law. Masks and columns must have one element per window, and columns must have the
+        declared types. Results must not depend on the order of calls, on other windows, or on how rows are split into
+        batches. Arguments must not change. A copy of the policy, and the policy that is read from its text, must be
+        equal to the policy. The message names the law.
     ValueError
         If the policy does not accept the frame (pass another frame), or the object is not a policy.
 
