@@ -40,8 +40,8 @@ class Question:
     # store name → the version of the store from which the answer is computed
     versions: Mapping[str, int]
     media_type: str
-    # The function that computes the answer. Its arguments are the compression, and the deadline of the first piece. It
-    # returns the headers and an iterator over the pieces of the body.
+    # The function that computes the answer. Its arguments are the compression, and the deadline of the body's first
+    # piece. It returns the headers and an iterator over the pieces of the body.
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
 
 

@@ -126,7 +126,11 @@ class Asking:
         key = request.path_params["key"]
         within = request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
-            raise Refused(400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out")
+            raise Refused(
+                400,
+                f"a request for the values of a key has only the parameter within=RANGE; got {shown(min(unknown))}; "
+                "leave it out",
+            )
 
         def make_question() -> Question:
             name = request.path_params["name"]

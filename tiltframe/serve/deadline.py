@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """The time until which the server computes for a request.
+    """The time at which the server stops computing the answer to a request.
 
     Parameters
     ----------

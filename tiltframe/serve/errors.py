@@ -16,7 +16,7 @@ from aggr import UnknownFunction
 from aggr.extend.arguments import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
-_MAX_MESSAGE_LENGTH = 300  # the maximum length of a message
+_MAX_MESSAGE_LENGTH = 300  # the maximum length of a message, in characters
 
 
 class Refused(HTTPException):

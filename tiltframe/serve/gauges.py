@@ -1,4 +1,4 @@
-"""The ages of the newest windows, which are computed when Prometheus scrapes the metrics."""
+"""A gauge of the age of each store's newest window. The ages are computed when Prometheus scrapes the metrics."""
 
 from __future__ import annotations
 

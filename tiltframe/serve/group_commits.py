@@ -22,7 +22,8 @@ from tiltframe.store import FrameStore, PreparedRows
 
 # the maximum number of requests in one commit
 _MAX_REQUESTS = 64
-# the minimum time from the start of a commit of several requests to the next commit, as a multiple of its duration
+# the minimum time from the start of a commit of several requests to the next commit, as a multiple of the first
+# commit's duration
 _PERIOD_FACTOR = 3
 # the upper limit, in seconds, of the minimum time from the start of a commit to the next commit
 _LONGEST_PERIOD = 0.2

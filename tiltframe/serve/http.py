@@ -53,15 +53,15 @@ async def read_body(request: Request, max_bytes: int, seconds: int, encodings: S
 
 
 def read_members(body: bytes, example: str) -> dict[str, Any]:
-    """Return the members of the JSON object in a body. Raise ``ValueError`` if the body is not an object; its message
-    contains ``example``.
+    """Return the members of the JSON object in a body. Raise ``ValueError`` if the body is not an object. The message
+    of the error contains ``example``, an example of a body.
     """
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
-        raise ValueError(f"the body is not JSON; write an object: {example}") from None
+        raise ValueError(f"the body is not JSON; send a JSON object, such as {example}") from None
     if not isinstance(members, Mapping):
-        raise ValueError(f"the body must be an object, {example}; got {shown(members)}")
+        raise ValueError(f"the body must be a JSON object, such as {example}; got {shown(members)}")
     return dict(members)
 
 

@@ -49,7 +49,7 @@ class Joining:
     budget: Budget
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return a list with the route for joins."""
         return [Route("/v1/join", self.join, methods=["POST"])]
 
     async def join(self, request: Request) -> Response:

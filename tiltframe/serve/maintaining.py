@@ -20,7 +20,7 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-# the minimum number of seconds between two rounds
+# the minimum number of seconds between two rounds of maintenance
 _PAUSE_SECONDS = 2.0
 # The maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause.
 # Stores at remote addresses always have this pause after a round that merged nothing, because each round sends requests
@@ -35,7 +35,7 @@ _ROUND_SECONDS = 20.0
 _COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
 _REPLACED_FILE_AGE = "10m"
-_STOP_SECONDS = 0.5  # the maximum number of seconds for which a stopping server waits for the thread
+_STOP_SECONDS = 0.5  # the maximum number of seconds for which a stopping server waits for the maintenance thread
 
 
 class _Interrupted(Exception):
@@ -69,7 +69,7 @@ class Maintenance:
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the maintenance thread."""
         self._thread.start()
 
     def stop(self) -> bool:
@@ -92,7 +92,7 @@ class Maintenance:
             self._stopping.wait(max(min(self._next_round.values()) - ended, _PAUSE_FACTOR * (ended - began)))
 
     def _longer_pause(self, name: str) -> float:
-        """Return the seconds until the next round of a store in whose last round no parts were merged."""
+        """Return the number of seconds until the next round of a store whose last round merged no parts."""
         longest = max(_LONGEST_PAUSE_SECONDS, self._pause_seconds)
         return longest if self._stores.is_remote(name) else min(2 * self._pauses[name], longest)
 

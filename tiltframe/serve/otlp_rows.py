@@ -1,4 +1,4 @@
-"""Rows of OTLP metrics as a table. A column has the type that the store has for it. If the store has no such type, the
+"""Rows of OTLP metrics as a table. A column has its type in the store. If the store has no type for the column, the
 column has the type of the values in the messages, so that a text such as "12" is text and not a number.
 
 If a value does not fit the type of its column, its row is rejected, and the other rows are used.
@@ -67,8 +67,9 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return a schema for columns of values, as name → values. A type comes from the store's keys and states, or
-    otherwise from the values. A column of integers and doubles has doubles; other columns of mixed types are text.
+    """Return a schema for the columns ``values``, as name → values. The type of a column comes from the store's keys
+    and states or, if they do not determine the type, from the values. A column of integers and doubles has the type
+    double. Other columns of mixed types are text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]

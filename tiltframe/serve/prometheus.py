@@ -152,7 +152,8 @@ class _Api:
         start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
         step = read_duration(_only_value(form, "step"), "step")
         if end < start:
-            start_text, end_text = shown(form["start"][0]), shown(form["end"][0])
+            start_text = shown(form["start"][0])
+            end_text = shown(form["end"][0])
             raise BadData(f"the end of the range, {end_text}, is before its start, {start_text}; exchange them")
         if (end - start) // step >= MOST_POINTS:
             raise BadData(
@@ -204,7 +205,8 @@ class _Api:
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
-            start_text, end_text = shown(form["start"][-1]), shown(form["end"][-1])
+            start_text = shown(form["start"][-1])
+            end_text = shown(form["end"][-1])
             raise BadData(f"the end of the range, {end_text}, is before its start, {start_text}; exchange them")
         return Listing(start, end, self.budget, deadline)
 
@@ -274,7 +276,7 @@ def _with_error_responses(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # an internal error: `RequestObserver` logs its details, and does not send them to the client
+                raise  # `RequestObserver` logs the details of an internal error, and does not send them to the client.
             request.scope[ERROR] = error
             return prometheus_error_response(error)
 

@@ -2,9 +2,9 @@
 prints it.
 
 An event has the changes up to a version of the store, and this version is the id of the event. A client that reconnects
-sends the id of the last event, and receives all later changes. For this, the server compares the lists of parts, which
-are the stored pieces of states, of two versions. It keeps the lists of the latest 256 versions in memory. A client with
-an older id receives all windows, so that it misses no change.
+sends the id of the last event, and receives all later changes. For this, the server compares two versions of the store
+by their lists of parts, which are stored pieces of states. It keeps the lists of the latest 256 versions in memory. A
+client with an older id receives all windows, so that it misses no change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PushedChanges:
         self._listeners = 0
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return a list with the route for changes."""
         return [Route("/v1/stores/{name}/changes", self.changes)]
 
     async def changes(self, request: Request) -> Response:
@@ -108,8 +108,8 @@ class PushedChanges:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each version of a store that is newer than the version of ``seen``. After some time
-        without events, yield a comment, so that the connection stays open.
+        """Yield an event for each version of a store that is newer than the list of parts ``seen``. After some
+        time without events, yield a comment, so that the connection stays open.
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
@@ -133,9 +133,10 @@ class PushedChanges:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
-        """Return the current list of parts of a store, and an event with the windows that changed since ``seen``. If
-        ``per`` is passed, the event has only windows of this level. The event is empty if the store still has the
-        version of ``seen``. If the store has a new version but no window changed, the event has an id and no windows.
+        """Return the current list of parts of a store, and an event with the windows that changed since the list
+        ``seen``. If ``per`` is passed, the event has only windows of this level. The event is empty if the store still
+        has the version of ``seen``. If the store has a new version but no window changed, the event has an id and no
+        windows.
         """
         changes = self._stores.current_view(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:

@@ -42,7 +42,7 @@ class Redaction:
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._part_positions(decoded) and not self._part_positions(text):
-            text = decoded  # The token is recognized only after percent-decoding, so the decoded text is returned.
+            text = decoded  # The token is recognized only after percent-decoding, so the decoded text is used.
         return self._without_token(text)
 
     def _part_positions(self, text: str) -> list[int]:

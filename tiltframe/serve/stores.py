@@ -24,7 +24,7 @@ class ServedStore:
     """A store under the name by which it is served.
 
     ``address`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
-    the URI is the address of a database, ``NAME`` selects a store of this database. Without ``NAME``, such a store is
+    the URI is the address of a database, ``NAME`` selects a store of this database. Without ``NAME``, the store is
     served under its name in the database.
 
     Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.

@@ -47,7 +47,7 @@ class Writing:
         self._commits = {name: GroupCommits() for name in stores}
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return the routes for events and for metrics."""
         return [
             Route("/v1/stores/{name}/events", self.events, methods=["POST"]),
             Route("/v1/stores/{name}/metrics", self.metrics, methods=["POST"]),

@@ -1,5 +1,5 @@
-"""Decide which rows and panes of a batch are late: a store already has them, or their windows on all levels have been
-removed from memory. A late row of a session counts if it joins a session in memory.
+"""Decide which rows and panes of a batch are late, because a store already has them, or because their windows on all
+levels have been removed from memory. In a level of sessions, an old row is not late if it joins a session in memory.
 
 The decisions depend on the levels of open windows, whose watermarks they compare with, and on the rules of the stream.
 """

@@ -61,9 +61,9 @@ def rebuild_levels(
         unclosed = windows.filter(windows.ends > closed_until)
         no_windows = windows.without_rows()
         levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
-        # If newer events close windows instead of a watermark, a window of the next coarser level closes when a window
-        # of this level closes that begins at or after the coarser window's end. For the coarser level, ``closed_until``
-        # is therefore the start of the newest closed window of this level.
+        # Newer events may close windows instead of a watermark. When a window of this level closes, all windows of the
+        # next coarser level that end at or before its start close too. For the coarser level, ``closed_until`` is
+        # therefore the start of the newest closed window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
         finer_states = states_of_level if states_of_level.num_rows else table

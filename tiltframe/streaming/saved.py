@@ -6,9 +6,9 @@ integers for each window, such as the number of rows since its last emission. Th
 The second block has the states. It is decoded only if windows are merged or emitted. A block that was read and has not
 changed is not encoded again.
 
-The container is not an Arrow IPC file, because such a file has no checksums: with one damaged bit, its reader may end
-the process instead of raising an error. Writing would also take 3 to 14 times as long, because blocks with different
-schemas must be copied into a binary column.
+The container is not an Arrow IPC file, because such a file has no checksums: if one bit is damaged, reading the file
+may end the process instead of raising an error. Writing would also take 3 to 14 times as long, because blocks with
+different schemas must be copied into a binary column.
 """
 
 from __future__ import annotations
@@ -317,7 +317,8 @@ def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     return dict(record.description), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-# a function of a level's number, the name of a table and the name of a block: the full name, such as "0.held.windows"
+# a function that returns the full name of a block, such as "0.held.windows", from the number of the level, the name of
+# the table and the name of the block
 _name = "{}.{}.{}".format
 
 

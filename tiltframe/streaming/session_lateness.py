@@ -48,7 +48,7 @@ def find_accepted_rows(
     is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
     row_cells = np.empty(len(order), np.int64)
     row_cells[order] = np.cumsum(is_first_of_cell) - 1
-    # the key of each cell, and its number, which is the start of its intervals divided by the gap
+    # for each cell, its key and its number, which is the start of its intervals divided by the gap and rounded down
     cell_keys = sorted_keys[is_first_of_cell]
     cell_numbers = sorted_cell_numbers[is_first_of_cell]
     are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)

@@ -200,8 +200,8 @@ class StreamRules:
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.memory_frame.state_of(self._name_of(measure))
-            # the column of the policy's own measure does not exist if the stream was restarted with another policy, and
-            # no rows have arrived since
+            # The column of the policy's measure does not exist if the stream was restarted with another policy, and no
+            # rows have arrived since.
             if column not in table.schema.names:
                 return pa.nulls(len(table))
             states = one_array(table.states_with_unknown(self.added).column(column))

@@ -34,7 +34,7 @@ from windows.timezone import Instants
 LOWEST = np.iinfo(np.int64).min
 HIGHEST = np.iinfo(np.int64).max
 # The value of the mark `last_arrival` for a window that has received rows since the last call of `advance`. The next
-# call replaces it by its argument ``now``.
+# call of `advance` replaces this value by the argument ``now``.
 UNSTAMPED = HIGHEST
 
 # For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
@@ -53,7 +53,7 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     # the column was added, so that its state is unknown
     "unknown": (np.bitwise_or, 0),
 }
-# two keys of the metadata that `WindowTable.to_stored` writes; the values are the schema and the bytes of the states
+# two keys of the metadata that `WindowTable.to_stored` writes; the values are the schema and the size of the states
 _SCHEMA = b"states"
 _BYTES = b"nbytes"
 # If a level has more than this number of existing windows, `_may_be_merged` selects the windows that may have to be
@@ -62,9 +62,9 @@ _FEW = 256
 # If at most this number of windows are merged on all levels together, they are merged in one call, because the fixed
 # cost of a call then exceeds the time for the windows.
 _FEW_ON_ALL_LEVELS = 1 << 13
-# a column with more chunks is copied into one, because each chunk has a fixed cost
+# the maximum number of chunks of a column; more chunks are copied into a single chunk, because each has a fixed cost
 _MAX_CHUNKS = 16
-# up to this number of contiguous ranges, rows are selected by slices, which are not copied
+# the maximum number of contiguous ranges of rows that are selected as slices, which are not copied
 _FEW_RUNS = 4
 Marks = Mapping[str, NDArray[np.int64]]
 
@@ -86,7 +86,8 @@ class WindowTable:
     index: pa.Table
     # the marks, by their names in `MARKS`
     marks: Marks
-    # the states of the same rows, if they were read from a saved stream and may not be decoded yet; otherwise None
+    # the states of the rows of ``index``, if they were read from a saved stream and may not be decoded yet; otherwise
+    # None
     state_columns: StoredStates | None = None
     # the stored form of ``index`` and ``marks``, if they were read from a saved stream and have not changed; otherwise
     # None

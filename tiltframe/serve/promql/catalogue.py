@@ -175,9 +175,9 @@ def _label_sets(
     *,
     includes_null_values: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield pairs of a metric and a list of dicts, which map labels to their values. The list has the distinct
-    combinations of the values of ``labels`` in the windows of the coarsest level that overlap the range of ``listing``.
-    All ``metrics`` must belong to one store.
+    """Yield each metric with a list of dicts, which map labels to their values. The list has the distinct combinations
+    of the values of ``labels``. They are read from the windows of the coarsest level that overlap the range of
+    ``listing``. All ``metrics`` must belong to one store.
 
     Windows in which the metric has no value are ignored, unless ``includes_null_values`` is true.
     """

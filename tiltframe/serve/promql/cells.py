@@ -40,8 +40,8 @@ Scalar: TypeAlias = Floats  # an array of shape (moments,): one number for each 
 
 @dataclass(frozen=True)
 class Vector:
-    """Numbers by series and moment. ``values``, and ``present``, the mask of existing values, have the shape (series,
-    moments). ``series`` has the labels of each series. Two series never have equal labels.
+    """Numbers by series and moment. ``values`` and ``present`` have the shape (series, moments). ``present`` is a mask
+    of the values that exist. ``series`` has the labels of each series. Two series never have equal labels.
     """
 
     series: Sequence[Mapping[str, str]]
@@ -204,8 +204,8 @@ class States:
         return Vector(self.series, values.reshape(present.shape), present)
 
     def _bucket_values(self) -> Vector:
-        """Return the number of values up to each bound as a vector, with one series for each series of the states and
-        each bound.
+        """Return the number of values up to each bound, as a vector. It has one series for each pair of a series of the
+        states and a bound.
         """
         values = np.full((len(self.series), len(self.bounds), self.moment_count), np.nan)
         row, moment = np.divmod(self.cells, self.moment_count)

@@ -45,8 +45,8 @@ def bounds_of(numbers: Iterable[float]) -> Bounds:
 
 @dataclass(frozen=True)
 class BucketBounds:
-    """The bounds of the buckets of classic histograms: those of each measure in ``by_measure``, and ``all`` for all
-    other measures.
+    """The bounds of the buckets of classic histograms. ``by_measure`` has the bounds for single measures, by name, and
+    ``all`` has the bounds for all other measures.
     """
 
     all: Bounds = field(default_factory=lambda: bounds_of(Histogram().edges))

@@ -87,8 +87,8 @@ def response_value(value: Value) -> Scalar | States | Vector | str:
 
 def range_values(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
     """Return the values of a range selector or a subquery at one moment, and the time of each value. A store has no
-    samples, so the values of a range selector are those of the windows that end in the range. The values of a subquery
-    are those of its expression at its steps.
+    samples, so a range selector has the values of the windows that end in the range. A subquery has the values of its
+    expression at its steps.
 
     Return None if the expression is not a range.
     """

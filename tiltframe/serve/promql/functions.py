@@ -153,7 +153,7 @@ REDUCTIONS: Mapping[str, _Reduction] = {
     "min": _reduce_by(np.fmin),
     "max": _reduce_by(np.fmax),
 }
-# range function of a subquery → the aggregation of the values at its steps
+# range function of a subquery → the aggregation that combines the values at the steps of the subquery
 SUBQUERY_FUNCTIONS = {f"{name}_over_time": name for name in REDUCTIONS}
 
 
@@ -224,9 +224,9 @@ def select_ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Ve
 
 
 def steps_before(moments: Instants, range_length: int, step: int) -> Instants:
-    """Return the multiples of ``step`` from the start of the first range ``(t - range_length, t]`` to the end of the
-    last such range, in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are
-    included.
+    """Return the times of the steps of a subquery: the multiples of ``step`` from the first range to the last range, in
+    ascending order. Each t in ``moments``, which must be ascending, has the range ``(t - range_length, t]``. Multiples
+    between two ranges are included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])

@@ -220,8 +220,8 @@ def results_and_presence(
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the field of results at a path. If the results have no field with the first name of the path,
-    `compute_missing_part` computes the values of such a field from other fields.
+    """Return the field of ``results`` at ``path``. If the results lack this field, `compute_missing_part` computes its
+    values from other fields.
     """
     if not path:
         return results
@@ -248,7 +248,7 @@ class Metric:
     kind: str
     # label → the key of the store's frame, or the field of such a key, whose values the label has
     labels: Mapping[str, str]
-    bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
+    bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets if the kind is `BUCKETS`; otherwise empty
 
     @property
     def result_function(self) -> Function:

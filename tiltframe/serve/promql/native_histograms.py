@@ -32,8 +32,8 @@ _STATES_AT_ONCE = 1000  # the number of states that are encoded between two chec
 
 
 def has_native_histograms(metric: Metric) -> bool:
-    """Return whether the states of a metric can be sent as native histograms. The buckets of other sketches, `dds` and
-    `hdr`, are not those of a schema of Prometheus.
+    """Return whether the states of a metric can be sent as native histograms. Prometheus has no schema for
+    the buckets of the other sketches, `dds` and `hdr`.
     """
     return metric.kind == HISTOGRAM and isinstance(metric.state[1], Exponential)
 

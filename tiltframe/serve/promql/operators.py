@@ -62,7 +62,7 @@ def _apply_to_matches(
     moment in a series with equal labels.
 
     If ``is_filter`` is true, the operator is a comparison, and left values for which the comparison is false are
-    removed. As in Prometheus, such a left value does not count as a match.
+    removed. As in Prometheus, the removed values are ignored when it is checked that each match has one left value.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     left_groups = ids[: len(left.series)]

@@ -89,8 +89,8 @@ class _ReadQuery:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """A request: its queries, the response that the client prefers, which is a stream of chunks or a single message of
-    samples, and whether the client accepts samples.
+    """A request for remote read: its queries, whether the client prefers a stream of chunks to a single message of
+    samples, and whether the client accepts a message of samples.
     """
 
     queries: tuple[_ReadQuery, ...]

@@ -64,7 +64,7 @@ class Evaluation:
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
     warnings: dict[str, None] = field(default_factory=dict)
-    # other messages, such as the name of the level that is read
+    # messages that are not about missing data, such as the name of the level that is read
     infos: dict[str, None] = field(default_factory=dict)
     # whether Prometheus evaluates the expression, and reads only the series from this server
     is_remote_read: bool = False
@@ -241,8 +241,8 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
-    """Return the merged states of the windows that end after ``limits[0]`` and by ``limits[1]``, in microseconds UTC,
-    with the columns ``labels`` and the end of the window. The rows are sorted by these columns.
+    """Return the merged states of the windows that end after ``limits[0]`` and at or before ``limits[1]``, in
+    microseconds UTC, with the columns ``labels`` and the end of the window. The rows are sorted by these columns.
     """
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])
@@ -305,8 +305,8 @@ def _ranges(
     ids: NDArray[np.intp], series_count: int, window_ends: Instants, moments: Instants, range_length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return two flat arrays, ``first`` and ``last``, with one entry for each series and moment. The entry of series i
-    and moment j is at the index ``i · len(moments) + j``. The rows ``[first, last)`` are those of the series whose
-    windows ended in ``(t - range_length, t]``, where t is the moment.
+    and moment j is at the index ``i · len(moments) + j``. The rows ``[first, last)`` are the rows of the series
+    with windows that ended in ``(t - range_length, t]``, where t is the moment.
 
     Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series, and
     ``series_count`` is the number of series.

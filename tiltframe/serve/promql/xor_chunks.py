@@ -95,8 +95,8 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append(data, at, value, width):  # type: ignore[no-untyped-def]
-    """Append the lowest ``width`` bits of a number, the highest of them first, after ``at`` bits. Return the new number
-    of bits.
+    """Write the lowest ``width`` bits of ``value`` into ``data`` after the first ``at`` bits, beginning with the
+    highest bit. Return the new number of bits.
     """
     while width > 0:
         free = 8 - at % 8

@@ -222,8 +222,8 @@ class Buffer(LatePolicy):
     event counts in the oldest window of the buffer, or is dropped.
 
     Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. A window of a coarser level closes when a window of the next finer level closes that begins at or after
-    the end of the coarser window. It therefore stays open longer than the finer windows in it.
+    the buffer. When a finer window closes, all windows of the next coarser level that end at or before its start close
+    too. A coarser window therefore stays open longer than the finer windows in it.
 
     If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
     coarser levels that end before the buffer.
