@@ -236,10 +236,12 @@ def _parse_tree(text: str) -> exp.Expr:
         if token.token_type == TokenType.STRING:
             _check_escapes(text[token.start : token.end + 1])
     if not tokens:
-        raise errors.ParseError("the text is empty; write an expression")
+        raise ValueError("the text is empty; write an expression")
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
-    if len(trees) != 1 or trees[0] is None:
-        raise errors.ParseError("the text contains several expressions; write only one")
+    if len(trees) > 1:
+        raise ValueError("the text contains several expressions; write only one")
+    if not trees or trees[0] is None:
+        raise errors.ParseError("the text has no expression")
     return trees[0].transform(_simplified_node) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
 
 
