@@ -67,8 +67,8 @@ def _check_packages() -> Iterator[Finding]:
 
 
 def _first_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
-    """Return the first of ``extras`` that needs a requirement, or "" if tiltframe itself needs it. Return None if
-    neither tiltframe nor any of the extras needs it on this machine.
+    """Return the first of ``extras`` that has the requirement ``requirement``, or "" if tiltframe itself has it. Return
+    None if neither tiltframe nor any of the extras has it on this machine.
     """
     for extra in ("", *extras):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):

@@ -94,7 +94,8 @@ class TiltFrame:
     time: str
     results: Mapping[str, Measure | str]  # all measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
-    expressions: Mapping[str, str]  # sorted so that each reads only measures and earlier expressions
+    # The expressions are sorted, so that each reads only measures and earlier expressions.
+    expressions: Mapping[str, str]
     keyed_by: Mapping[str, str]
     timezone: str
     kept: tuple[StateColumn, ...] | None
@@ -423,8 +424,7 @@ class TiltFrame:
         ValueError
             If an expression cannot be computed.
         """
-        # Most frames have no expressions. Their results are returned without the computation of expressions, also in
-        # `tiltframe.store.query.results.add_expressions`.
+        # Most frames have no expressions. Their results are returned unchanged, which takes no time.
         if not self.expressions:
             return results
         return with_expressions(results, self.expressions, self.timezone, tuple(self.results))

@@ -10,7 +10,7 @@ from aggr.arguments import checked_list, shown
 from windows import TimeWindow, as_window, read_windows
 from windows.level_range import is_level_range
 
-_SIZES = "window sizes, such as ['10s', '1m', '1h']"
+_EXAMPLES_OF_SIZES = "window sizes, such as ['10s', '1m', '1h']"
 
 
 def read_levels(levels: Sequence[str | TimeWindow], timezone: str) -> tuple[TimeWindow, ...]:
@@ -19,9 +19,9 @@ def read_levels(levels: Sequence[str | TimeWindow], timezone: str) -> tuple[Time
     """
     if isinstance(levels, str) and is_level_range(levels):
         levels = read_windows(levels, timezone)
-    windows = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _SIZES))
+    windows = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _EXAMPLES_OF_SIZES))
     if not windows:
-        raise ValueError(f"levels must be a list of {_SIZES}; got {shown(levels)}")
+        raise ValueError(f"levels must be a list of {_EXAMPLES_OF_SIZES}; got {shown(levels)}")
     return windows
 
 
@@ -61,7 +61,7 @@ def find_level(levels: Sequence[TimeWindow], name: str | TimeWindow) -> TimeWind
     levels_by_name = {level.name: level for level in levels}
     if isinstance(name, str) and name in levels_by_name:
         return levels_by_name[name]
-    with suppress(ValueError):  # For a text that is not a window, the error below lists the levels instead.
+    with suppress(ValueError):  # A text that is not a window raises the error below, which lists the levels.
         name_of_level = as_window(name).name
         if name_of_level in levels_by_name:
             return levels_by_name[name_of_level]

@@ -10,8 +10,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def metric_lines(name: str, *, help: str, kind: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
     r"""Return a metric in the text format 0.0.4, as a list of lines: HELP, TYPE, and one line per sample.
 
-    ``kind`` is the type of the metric, such as ``counter``. Each of ``samples`` is a pair of a mapping, from the names
-    of labels to their values, and a number.
+    ``kind`` is the type of the metric, such as ``counter``. Each element of ``samples`` is a pair: a mapping from
+    the names of labels to their values, and a number.
 
     >>> print("\n".join(metric_lines("n", help="Rows.", kind="counter", samples=[({"input": 'a"b'}, 2.0)])))
     # HELP n Rows.

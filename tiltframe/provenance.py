@@ -81,8 +81,8 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
     """Compare ``own``, the description of a frame, with ``other``, the description of states. Return the first
     difference as a clause for a message, or None if the states can be used with the frame.
 
-    If ``exactly`` is false, it suffices that the states of the frame can be computed from the states of the same
-    column. Additional columns of states are allowed.
+    If ``exactly`` is false, it suffices that the states of the frame can be computed from the states of the column with
+    the same name. Additional columns of states are allowed.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):

@@ -210,12 +210,12 @@ def _open_rows(
 
 
 def _frame_batches(rows: InputRows, frame: TiltFrame) -> Iterable[pa.RecordBatch]:
-    """Return an empty batch, and then each batch with only the columns that the frame needs: a list if the batches are
-    in memory, otherwise an iterator.
+    """Return the batches of ``rows`` with only the columns that the frame needs, preceded by an empty batch. The result
+    is a list if the batches are in memory, and otherwise an iterator.
     """
     schema = rows.schema
     frame.check(schema)
-    # the first batch, which has the schema and no rows; if the input has no batches, it is the only one
+    # The first batch has the schema and no rows. If the input has no batches, it is the only batch.
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     if isinstance(rows.batches, list):

@@ -32,7 +32,7 @@ from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows
 from tiltframe.files.type_widening import WiderTypeNeeded, read_widening
 from tiltframe.files.written_numbers import find_number_types, read_numbers, with_number_columns
 
-_ALLOWED = (
+_ALLOWED_INPUTS = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
@@ -277,7 +277,9 @@ def table_of(data: Any, what: str) -> pa.Table:
         return data
     for path in (paths := _paths(data, what)):
         if path.is_file() and path.suffix.lower() not in (".parquet", ".pq"):
-            raise ValueError(f"{what} must be {_ALLOWED} of Parquet; got {shown(str(path))}")
+            raise ValueError(
+                f"files of {what} must be in the format Parquet; got {shown(str(path))}; convert this file"
+            )
     if paths:
         import pyarrow.dataset as ds  # imported here, because the import takes a quarter of a second
 
@@ -360,7 +362,7 @@ def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
 def _not_tabular(data: object, what: str) -> ValueError:
     name = type(data).__name__
     conversion = f": {_CONVERSIONS[name]}" if name in _CONVERSIONS else ""
-    return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{conversion}")
+    return ValueError(f"{what} must be {_ALLOWED_INPUTS}; got {shown(data)}{conversion}")
 
 
 def _read_stream(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:

@@ -303,8 +303,10 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
 
 def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
     """Return the number of files that a commit writes: one for each combination of a level, a bucket of time (the hour,
-    day, month or year in one folder of a store) and a table of states that a task writes. ``states_bytes`` is the size
-    of the finest states of a day. Return 0 if a store cannot contain windows of these levels.
+    day, month or year in one folder of a store) and a table of states that a task writes. Return 0 if a store cannot
+    contain windows of the levels.
+
+    ``states_bytes`` is the number of bytes of the states of the finest level that are added per day.
     """
     if not all(level.contiguous for level in levels):
         return 0.0

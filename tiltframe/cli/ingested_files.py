@@ -64,8 +64,8 @@ class InputFile:
 
     @property
     def earlier_range(self) -> Range | None:
-        """The range of the windows of the earlier version's rows, or None if there is no earlier version or it had no
-        rows.
+        """The range of the windows that contain the rows of the earlier version of the file. It equals None if the
+        store has no record of an earlier version, or if the earlier version had no rows.
         """
         span = None if self.earlier_record is None else self.earlier_record["range"]
         return None if span is None else (span[0], span[1])

@@ -1,5 +1,5 @@
-"""Output of results, as a table on the screen, or as CSV, JSON lines or Parquet. The progress of a command is also
-displayed here.
+"""Output of results, as a table on the screen, or as CSV, JSON lines or Parquet, and display of the progress of a
+command.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ _START_FORMATS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "
 
 
 def _start_texts(results: pa.Table) -> list[str]:
-    """Return the starts of windows as texts, with the precision of their level: a day is shown without hours. If the
-    column of partial windows marks a window, ``…`` follows its start.
+    """Return the starts of windows as texts, with the precision of their level. For example, a day is shown without
+    hours. If the column ``partial`` is true for a window, ``…`` follows its start.
     """
     levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()

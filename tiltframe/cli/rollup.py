@@ -124,7 +124,7 @@ def rollup(
         sys.setswitchinterval(_SWITCH_INTERVAL)
 
     def open_writable() -> FrameStore:
-        """Open the store again and return it. This writes the retention, so this function is called after all checks
+        """Open the store again, which writes the retention, and return it. Call this function only after all checks
         have passed. If the retention of an existing store changes, print the new retention.
         """
         store_before = FrameStore(uri, frame, name=name)
@@ -272,9 +272,9 @@ def replace_in(
     open_writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``input_files``,
-    and record the files that have rows in this range. ``open_writable`` is a function that opens the store for writing
-    and returns it.
+    """Compute the windows in the range ``within`` from the rows of ``input_files``, and replace the windows of the
+    store in this range by them. Record the files that have rows in this range. ``open_writable`` is a function that
+    opens the store for writing and returns it.
     """
     span = read_time_range(within, store.frame.timezone)
     distinct_files = list({input_file.digest: input_file for input_file in input_files}.values())
@@ -330,8 +330,8 @@ def _read_files(
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _FilesRead]:
     """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
-    rows. Return the result of ``reduce``, and a `_FilesRead`, in which ``row_counts`` has the number of each file's
-    rows whose times are in the range ``span``.
+    rows. Return the result of ``reduce``, and a `_FilesRead`. Its ``row_counts`` has, for each file, the number of rows
+    in the range ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
@@ -342,8 +342,8 @@ def _read_files(
         check: _Check | None,
         advance: Callable[[int, int], None],
     ) -> Iterator[pa.RecordBatch]:
-        """Yield an empty batch, which has the schema, and then the batches of the files. Update ``files_read`` with the
-        range of each file's windows, and the number of each file's rows whose times are in ``span``. ``advance``
+        """Yield an empty batch, which has the schema, and then the batches of the files. For each file, update
+        ``files_read`` with the range of its windows, and with the number of its rows in the range ``span``. ``advance``
         receives the number of rows and the number of bytes that were read since its last call.
         """
         columns = frame.columns_in(source_with_dictionaries.schema.names)

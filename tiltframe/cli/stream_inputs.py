@@ -77,8 +77,8 @@ class Inputs:
     its inputs. An input that has ended is ignored.
 
     ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. In this case, an
-    input that has had rows is not ignored after its end. If it were, the rows that the next run reads from this input
-    could be late.
+    input that has had rows is not ignored after its end. If it were ignored, the rows that the next run reads from
+    this input could be late.
     """
 
     row_sources: dict[str, RowSource]

@@ -83,20 +83,18 @@ class StreamOptions:
     def check_texts(self) -> None:
         """Raise ``ValueError`` if the text of --disorder, --ahead or --metrics cannot be read.
 
-        Otherwise an invalid text would raise an error only when its property is first used, after the stream has opened
-        inputs and written files.
+        Without this check, an invalid text would raise an error only when its property is first used, after the stream
+        has opened inputs and written files.
         """
         _ = (self.disorder_micros, self.ahead_limit, self.metrics_address)
 
 
 def check_for_spark(options: StreamOptions) -> None:
     """Raise ``ValueError`` if an option was passed that works only without Spark."""
-    unusable = [option for option in _ADVICE_FOR_SPARK if getattr(options, option)]
-    if unusable:
-        raise ValueError(
-            f"--{'input' if unusable[0] == 'inputs' else unusable[0]} cannot be used with --spark; "
-            f"{_ADVICE_FOR_SPARK[unusable[0]]}"
-        )
+    for name, advice in _ADVICE_FOR_SPARK.items():
+        if getattr(options, name):
+            option = "--input" if name == "inputs" else f"--{name}"
+            raise ValueError(f"{option} cannot be used with --spark; {advice}")
 
 
 def checked_without_spark(options: StreamOptions) -> BadRows | None:

@@ -176,8 +176,8 @@ def _save_before_error(last_complete: OutputSink | StoreSink, state: Path | None
 
 def _end_without_reader(last_complete: OutputSink | StoreSink, state: Path | None, inputs: Inputs) -> NoReturn:
     """Exit with the status of a broken pipe, because the process that read standard output has closed it. If ``state``
-    is passed, first save ``last_complete``, the destination as of the last complete batch or file, to this file. Print
-    which results are lost.
+    is passed, first save ``last_complete``, the destination as of the last complete batch or file, to the file
+    ``state``. Print which results are lost.
     """
     # Redirect standard output to the null device. Otherwise Python would try to write the buffered output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,7 +21,7 @@ from tiltframe.streaming.saved import OtherSavedFrame, read_extension
 def create_sink(
     options: StreamOptions, *, data: bytes | None, store: FrameStore | None, name: str
 ) -> OutputSink | StoreSink:
-    """Return the destination of a stream, restored from ``data``, the saved state, or a new one if ``data`` equals
+    """Return the destination of a stream. It is restored from the saved state ``data``, or is new if ``data`` equals
     None.
     """
     frame = options.frame
@@ -38,8 +38,9 @@ def create_sink(
 
 
 def _restore_ordered_stream(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
-    """Return the stream of ordered windows, which is new or restored from the saved state ``data``. If --drain has
-    closed all windows of the saved state, the stream is new, but begins with the watermark of this state.
+    """Return the stream of ordered windows. It is restored from the saved state ``data``, or is new if ``data`` equals
+    None. If --drain has closed all windows of the saved state, return a new stream that begins with the watermark of
+    this state.
     """
     notes = {} if data is None else read_extension(data)[0]
     if data is not None and DRAINED not in notes:
@@ -50,8 +51,9 @@ def _restore_ordered_stream(data: bytes | None, frame: OrderedAggregator) -> Ord
 
 
 def _restore_open_windows(data: bytes | None, frame: TiltFrame, options: StreamOptions) -> OpenWindows:
-    """Return the open windows of a stream, which are new or restored from the saved state ``data``. If --drain has
-    closed all windows of the saved state, the windows are new, but begin with the watermark of this state.
+    """Return the open windows of a stream. They are restored from the saved state ``data``, or are new if ``data``
+    equals None. If --drain has closed all windows of the saved state, return new windows that begin with the watermark
+    of this state.
     """
     late = "drop" if options.late is None else options.late
     policies = emit_policy(options.emit, frame), read_late(late)
@@ -69,9 +71,11 @@ def _restore_open_windows(data: bytes | None, frame: TiltFrame, options: StreamO
 def _restore_closed_windows(
     data: bytes | None, store: FrameStore, stream_name: str, options: StreamOptions
 ) -> ClosedWindows:
-    """Return the windows of a stream into a store. They are restored from the saved state ``data``. The commit that
-    followed this state is repeated, because the process may have ended before the commit. Without ``data``, the stream
-    continues from the store if the store has rows of the stream, and otherwise begins without windows.
+    """Return the windows of a stream that writes into a store. They are restored from the saved state ``data``. The
+    commit that followed this state is repeated, because the process may have ended before the commit.
+
+    If ``data`` equals None, the stream continues after the last windows that it has committed to the store. If the
+    store has no rows of the stream, the stream begins without windows.
     """
     late = "true_window" if options.late is None else options.late
     policies: dict[str, Any] = {"emit": options.emit or "after_close", "late": late, "max_keys": options.max_keys}

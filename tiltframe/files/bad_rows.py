@@ -225,7 +225,7 @@ def _read_table(
 
 
 def _read_if_good(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
-    """Return the rows that ``read`` returns, or None if ``read`` or ``check`` raises an error for some of them."""
+    """Return the rows that ``read`` returns, or None if ``read`` or ``check`` raises an error, because a row is bad."""
     try:
         check(rows := read())
     except WiderTypeNeeded:
@@ -236,9 +236,9 @@ def _read_if_good(read: Callable[[], pa.Table], check: _Check) -> pa.Table | Non
 
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
-    """Yield batches of a file in a format with typed columns, such as Parquet. A batch has the columns ``columns``, and
-    comes with a function that returns the same rows with all columns of the file, because bad rows are written with
-    all columns.
+    """Yield pairs of a batch and a function, for a file in a format with typed columns, such as Parquet. The batch has
+    the columns ``columns``. The function returns the same rows with all columns of the file, because bad rows are
+    written with all columns.
     """
     own_reader = reader_of(file)
     # A registered reader reads all columns in a single call. In a second call for other columns, it could divide the
@@ -334,8 +334,8 @@ def _text_file_pieces(
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
-    """Return the position after the last line end outside quotes, or after the last line end if all are inside quotes.
-    If ``quoted`` is false, quotes have no meaning.
+    """Return the position after the last line end that is outside quotes. If all line ends are inside quotes, return
+    the position after the last one. If ``quoted`` is false, quotes have no meaning.
     """
     line_end = b"\n" if b"\n" in data else b"\r"
     # The last byte is left out if it is a \r, because the next byte may be the \n of the same line end.

@@ -107,8 +107,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number cannot be recovered from its double, because the shortest decimal number with
-    this double is another number. Return None if there is no such text.
+    """Return the first text whose number cannot be recovered from its double. This is the case if the shortest decimal
+    number that is rounded to the same double is another number. Return None if there is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _SAFE_DIGITS + 1), False)
     if not pc.any(long).as_py():
@@ -167,10 +167,10 @@ def _plain_exponent(number: str) -> str:
 
 
 def digits_message(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
-    """Return the message for a text that the inferred type ``kind`` would change.
+    """Return the error message for a text that would change if it were read as the inferred type ``kind``.
 
-    ``where`` is the name of the file, and ``name`` that of the column. ``exact`` is the name of a type that represents
-    all values of the column exactly, or None.
+    ``where`` is the name of the file, and ``name`` is the name of the column. ``exact`` is the name of a type that
+    represents all values of the column exactly, or None.
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (

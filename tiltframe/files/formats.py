@@ -1,4 +1,5 @@
-"""Formats: read columns of a Parquet, CSV or JSON file, or of a format of `tiltframe.files.readers`, as Arrow batches.
+"""Formats: read columns of a file as Arrow batches. The file is in Parquet, CSV or JSON, or in a format that
+`tiltframe.files.readers` adds.
 
 The types of columns in text files are declared, or inferred from the first 16 MB. If an inferred type would change the
 digits of a number, an error is raised.
@@ -293,8 +294,9 @@ def _can_parse_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> 
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a type that fits all values of a column of a CSV file, after a value did not fit the inferred
-    type ``guess``: float64 if ``guess`` is an integer type and all values are numbers, and otherwise text.
+    """Return the name of a type that fits all values of a column of a CSV file. It is called after a value did not fit
+    the inferred type ``guess``. The type is float64 if ``guess`` is an integer type and all values are numbers, and
+    otherwise text.
 
     Return None instead of text if a function computes with the values, or compares them as numbers.
     """
@@ -304,8 +306,8 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _digits_message(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Return the message for a text that the inferred type ``kind`` would change. It advises to keep the text, or to
-    declare a type that represents all numbers of the column.
+    """Return the error message for a text that would change if it were read as the inferred type ``kind``. The message
+    advises to keep the text, or to declare a type that represents all numbers of the column.
     """
     exact = column_type(file, name, reading)
     return digits_message(text, kind, where=str(file), reading=reading, name=name, exact=exact)

@@ -226,9 +226,10 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema, and raise the error that it raises. If ``check`` would accept the schema with
-        numbers in the place of a text column, instead raise an error that names the first text in this column that is
-        not a number, and its line.
+        """Call ``check`` with the schema, and raise the error that it raises.
+
+        The cause may be that a column contains text, although ``check`` requires numbers. In this case, raise another
+        error, which names the first text in the column that is not a number, and its line.
         """
         try:
             check(self.schema)
@@ -457,8 +458,8 @@ def _columns_to_examine(
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema, in which a column becomes text if its type was inferred as a number or a boolean, and if this
-    type would change texts of the column. ``samples`` has the first texts of columns, as file → column → texts.
+    """Return the schema after columns whose inferred type is a number or a boolean become text, if `stays_text` returns
+    true for them. ``samples`` has the first texts of columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
@@ -570,7 +571,7 @@ def _is_text(kind: pa.DataType | None) -> bool:
 
 def _check_text_file(file: Path, reading: ReadOptions) -> None:
     if not has_types(file):
-        # These errors are ignored here, because they occur again, with a better message, when the file is read.
+        # These errors are ignored here, because they occur again when the file is read.
         with suppress(OSError, pa.ArrowException):
             check_text(file, reading.encoding, delimiter_of(file, reading))
 

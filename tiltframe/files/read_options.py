@@ -287,8 +287,8 @@ class ReadOptions:
         return f"{option}={value!r}"
 
     def _type(self, name: str, kind: str) -> pa.DataType:
-        """Return the Arrow type for the declared type ``kind`` of the column ``name``. Times that are numbers of a unit
-        are int64. Raise ``ValueError`` if the declared type is unknown.
+        """Return the Arrow type for the declared type ``kind`` of the column ``name``. For a unit of time, such as
+        ``seconds``, it is int64. Raise ``ValueError`` if the declared type is unknown.
         """
         option = self.type_option_text(name, kind)
         decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))

@@ -85,7 +85,7 @@ class FileReader(ABC):
 
 
 def register_reader(reader: type[FileReader]) -> type[FileReader]:
-    """Register a reader for files with its endings. Can be used as a class decorator.
+    """Register a reader, which then reads all files with its endings. Can be used as a class decorator.
 
     Parameters
     ----------

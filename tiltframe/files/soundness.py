@@ -39,16 +39,16 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                 text = None if plain and not incomplete and chunk.isascii() else decoder.decode(chunk, final=not chunk)
             except UnicodeError as error:
                 content = incomplete + chunk
-                wrong = "it does not begin with a byte order mark"
+                reason = "it does not begin with a byte order mark"
                 if isinstance(error, UnicodeDecodeError):
                     line = lines + content.count(b"\n", 0, error.start) + 1
-                    wrong = f"byte 0x{content[error.start]:02x} in line {line:,}"
+                    reason = f"byte 0x{content[error.start]:02x} in line {line:,}"
                 begins = content[:2] if not lines else b""
                 likely = "utf-16" if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
                 option = f"--encoding {likely}"
                 in_python = f" on the command line, or ReadOptions(encoding={likely!r}) in Python"
                 raise ValueError(
-                    f"{file} is not in {encoding}: {wrong}; declare its encoding, such as {option}"
+                    f"{file} is not in {encoding}: {reason}; declare its encoding, such as {option}"
                     + by_caller("", in_python)
                 ) from None
             if quotes is not None:

@@ -129,13 +129,13 @@ def _regex(time_format: str) -> str:
             pattern += "%"
         elif sign in _IGNORED:
             pattern += _IGNORED[sign]
-        elif sign not in _PARTS or sign in seen:
-            problem = (
-                " twice; use it once"
-                if sign in seen
-                else f", which is not supported; the allowed directives are {_DIRECTIVES}"
+        elif sign in seen:
+            raise ValueError(f"the time format {shown(time_format)} has the directive {piece} twice; use it once")
+        elif sign not in _PARTS:
+            raise ValueError(
+                f"the time format {shown(time_format)} has the directive {piece}, which is not supported; the allowed "
+                f"directives are {_DIRECTIVES}"
             )
-            raise ValueError(f"the time format {shown(time_format)} has the directive {piece}{problem}")
         else:
             pattern += f"(?P<{sign}>{_PARTS[sign]})"
             seen.add(sign)

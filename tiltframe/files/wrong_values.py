@@ -71,8 +71,8 @@ def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) 
 
 
 def _number_fraction(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
-    """Return the fraction, from 0 to 1, of a column's texts that are numbers after the characters ``removed`` are
-    removed from them.
+    """Remove the characters ``removed`` from the texts of a column. Return the fraction of the texts that are numbers
+    after this, from 0 to 1.
     """
     texts = pa.chunked_array(column_texts(file, name, reading), pa.string())
     for sign in removed:
@@ -106,9 +106,9 @@ def explain_parse_error(file: Path, error: Exception, reading: ReadOptions) -> V
 def first_unreadable(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Return the first value of a CSV file that cannot be read, as its line, its column and its text, or None if all
-    can be read. ``read`` maps each column to a function, which receives an array of texts and raises an error if it
-    cannot read one of them.
+    """Find the first value of a CSV file that cannot be read. Return its line, its column and its text, or None if all
+    values can be read. ``read`` maps each column to a function, which receives an array of texts and raises an error if
+    it cannot read one of them.
     """
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
@@ -124,8 +124,8 @@ def first_unreadable(
 
 
 def find_non_number(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Return an error that names the first value of a column of a CSV file that is not a number. Return None if all
-    values are numbers, if the type of the column is declared, or if the file is not CSV.
+    """Find the first value that is not a number in a column of a CSV file, and return an error that names it. Return
+    None if all values are numbers, if the type of the column is declared, or if the file is not CSV.
     """
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
@@ -199,9 +199,9 @@ def _advice(text: str, name: str, reading: ReadOptions, number_fraction: Callabl
 
 
 def _number_of_text(bare: str, name: str, number_fraction: Callable[[Sequence[str]], float]) -> str:
-    """Return a part of the advice: an expression that converts as many texts of the column ``name`` to numbers as
-    possible. ``bare`` is a value of the column that is not a number, and ``number_fraction`` is the argument of
-    `_advice`.
+    """Return an expression that converts as many texts of the column ``name`` to numbers as possible. It is a part of
+    the advice that `_advice` returns. ``bare`` is a value of the column that is not a number. ``number_fraction`` is
+    the argument of `_advice`.
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain_fraction = number_fraction(())
@@ -253,8 +253,8 @@ def _find_in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOpt
 
 
 def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
-    """Yield the number of the first line and the value of each row of a JSON file: of each line in JSON lines, or of
-    each element of an array. If the text of a row cannot be parsed, yield None as its value.
+    """Yield the number of the first line and the value of each row of a JSON file. A row is a line in a file of JSON
+    lines, or an element of an array. If the text of a row cannot be parsed, yield None as its value.
     """
     with open_text(file) as stream:
         text = stream.read().decode(reading.encoding).removeprefix("\ufeff")

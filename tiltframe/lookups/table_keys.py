@@ -137,8 +137,8 @@ class Lookup(DerivedKey):
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
         """Return the new key ``name`` of each row of states, of shape (rows,). It is read from the row of the table
-        that is valid at ``now``, in microseconds UTC, or with ``valid="as_of"`` at the start of the window. It is null
-        if the table has no such row.
+        that is valid at ``now``, in microseconds UTC. With ``valid="as_of"``, it is read from the row that is valid at
+        the start of the window. It is null if the table has no such row.
         """
         row_keys = one_array(rows.column(self.key))
         table_keys = self._converted_keys(rows.schema.field(self.key).type)
@@ -156,8 +156,8 @@ class Lookup(DerivedKey):
         return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
     def _converted_keys(self, dtype: pa.DataType) -> pa.Array:
-        """Return the different values of the frame's key in the table, in the type of the store's key, ``dtype``. Raise
-        ``ValueError`` if they cannot be converted, or if two of them become equal.
+        """Return the different values of the frame's key in the table, converted to ``dtype``, the type of this key in
+        the store. Raise ``ValueError`` if they cannot be converted, or if two of them become equal.
         """
         keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
         try:

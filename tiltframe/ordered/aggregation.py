@@ -428,8 +428,9 @@ def row_reducer(
 def _results_table(
     query: RunningQuery, ordered: SortedRows, rows_and_ticks: RowsAndTicks, batch_results: list[BatchResult]
 ) -> pa.Table:
-    """Return the results of a batch as a table with one row per row and tick of the batch or, for consecutive windows,
-    one row per closed window. ``batch_results`` has one element for each window of the query.
+    """Return the results of a batch as a table. For consecutive windows, it has a row for each closed window. For other
+    windows, it has a row for each row and tick of the batch. ``batch_results`` has one element for each window of the
+    query.
     """
     ranges = batch_results[0].ranges
     times = rows_and_ticks.entries.times[ranges.row]

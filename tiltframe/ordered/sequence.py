@@ -252,7 +252,7 @@ def _ticks_between_rows(
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     since[heads] = ordered.earlier_latest[key[heads]]
-    # A key without earlier rows has ticks before its first row only with ``is_filled``.
+    # A key without earlier rows has ticks before its first row only if ``is_filled`` is true.
     since = np.where(since == _NEVER, ordered.keys.first_time if is_filled else times, since)
     low = np.searchsorted(instants, since)
     high = np.searchsorted(instants, times)
