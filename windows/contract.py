@@ -473,7 +473,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     )
     raise ValueError(
         f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, so it does not "
-        f"belong to a single one; leave out the level {level.name}, or use finer windows that do not cross these edges"
+        f"lie in a single window; leave out the level {level.name}, or use finer windows that do not cross these edges"
     )
 
 
@@ -521,7 +521,7 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
     lengths = [len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))]
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
         type_text = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
-        raise ValueError(f"keys must be an array of integers, the id of each interval's key; got {type_text}")
+        raise ValueError(f"keys must be an array of integers with the id of each interval's key; got {type_text}")
     if set(lengths) != {len(keys)}:
         raise ValueError(
             f"keys, starts and ends must have the same length; got {len(keys)} keys, {lengths[0]} starts and "

@@ -529,9 +529,10 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     """
     names = states_in(checked_type(states, pa.Table, "states").schema)
     if not names or set(checked_type(gone, pa.Table, "gone").column_names) != set(states.column_names):
-        both = " and ".join(", ".join(table.column_names) for table in (states, gone))
+        columns, columns_of_gone = (shown(", ".join(table.column_names)) for table in (states, gone))
         raise ValueError(
-            f"subtract needs two tables with the same columns, including columns of states; got {shown(both)}"
+            "subtract needs two tables with the same columns, including columns of states; got tables with the columns "
+            f"{columns} and {columns_of_gone}"
         )
     functions = {name: function_of(states.column(name)) for name in names}
     check_subtractable(functions)

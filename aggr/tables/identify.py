@@ -16,7 +16,7 @@ from aggr.state_checks import FUNCTION, VERSION, checked
 
 
 def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
-    """Return the function that merges and reads these states, with the parameters that the states depend on.
+    """Return the function that merges and reads the states in a column, with the parameters of the states.
 
     Parameters that affect only results have their defaults. If several functions share a state, the simpler one is
     returned: sum rather than avg, var rather than stdev. If all states in the column are null, the result is the first

@@ -86,7 +86,7 @@ def result_values(
         return _column(results, paths[text])
     try:
         if not names_read(text, "it", paths, flat_names(results.schema)):
-            raise ValueError(f"it does not read a result; {nearest(text, flat_names(results.schema))}")
+            raise ValueError(f"the expression does not read a result; {nearest(text, flat_names(results.schema))}")
         return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
         raise ValueError(f"cannot {purpose} {shown(text)}: {error}") from None

@@ -6,7 +6,7 @@
                                       jaccard        the size of the intersection divided by the size of the union
 
 All operations except jaccard return states, which can be finished or passed to other operations. Results are exact as
-long as both states contain the hashes of all their values, which is the case while their thetas are 2^63 - 1.
+long as both states contain the hashes of all their values, that is, as long as both thetas are 2^63 - 1.
 """
 
 from __future__ import annotations

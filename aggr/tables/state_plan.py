@@ -13,7 +13,7 @@ class StateColumn:
     """One column of states, with the name of the first measure that is computed from it.
 
     ``measure`` reduces rows to the states and merges them. ``serves`` contains the names of all measures that are
-    computed from the states, and ``readers`` these measures by name. ``readers`` is empty if the frame was read from a
+    computed from the states. ``readers`` maps these names to the measures, and is empty if the frame was read from a
     store.
     """
 
@@ -88,7 +88,7 @@ def can_compute(candidate: Measure, measure: Measure) -> bool:
 def _reduced_values(measure: Measure) -> tuple[object, ...]:
     """Return the input columns, the column of weights and the condition of a measure.
 
-    If these are equal for two measures, both reduce the same values of the same rows.
+    Two measures for which all of them are equal reduce the same values of the same rows.
     """
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where

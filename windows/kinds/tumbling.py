@@ -107,8 +107,8 @@ class Tumbling(TimeWindow):
 
     @cached_property
     def period(self) -> Period:
-        """The `Period` with the same count, unit and offset: these windows on a clock that never changes its UTC
-        offset.
+        """The `Period` with the same count, unit and offset. It describes these windows on a clock whose UTC offset
+        never changes.
         """
         return period(self.count, self.unit, self.offset)
 
@@ -257,7 +257,7 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
         return Tumbling(size.count, size.unit, timezone, size.offset if offset is None else shift)
     if isinstance(size, str):
         return _read_size(size, timezone, shift)
-    raise _unreadable(size)
+    raise _unreadable_size_error(size)
 
 
 @lru_cache(maxsize=256)  # cached, because queries read the texts of their windows several times
@@ -265,11 +265,11 @@ def _read_size(size: str, timezone: str, shift: int) -> Tumbling:
     """Return the windows of a size such as ``10s``, with an offset of ``shift`` microseconds."""
     parts = number_and_unit(size)
     if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _MAX_COUNT:
-        raise _unreadable(size)
+        raise _unreadable_size_error(size)
     return Tumbling(parts[0], UNITS[parts[1]], timezone, shift)
 
 
-def _unreadable(size: object) -> ValueError:
+def _unreadable_size_error(size: object) -> ValueError:
     """Return the error for a value that is not the size of a window."""
     whole_size = _in_whole_units(size)
     hint = "" if whole_size is None else f"; {shown(size)} is {whole_size}"

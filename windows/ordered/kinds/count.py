@@ -48,8 +48,8 @@ class WeightedCount(OrderedWindow):
     n: int
     weight: str
 
-    # Saved states contain these names. ``ahead`` is the number of full windows that no row has closed yet, and
-    # ``surplus`` is the weight of the window after them, which is less than ``n``.
+    # Saved states contain the names ``ahead`` and ``surplus``. ``ahead`` is the number of full windows that no row has
+    # closed yet, and ``surplus`` is the weight of the window after them, which is less than ``n``.
     numbers: ClassVar = {"ahead": 0, "surplus": 0}
 
     def __post_init__(self) -> None:

@@ -22,8 +22,8 @@ class Interval(OrderedWindow):
 
     length: int
 
-    # Saved states contain these names. ``open`` is 1 if the key has an open window, and otherwise 0. ``opened`` is the
-    # time at which that window began.
+    # Saved states contain the names ``opened`` and ``open``. ``open`` is 1 if the key has an open window, otherwise 0.
+    # ``opened`` is the time at which the open window began.
     numbers: ClassVar = {"opened": 0, "open": 0}
 
     def __post_init__(self) -> None:

@@ -31,8 +31,8 @@ class OrderedSession(OrderedWindow):
     end_condition: str | None = None
     bounds: str = "[]"
 
-    # Saved states contain these names. ``open`` is 1 if the key has an open session, and ``opened`` is the time at
-    # which it began. ``seen`` is 1 if the key has rows, and ``latest`` is the time of its last row.
+    # Saved states contain these four names. ``open`` is 1 if the key has an open session, and ``opened`` is the time at
+    # which the session began. ``seen`` is 1 if the key has rows, and ``latest`` is the time of the key's last row.
     numbers: ClassVar = {"opened": 0, "open": 0, "seen": 0, "latest": 0}
 
     def __post_init__(self) -> None:
@@ -196,8 +196,8 @@ def session(
     end : str, optional
         A condition in SQL. A session ends at the first row after its start that meets the condition.
     bounds : str
-        Whether the session includes the row that meets ``start`` (``[``, otherwise ``(``) and the row that meets
-        ``end`` (``]``, otherwise ``)``). A row that ends a session and is not included may begin the next one.
+        Two brackets: ``[`` includes the row that meets ``start``, and ``(`` does not; ``]`` includes the row that meets
+        ``end``, and ``)`` does not. A row that ends a session and is not included may begin the next session.
 
     Returns
     -------
