@@ -45,7 +45,9 @@ def main(rows: int, out: Path | None) -> None:
 
 
 def logged_events(data_set: DataSet, rows: int) -> list[dict[str, Any]]:
-    """Run the job `RUNS` times in a new Spark session, and return the events in Spark's event log as dicts."""
+    """Run the job that rolls up files `RUNS` times in a new Spark session, and return the events in Spark's event log
+    as dicts.
+    """
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, run_and_discard, write_rows
     from spark_udaf.plan.session import local_session

@@ -1,4 +1,4 @@
-"""Aggregate functions in an existing Spark job, compared with Spark's own: one group, many groups, and SQL.
+"""Aggregate functions in an existing Spark job, compared with Spark's own functions: one group, many groups, and SQL.
 
     python -m benchmarks.aggregates [--rounds N] [--out FILE]
 

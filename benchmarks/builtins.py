@@ -93,7 +93,7 @@ def median_seconds(spark: SparkSession, folder: str, pair: FunctionPair, rounds:
 @click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Compare with Spark's built-in functions. Exit with status 1 if a limit is exceeded."""
+    """Compare functions of tiltframe with Spark's built-in functions. Exit with status 1 if a limit is exceeded."""
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 7)
     limited_figures = []
     figures = []

@@ -8,8 +8,8 @@ Spark and of numba. The job rolls up a DataFrame to the results of nine function
 - ``empty cache``: the cache folder of the user is empty and writable.
 - ``read-only``: neither the folders of the package nor the cache folder of the user can store code, as in a container.
   The benchmark replaces these folders by files of the same names, because root could write into read-only folders.
-- ``compiled``: the compiled code is on the disk, because an earlier cluster with the same folders has run the job. The
-  same holds after `su.warm`, and if an archive or an image contains the code.
+- ``compiled``: the compiled code is on the disk, because an earlier cluster with the same folders has run the job.
+  The compiled code is also on the disk after `su.warm`, or if an archive or an image contains it.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: 
             timing_files = list(folder.iterdir())
             check_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
             share = check_seconds / (CORES * seconds)
-            assert timing_files, name  # Without files of seconds, the tasks did not use the timed functions.
+            assert timing_files, name  # The tasks write files with seconds only if they use the timed functions.
             for file in timing_files:
                 file.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops

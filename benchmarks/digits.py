@@ -171,7 +171,9 @@ def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(out: Path | None) -> None:
-    """Compare results with exact ones. Exit with status 1 unless all results of tiltframe are the nearest doubles."""
+    """Compare the results of each engine with the exact results. Exit with status 1 unless all results of tiltframe are
+    the nearest doubles.
+    """
     warnings.simplefilter("ignore")
     pairs = column_pairs()
     exact = exact_results(pairs)

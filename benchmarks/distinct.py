@@ -31,7 +31,9 @@ def sample(rows: int) -> pa.Table:
 @click.command()
 @click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
 def command(quick: bool) -> None:
-    """Compare with DuckDB's approximate distinct count. Exit with status 1 if a limit is exceeded."""
+    """Compare approx_count_distinct with DuckDB's function of the same name. Exit with status 1 if a limit is
+    exceeded.
+    """
     one_core()
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 5)
     report = bench(

@@ -102,7 +102,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     help="Write the figures to this file.",
 )
 def main(names: tuple[str, ...], quick: bool, rows: int, out: Path) -> None:
-    """Measure every built-in function, or those with NAMES, and write the figures for the catalogue."""
+    """Measure all built-in functions, or only the functions NAMES. Write the figures for the catalogue."""
     one_core()
     figures_of_functions: dict[str, Any] = {}
     about: Mapping[str, Any] = {}

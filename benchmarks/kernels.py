@@ -150,7 +150,7 @@ def finish_costs(rounds: int) -> list[OperationCost]:
 
 
 def show_operation_costs(title: str, unit: str, costs: Sequence[OperationCost]) -> None:
-    """Print figures as a table."""
+    """Print the costs of operations as a table."""
     table = create_table(title, ["", unit, "numpy's sum", "ratio", "at most"])
     for cost in costs:
         limit = "" if cost.may_cost is None else f"{cost.may_cost:,}"

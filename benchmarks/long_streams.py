@@ -1,4 +1,5 @@
-"""Long streams on one core without Spark: check that they give the bits of a batch job, and that memory does not grow.
+"""Long streams on one core without Spark: check that results have the same bits as in a batch job, and that memory does
+not grow.
 
 python -m benchmarks.long_streams [--rows N] [--seed N]     batches of many sizes, out of order, with restarts
 python -m benchmarks.long_streams --minutes 10              memory and the size of the saved state over time
@@ -72,8 +73,8 @@ def check_bits(n: int, seed: int) -> bool:
             click.echo(f"batch {batches} has late rows, which were dropped; all rows must be counted  FAIL")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
-        # This watermark has a shorter delay, so that some rows are late. The policy ``true_window`` adds late rows to
-        # the windows of their event times.
+        # The watermark of ``store_windows`` has a shorter delay, so that some rows are late. The policy ``true_window``
+        # adds late rows to the windows of their event times.
         store_windows.advance(newest - (LAG // 4) * 1_000_000)
         if rng.random() < 0.1:
             restarts += 1

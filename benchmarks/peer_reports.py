@@ -124,7 +124,7 @@ def merge_costs(groups: int, rounds: int) -> list[Cost]:
     """
     rows = groups * PARTS * ROWS_A_STATE
     rng = np.random.default_rng(3)
-    # These values lie in 200 buckets that are not adjacent.
+    # The values lie in 200 buckets that are not adjacent.
     decades = rng.choice(10.0 ** rng.uniform(-300.0, 300.0, 200), rows)
     texts = ["ddsketch:ddsketch", "hdrhistogram:hdrhistogram(digits=2)"]
     texts += ["datasketches:kll", "datasketches:tdigest", "datasketches:req"]

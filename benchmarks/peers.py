@@ -111,7 +111,7 @@ def write(
 @click.option("--quick", is_flag=True, help="Use less data. This takes half a minute, and the ratios are less precise.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
-    """Compare with other libraries on one core. Exit with status 1 if a full run exceeds a limit."""
+    """Compare tiltframe with other libraries on one core. Exit with status 1 if a full run exceeds a limit."""
     one_core()
     limited_figures = main(QUICK if quick else FULL, out)
     if any(figure.verdict == "FAIL" for figure in limited_figures):

@@ -2,11 +2,11 @@
 
     python -m benchmarks.querying [--quick] [--out FILE]
 
-The rows are the day of `benchmarks.storing`, and four rows per key on each of the 364 days before it. All systems have
-them at four levels, as `benchmarks.storing` writes them: the store and ClickHouse (chdb) contain states, and DuckDB
-contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so DuckDB is
-left out of queries that merge keys. All systems run in this process and take turns. Before the queries are timed, the
-results of all systems are compared. A query returns an Arrow table with the results in columns.
+The rows are the day of `benchmarks.storing`, and four rows per key on each of the 364 days before this day.
+`benchmarks.storing` writes them to all systems at four levels: the store and ClickHouse (chdb) contain states, and
+DuckDB contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so
+DuckDB is left out of queries that merge keys. All systems run in this process and take turns. Before the queries are
+timed, the results of all systems are compared. A query returns an Arrow table with the results in columns.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01
 
 @dataclass(frozen=True)
 class Panel:
-    """One query: the results of one level for the last days, per key or merged over all keys.
+    """One query: the results of one level for the last ``days`` days.
 
     ``hosts`` is the number of keys, or None for all keys. With ``is_merged``, the results are merged over all keys.
     """
@@ -97,7 +97,7 @@ QUERIES: Mapping[str, Sequence[Panel]] = {
 
 
 class System(ABC):
-    """A system that has written the rows to a folder, and answers queries from it."""
+    """A system that has written the rows to a folder, and answers queries from this folder."""
 
     can_merge = True
 

@@ -1,4 +1,4 @@
-"""Roll up nine functions at four levels to states and to results, compared with Spark's own functions at the finest
+"""Rollups of nine functions at four levels, to states and to results, compared with Spark's own functions at the finest
 level.
 
     python -m benchmarks.spark [--quick] [--answers] [--out FILE]
@@ -38,7 +38,7 @@ ANSWERS = (
     "A.dds",
     "su.group_by of dds",
 )
-# These jobs also run on files whose rows are not in the order of time. Each such file has rows of all times.
+# The jobs that also run on files whose rows are not in the order of time. Each of the files has rows of all times.
 IN_NO_ORDER = ("count … variance", "rollup of files, to answers")
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
@@ -223,7 +223,7 @@ def show_seconds(medians: Mapping[str, float], rows: int, description: str) -> N
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 @click.option("--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth.")
 def command(quick: bool, out: Path | None, answers: bool) -> None:
-    """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds a limit."""
+    """Compare tiltframe's jobs with Spark's own aggregates. Exit with status 1 if a full run exceeds a limit."""
     figures_with_limits = main(QUICK if quick else FULL, out, answers)
     if any(figure.verdict == "FAIL" for figure in figures_with_limits):
         raise SystemExit(1)

@@ -33,8 +33,8 @@ LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5
 # Five minutes before a full hour, in microseconds since 1970.
 START = 1_699_999_200_000_000 + 3_300_000_000
-# The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
-# older than the windows of the other rows.
+# The first file has rows at three times, which lie this number of seconds before `START`. The rows open windows of 10m,
+# 1m and 10s that are older than the windows of all other files.
 EARLIER_SECONDS = (50 * 60, 7 * 60, 20)
 BUILT_IN = "spark: count, min, max, avg, 1 level"
 SKETCH = "spark: percentile_approx, 1 level"

@@ -71,7 +71,7 @@ def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable
 @click.option("--quick", is_flag=True, help="Fewer rows, one round, without a judgement.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds the limit."""
+    """Compare tiltframe's jobs with Spark's own aggregates. Exit with status 1 if a full run exceeds the limit."""
     run_size = QUICK if quick else FULL
     times_by_kind = dict(zip((ELAPSED, CPU), measure_versions(run_size), strict=True))
     medians = {kind: medians_of(times) for kind, times in times_by_kind.items()}

@@ -255,7 +255,7 @@ def run_process(command: Sequence[str]) -> Run:
     # Without PYTHONDONTWRITEBYTECODE, Python stores bytecode, as for an installed package.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     # On Linux, the peak memory of a new process is at least the memory of the process that starts it. The command is
-    # therefore started by a small process, which measures it, and not by this one.
+    # therefore started and measured by a small process, and not by the process of the benchmark.
     measure_command = [sys.executable, "-c", _MEASURE, *command]
     process = subprocess.run(measure_command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:
@@ -307,7 +307,7 @@ def check(system_name: str, read: Callable[[str], pa.Table], rows: Path) -> None
         starts = results["t"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         results = results.set_column(0, "t", starts).sort_by(by_window_and_host)
         if any(results[name].to_pylist() != expected[name].to_pylist() for name in ("t", "host")):
-            raise ValueError(f"{system_name}: the windows or keys of {level} differ from those of the rows")
+            raise ValueError(f"{system_name}: the windows or keys of the level {level} differ from the expected ones")
         for name, function in zip(RESULTS, ("count", "sum", "mean", "stddev", "min", "max"), strict=False):
             _compare(f"{system_name}: {name} of {level}", results[name], expected[f"ms_{function}"], tolerance=1e-6)
     values_of_day = groups.aggregate([("ms", "list")]).sort_by(by_window_and_host)["ms_list"]
@@ -321,15 +321,15 @@ def _compare(label: str, results: pa.ChunkedArray, expected: pa.ChunkedArray, to
     """
     values, expected_values = (column.cast(pa.float64()).to_numpy() for column in (results, expected))
     if not np.allclose(values, expected_values, rtol=tolerance, atol=1e-9, equal_nan=True):
-        raise ValueError(f"{label} differ from those of the rows by more than {tolerance:g}")
+        raise ValueError(f"{label}: the relative difference to the expected results exceeds {tolerance:g}")
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Use few rows and one round; figures are not compared with their limits.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
-    """Compare the time of writing a durable store with ClickHouse and DuckDB. Exit with status 1 if a limit is
-    exceeded.
+    """Compare the time in which tiltframe writes a durable store with the times of ClickHouse and DuckDB. Exit with
+    status 1 if a limit is exceeded.
     """
     limited_figures = main(QUICK if quick else FULL, out)
     if any(figure.verdict == "FAIL" for figure in limited_figures):

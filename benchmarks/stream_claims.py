@@ -248,8 +248,9 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[LimitedFig
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
-    """Compare a rollup of records, in which each field counts in the group with the field's name (`each`), with a
-    rollup of a table that has one row per field. Raise ``AssertionError`` if the states differ.
+    """Compare two rollups that give the same states. The first rollup reads records, and aggregates each field in the
+    group with the name of the field (`each`). The second rollup reads a table with one row per field. Raise
+    ``AssertionError`` if the states differ.
     """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))

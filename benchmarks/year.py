@@ -58,7 +58,7 @@ def day_of(number: int) -> pa.Table:
 
 @contextmanager
 def record_seconds(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Record and print the seconds that the block takes."""
+    """Measure the seconds that the block takes. Print them, and store them in ``seconds`` under ``name``."""
     start = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - start, 3)

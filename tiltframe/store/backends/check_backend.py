@@ -264,7 +264,7 @@ def _check_removal(store: _StoreUnderTest) -> None:
     extra = store.backend.write(FINE, _states([7]))
     repeated_removal = _transaction(store.snapshot(), adds=extra, removes=[first])
     store.expect_conflict("a transaction that removes a part which is already removed", repeated_removal)
-    # This reads all parts of the snapshot ``before``. A later commit has removed one of them.
+    # Read all parts of the snapshot ``before``. A later commit has removed one of them.
     try:
         old = store.backend.read([(part, EVER) for part in before.parts], store.schema.names[1:])
     except Conflict:
@@ -389,7 +389,7 @@ def _check_added_columns(store: _StoreUnderTest) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*store.schema, pa.field("more", before.schema.field("low").type)])
     new_manifest = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    # These states start at time 0, where a day also starts. They can therefore be written as states of the level 1d.
+    # The states start at time 0, where a day also starts. They can therefore be written as states of the level 1d.
     days = store.backend.write(frame.levels[-1], _states_between(before, 0, 1))
     snapshot = store.snapshot("w")
     store.backend.commit(_transaction(snapshot, adds=days, records={"w": "1"}, describes=(new_manifest, schema)))

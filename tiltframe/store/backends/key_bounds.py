@@ -28,9 +28,12 @@ class KeyBound:
     # the type of the stored key, and of ``low``, ``high`` and ``values``: whole numbers, decimals, text, dates or times
     # in microseconds
     dtype: pa.DataType
-    low: pa.Scalar | None  # the smallest allowed value, and in the next field the largest; None for no limit
+    # The smallest allowed value, or None for no limit.
+    low: pa.Scalar | None
+    # The largest allowed value, or None for no limit.
     high: pa.Scalar | None
-    values: pa.Array | None  # all allowed values, or None if they are not known or are more than `_MAX_VALUES`
+    # All allowed values, or None if they are not known or are more than `_MAX_VALUES`.
+    values: pa.Array | None
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:

@@ -60,7 +60,7 @@ class Vacuumed(int):
     kept_until: float | None
 
     def __new__(cls, removed: int, kept: int = 0, kept_until: float | None = None) -> Vacuumed:
-        """Create the result. As an int, it is equal to ``removed``."""
+        """Create the result of a vacuum, an int that is equal to ``removed``."""
         vacuumed = super().__new__(cls, removed)
         vacuumed.kept = kept
         vacuumed.kept_until = kept_until

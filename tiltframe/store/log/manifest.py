@@ -24,8 +24,8 @@ from tiltframe.store.log.carried_functions import FunctionClasses, carried_funct
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
-# the version of the format that this release writes. Earlier versions: 1 was a folder of Parquet files and a manifest,
-# 2 had histograms as lists, 3 and 4 had a table per level
+# The version of the format that this release writes. Version 1 was a folder of Parquet files and a manifest. Version 2
+# had histograms as lists. Versions 3 and 4 had one table per level.
 FORMAT = 5
 
 
@@ -348,7 +348,7 @@ def check_name(name: str) -> str:
 
 
 def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
-    """Raise `OtherFrame` if states of this schema cannot be merged with the states in the store."""
+    """Raise `OtherFrame` if states with the schema ``states`` cannot be merged with the states in the store."""
     for name, stored_type in zip(manifest.schema.names, manifest.schema.types, strict=True):
         dtype = states.field(name).type
         if dtype != stored_type:

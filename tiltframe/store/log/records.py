@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 # The prefix of the names of the store's own records.
 RECORD_PREFIX = "tiltframe:"
-# This record is written by replacements, and by changes of the frame that add columns of states.
+# The name of the record with the starts of added columns of states. Replacements write it, and changes of the frame
+# that add such columns.
 COLUMN_STARTS = f"{RECORD_PREFIX}known"
-# Every expiry and every replacement writes this record, so that two of them at the same time conflict.
+# The name of the record with the ends of expired windows. Every expiry and every replacement writes it, so that two of
+# them at the same time conflict.
 EXPIRED = f"{RECORD_PREFIX}expired"
-# Every stream that has a watermark writes this record. See `stream_watermarks`.
+# The name of the record of `stream_watermarks`. Every stream that has a watermark writes it.
 WATERMARKS = f"{RECORD_PREFIX}watermarks"
 
 

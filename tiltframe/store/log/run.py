@@ -69,7 +69,7 @@ class WritingTransaction(Transaction):
         return parts
 
     def discard(self) -> None:
-        """Discard the parts that this attempt has written."""
+        """Discard the parts that this transaction has written."""
         # An error of the backend is ignored, because the caller raises the error that made the attempt fail. Parts that
         # remain are removed by a later `vacuum`.
         with suppress(Exception):

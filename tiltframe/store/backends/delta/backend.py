@@ -121,7 +121,8 @@ class DeltaBackend:
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
         """Return the backend for a folder, a ``file://`` URI, or the URI of an object store."""
         if uri.startswith("file://"):
-            # This import is not at the top, because it loads http and ssl, which takes time.
+            # `url2pathname` is not imported at the top of the module, because urllib.request loads http and ssl, which
+            # takes time.
             from urllib.request import url2pathname
 
             uri = url2pathname(urlsplit(uri).path)
@@ -133,7 +134,9 @@ class DeltaBackend:
         return self.uri
 
     def store_named(self, name: str) -> DeltaBackend:
-        """Return the backend unchanged. A folder has only one store, and its manifest contains the name."""
+        """Return the backend unchanged, because a folder has only one store. The manifest contains the name of the
+        store.
+        """
         return self
 
     @property
@@ -163,7 +166,7 @@ class DeltaBackend:
                     raise
 
     def check_values(self, states: pa.Table) -> None:
-        """Do nothing: Delta Lake stores all values of a store's types."""
+        """Do nothing, because Delta Lake can store all values of the stored types."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return a snapshot of the current table, or None if there is no store."""
@@ -526,8 +529,8 @@ class DeltaBackend:
     def _check_files(self, open_table: _OpenTable) -> None:
         if open_table.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
-        # The last commit of this object may be missing in ``table``, but not in ``contents``, so the later version
-        # counts.
+        # The last commit of this object may be missing in ``table``, but not in ``contents``. The later version of both
+        # is therefore used.
         version = None if open_table.table is None else max(open_table.table.version(), open_table.contents.version)
         if problem := log_problem(self._path, version):
             raise self._damage_error(problem)

@@ -55,9 +55,9 @@ def read_results(
     keys: Sequence[str],
     bounds: Sequence[KeyBound] = (),
 ) -> pa.Table | None:
-    """Return, for each pair of a part and a range, window_start, the keys and the results of the rows whose windows
-    start in the range. Rows that ``bounds`` exclude may be left out. ``schema`` contains window_start, the keys and the
-    columns of states that ``functions`` read.
+    """Return window_start, the keys and the results of rows: for each pair of a part and a range, the rows of the part
+    whose windows start in the range. Rows that ``bounds`` exclude may be left out. ``schema`` contains window_start,
+    the keys and the columns of states that ``functions`` read.
 
     Return None if there are no row groups to read, or if a file lacks a column of ``schema`` or has it in another type.
     Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore` if the files do not have the number of rows

@@ -49,8 +49,8 @@ def column_of(field: pa.Field) -> Column:
 
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in memory, as name and type → values."""
-    # The cache of files comes first. Only this cache may have a column that was added to the store after the file was
-    # written.
+    # Look in the cache of files first, because only this cache may have a column that was added to the store after the
+    # file was written.
     columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from aggr.arrow.normalize import one_array
 
-# The name of the entry in the metadata of a file that contains the values of the constant fields.
+# The name of the entry with the values of the constant fields, in the metadata of a file.
 METADATA_KEY = b"tiltframe.constants"
 # The minimum number of rows of a file whose constant fields are written to its metadata. In smaller files, reading the
 # columns costs less than finding the constant ones.

@@ -163,7 +163,7 @@ def write_file(
         for size in sizes or [rows.num_rows]:
             writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
             at += size
-        # This method exists since pyarrow 16.
+        # pyarrow has ``add_key_value_metadata`` since version 16.
         if hasattr(writer, "add_key_value_metadata"):
             writer.add_key_value_metadata(constants_metadata(rows))
     data = buffer.getvalue()
@@ -246,8 +246,8 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return, for each pair of a part and a range, the rows of the part whose windows start in the range, with the
-    columns of ``schema``. Rows that ``bounds`` exclude are left out.
+    """Return rows with the columns of ``schema``: for each pair of a part and a range, the rows of the part whose
+    windows start in the range. Rows that ``bounds`` exclude are left out.
 
     Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore` if the files do not have the number of rows
     that the log states.

@@ -46,7 +46,9 @@ class RecordFile:
         return RECORDS
 
     def may_contain(self, names: Iterable[str]) -> bool:
-        """Return whether the file may contain a record with one of the names, according to its first and last name."""
+        """Return whether the file may contain a record with one of the names, according to the first and the last name
+        in it.
+        """
         return any(self.first <= name <= self.last for name in names)
 
 

@@ -27,8 +27,8 @@ _COLUMN_NAMES_SQL = (
 
 
 def result_column_types(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, str]:
-    """Return the columns of the results of a measure or expression, as name → type in PostgreSQL. Records have a column
-    for each field. Maps and nested lists are JSON.
+    """Return the columns of the results of a measure or expression, as name → type in PostgreSQL. A result that is a
+    struct has a column for each field. Results that are maps or nested lists are stored as JSON.
     """
     result = frame.result_type(measure, schema)
     return {

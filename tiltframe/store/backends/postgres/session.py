@@ -28,7 +28,7 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 @dataclass(frozen=True)
 class Session:
-    """An open transaction."""
+    """An open transaction in PostgreSQL, with methods that execute SQL statements."""
 
     cursor: Any
 

@@ -14,9 +14,9 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-# This number and larger ones are rounded to infinity.
+# The smallest positive number that is rounded to infinity.
 _ROUNDED_TO_INFINITY = "(2::numeric ^ 1024 - 2::numeric ^ 970)"
-# This number, half of the smallest positive double, and smaller ones are rounded to 0.
+# The largest positive number that is rounded to 0: half of the smallest positive double.
 _ROUNDED_TO_ZERO = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
 _MAX_PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
 
@@ -36,7 +36,7 @@ class SqlAggregates:
         return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
 
     def add(self, *path: str) -> str:
-        """Return the name of the aggregate that adds a field of whole numbers."""
+        """Return the name of the aggregate that sums a field of whole numbers."""
         return self(f"sum({column_of(*path)})")
 
     def add_exactly(self, *path: str, scaled: bool = False) -> str:
