@@ -18,7 +18,10 @@ from aggr.extend.states import EXTREME_POINTS, check_extreme_points
 
 @dataclass(frozen=True, eq=False)
 class Prices(SumsState):
-    """Exact Σ volume and Σ price·volume, and the first, lowest, highest and last price, each with its time."""
+    """The state of `Candlestick`: exact Σ volume and Σ price·volume, and the first, lowest, highest and last price.
+
+    Each of the four prices is stored with its time.
+    """
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -49,9 +52,9 @@ PRICES = Prices(
 class Candlestick(WeightedAvg):
     """Return the open, high, low and close of a price, each with its time, the volume, and the volume-weighted price.
 
-    Rows in which the price, the volume or the time is null are skipped. If several prices have the time of the open,
-    the smallest is the open. If several have the time of the close, the greatest is the close. High and low have the
-    earliest time at which they occur. NaN is greater than all numbers, as in Spark.
+    Rows in which the price, the volume or the time is null are skipped. If several rows have the earliest time, the
+    smallest price among them is the open. If several rows have the latest time, the greatest price among them is the
+    close. High and low have the earliest time at which they occur. NaN is greater than all numbers, as in Spark.
 
     Examples
     --------

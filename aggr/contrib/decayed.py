@@ -211,8 +211,8 @@ class DecayedSum(Function):
     Raises
     ------
     ValueError
-        If ``half_life`` is not such a length of time, or ``as_of`` is not a time. When the result is read: if rows are
-        later than ``as_of``.
+        If ``half_life`` is not a length of time from a microsecond to a hundred years, or ``as_of`` is not a time. When
+        the result is read: if rows are later than ``as_of``.
 
     References
     ----------

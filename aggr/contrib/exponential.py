@@ -260,8 +260,8 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
         ):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        # When the minimum is checked, these are the states that contain only +inf. When the maximum is checked, they
-        # are the states that contain only -inf.
+        # When the minimum is checked, ``has_only_opposite_infinity`` marks the states that contain only +inf. When the
+        # maximum is checked, it marks the states that contain only -inf.
         has_only_opposite_infinity = has_opposite_infinity & ~has_finite_values & ~has_infinity
         if (sizes[has_infinity] != np.inf).any() or (sizes[has_only_opposite_infinity] != -np.inf).any():
             return False

@@ -112,7 +112,8 @@ class Candidates(Field):
             raise DamagedState("contains a hash that is not from 0 to 2^63 - 2")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
-        # `order_keys` does not accept nulls, so zeros are used if there are nulls. `check_set` then raises an error.
+        # `order_keys` does not accept nulls. If there are nulls, any order will do, because `check_set` raises an
+        # error.
         values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
         check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         is_ascending = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])

@@ -256,7 +256,7 @@ class Per(Function):
         is_valid = ranking.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(ranking), np.int64)
         ranks[is_valid] = order_keys(ranking.drop_null())
-        order = np.lexsort((~ranks, ~is_valid, owners.ids))  # a stable sort, so that ties stay in the order of keys
+        order = np.lexsort((~ranks, ~is_valid, owners.ids))  # lexsort is stable: equal ranks stay in the order of keys
         order = first_of_each(order, owners, top)
         return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
 

@@ -1,6 +1,8 @@
 """geometric_mean and harmonic_mean, from exact sums of logarithms and reciprocals. Each term is rounded once.
 
-    x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
+    x = m · 2^e with 1 <= m < 2
+    geometric_mean      Σ(e + log2 m)       log2 m is rounded to 53 binary places
+    harmonic_mean       Σ(1/m · 2^-e)       1/m is rounded to the nearest double
 
 The rounding of a term depends only on its row, so that sums have the same bits in any order.
 """
@@ -82,7 +84,7 @@ class TermsState(State):
 
 @dataclass(frozen=True)
 class LogarithmsState(TermsState):
-    """The exact sum of binary logarithms."""
+    """The state of `GeometricMean`: the exact sum of the binary logarithms of positive numbers."""
 
     name = "geometric_mean"
 
@@ -92,7 +94,7 @@ class LogarithmsState(TermsState):
 
 @dataclass(frozen=True)
 class ReciprocalsState(TermsState):
-    """The exact sum of reciprocals."""
+    """The state of `HarmonicMean`: the exact sum of the reciprocals of positive numbers."""
 
     name = "harmonic_mean"
 

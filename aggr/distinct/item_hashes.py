@@ -65,7 +65,7 @@ def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int
         return Numbers(hash_bytes(*of_arrow(values.array), as_coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
         return values.numbers.sorted_by_group, INTEGERS + coupon_flag
-    integers = values.array.to_numpy().astype(np.int64)  # uint64 from 2^63 on become negative, as in DataSketches
+    integers = values.array.to_numpy().astype(np.int64)  # values from 2^63 on become negative, as in DataSketches
     return Numbers(integers, values.groups).sorted_by_group, INTEGERS + coupon_flag
 
 

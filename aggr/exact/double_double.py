@@ -34,6 +34,6 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 def _split(x: Floats) -> tuple[Floats, Floats]:
     """Return two halves of each double, of 26 bits each, whose sum is the double (Veltkamp)."""
-    c = x * 134217729.0  # 2^27 + 1
+    c = x * 134217729.0  # the factor 2^27 + 1 of Veltkamp's split
     high = c - (c - x)
     return high, x - high

@@ -63,14 +63,14 @@ class ExactNumbers:
         return ExactNumbers(product, self.scale + other.scale)
 
     def __add__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Add to each number the number of the same group in ``other``, which must have the same scale, or one
-        integer.
+        """Add to each number the number of the same group in ``other``, or one integer. Both operands must have the
+        same scale; the scale of an integer is 0.
         """
         return self._plus(other, 1)
 
     def __sub__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Subtract from each number the number of the same group in ``other``, which must have the same scale, or one
-        integer.
+        """Subtract from each number the number of the same group in ``other``, or one integer. Both operands must have
+        the same scale; the scale of an integer is 0.
         """
         return self._plus(other, -1)
 
@@ -79,8 +79,9 @@ class ExactNumbers:
             other = ExactNumbers.of(np.full(len(self.limbs.low), other))
         if self.scale != other.scale:
             raise ValueError(
-                f"exact numbers can be added only if they have equally many decimal places; got {self.scale} and "
-                f"{other.scale}; multiply by exact numbers so that both have the same scale"
+                "exact numbers can be added only if they have the same number of decimal places; got "
+                f"{self.scale} and {other.scale}; multiply the number with fewer places by an exact 1 that has the missing "
+                "places"
             )
         n = len(self.limbs.low)
         ones = np.ones(n, np.int64)

@@ -55,7 +55,9 @@ def exp2(exponents: Floats) -> Floats:
     ln2, ln2_low, table_high, table_low = _tables()
     nearest = np.rint(exponents * _STEPS)
     step = nearest.astype(np.int64)
-    remainder = exponents - nearest / _STEPS  # this difference has no rounding error
+    # The difference has no rounding error, because the second number is 0 or nearly equal to the first (Sterbenz's
+    # lemma).
+    remainder = exponents - nearest / _STEPS
     s, s_low = two_product(remainder, ln2)
     s_low = s_low + remainder * ln2_low
     tail = np.zeros_like(s)

@@ -55,7 +55,8 @@ class Limbs:
         """Return the digits of a column of exact sums, one number per row."""
         sums = field_of_type(sums, EXACT_TYPE)
         limbs = sums.field("limbs")
-        places = limbs.offsets.to_numpy().astype(np.int64)  # always int64, so that each loop is compiled only once
+        # Offsets are always converted to int64, so that loops are compiled for one type only.
+        places = limbs.offsets.to_numpy().astype(np.int64)
         return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
 
     @property

@@ -360,10 +360,10 @@ class HdrState(BucketState):
 class Hdr(Function):
     """Compute an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
-    A quantile is the highest value in the bucket of the value at rank ``int(q·n + 0.5)``, counted from 1. Values in one
-    bucket agree in their first ``digits`` significant digits. The rank is that of HdrHistogram for C and Python, unless
-    ``method`` names another rule. Mean, stdev and var are also defined as in HdrHistogram: for the population, from the
-    middles of the buckets.
+    A quantile is the highest value in the bucket that contains the value at rank ``int(q·n + 0.5)``. Ranks are counted
+    from 1. Values in one bucket agree in their first ``digits`` significant digits. HdrHistogram for C and Python has
+    the same rule for ranks. The parameter ``method`` can select another rule. Mean, stdev and var are computed as in
+    HdrHistogram: for the population, from the middles of the buckets.
 
     Parameters
     ----------

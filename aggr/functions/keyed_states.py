@@ -33,7 +33,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import sum_by_group
 from aggr.state_checks import check_states, mark_as_checked
 
-SAMPLE = "sample"  # with this value of ``beyond``, a state with too many keys keeps a sample of them
+SAMPLE = "sample"  # the value of ``beyond`` for which a state with too many keys keeps a sample of its keys
 _KEY = "key"
 
 

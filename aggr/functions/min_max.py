@@ -22,7 +22,7 @@ MAX = PlainState("max", {"greatest": GREATEST})
 
 @dataclass(frozen=True)
 class LeastAndGreatest(State):
-    """The smallest and the greatest value of the same rows."""
+    """A state with the smallest and the greatest value of a group."""
 
     name = "range"
     rank = 1

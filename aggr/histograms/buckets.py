@@ -105,7 +105,7 @@ class Buckets(Field):
             zeros = np.zeros(groups.n, np.int64)
             no_offsets = np.zeros(groups.n + 1, np.int64)
             return _column(zeros, zeros, zeros, data=np.zeros(0, np.uint8), offsets=no_offsets)
-        # always int32, so that loops are compiled only once
+        # Keys are always converted to int32, so that loops are compiled for one type only.
         keys = keys.astype(np.int32, copy=False)
         offsets = groups.offsets
         low, high = key_ranges or find_key_ranges(keys, offsets)
@@ -296,7 +296,7 @@ def _merge_groups(
     offsets = np.zeros(n + 1, np.int64)
     cells = np.zeros(MIN_CELLS, np.int64)
     marks = np.zeros(MIN_CELLS // 64 + 1, np.uint64)
-    min_cells = np.int64(MIN_CELLS)  # an int64 variable, because loops would be compiled again for a literal
+    min_cells = np.int64(MIN_CELLS)  # a variable, because compiled functions would be compiled again for a literal
     key_lists = allocate_lists(min_cells)
     lists = allocate_pair_lists(min_cells)
     no_keys = np.zeros((0, 0), np.int64)

@@ -236,7 +236,7 @@ def is_sound(
                     continue
             words_from = at + WORD  # these eight bytes cannot be decoded together, so they are read number by number
         number: Int = np.int64(data[at])
-        if number < 128:  # most numbers have one byte
+        if number < 128:  # the usual case: the number has one byte
             number = (number >> 1) ^ -(number & 1)
             at += 1
             value_count += np.uint64(max(number, 0))

@@ -188,7 +188,7 @@ def _write(first_keys: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple
     """
     data = np.empty((LONGEST + 6) * len(keys), np.uint8)
     offsets = np.zeros(len(sizes) + 1, np.int64)
-    # an int64 variable, because the loops that it is passed to would be compiled again for a literal 0
+    # ``at`` is an int64 variable, because compiled functions would be compiled again for a literal 0.
     at: Int = np.int64(0)
     entry = 0
     for row in range(len(sizes)):

@@ -92,7 +92,7 @@ def _merge_keys(
     j = np.uint64(0)
     size = np.uint64(0)
     step = np.uint64(1)
-    while i < n and j < m:  # no branches, because the processor cannot predict the order of the keys
+    while i < n and j < m:  # without branches, because the processor cannot predict the order of the keys
         a = keys_1[i]
         b = keys_2[j]
         keys[size] = min(a, b)

@@ -195,7 +195,7 @@ def decode_histogram(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: 
             gaps, is_invalid = gaps_of(word, was_gap)
             is_wrong |= is_invalid
             was_gap = gaps >> LAST_BYTE_SHIFT
-            for i in range(WORD):  # no branches, because the processor cannot predict gaps
+            for i in range(WORD):  # without branches, because the processor cannot predict gaps
                 number: Int = np.int64((word >> np.uint64(8 * i)) & BYTE_MASK)
                 place = np.uint64(size)
                 keys[place], counts[place] = key, number >> 1  # the entry of a gap is overwritten by the next entry
@@ -239,6 +239,6 @@ def next_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     Return the number and the offset of the next number.
     """
     number: Int = np.int64(data[at])
-    if number < 128:  # most numbers have one byte
+    if number < 128:  # the usual case: the number has one byte
         return (number >> 1) ^ -(number & 1), at + 1
     return get_number(data, at, end)
