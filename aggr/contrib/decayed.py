@@ -140,7 +140,10 @@ class Cells:
 
 @dataclass(frozen=True)
 class DecayedState(State):
-    """Exact Σw and Σwx of the last four spans (intervals of 32 half-lives), and the newest event time."""
+    """The state of `DecayedSum`: exact Σw and Σwx of the weights w and the values x, and the newest event time.
+
+    The state has one Σw and one Σwx for each of the last four spans (intervals of 32 half-lives).
+    """
 
     half_life: str
 

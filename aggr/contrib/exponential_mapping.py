@@ -4,8 +4,8 @@ At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The buckets 
 scale s - 1. Shifting keys of the finest scale to the right therefore gives the keys of any other scale.
 
 Keys are exact. A key is computed from the rounded logarithm of the value. If this logarithm is near the edge of a
-bucket, the edge is computed to sixty decimal digits and compared with the value. An edge is a power of two. If its
-exponent is a whole number, it is computed without error. If its exponent is a fraction, the edge is irrational, and
+bucket, the edge is computed to sixty decimal digits and compared with the value. An edge is a power of two. An edge
+whose exponent is a whole number is computed without error. An edge whose exponent is a fraction is irrational, and
 therefore differs from every value, because values are doubles.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".

@@ -69,7 +69,7 @@ class MapState(State):
 
     @property
     def map(self) -> KeyedStates:
-        """The field that contains the map."""
+        """The field that maps the keys to the states of the measures."""
         return _keyed_states(self.of, self.max, self.beyond)
 
     @property

@@ -1,4 +1,4 @@
-"""top_k, bottom_k: the values of the rows with the greatest or the smallest values in another column."""
+"""top_k, bottom_k: the values of the k rows in which another column is greatest or smallest."""
 
 from __future__ import annotations
 

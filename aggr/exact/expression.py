@@ -80,8 +80,8 @@ class ExactNumbers:
         if self.scale != other.scale:
             raise ValueError(
                 "exact numbers can be added only if they have the same number of decimal places; got "
-                f"{self.scale} and {other.scale}; multiply the number with fewer places by an exact 1 that has the missing "
-                "places"
+                f"{self.scale} and {other.scale}; multiply the number with fewer places by an exact 1 that has the "
+                "missing places"
             )
         n = len(self.limbs.low)
         ones = np.ones(n, np.int64)

@@ -121,9 +121,9 @@ def as_floats(values: pa.Array) -> Floats:
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
-    """Return exact sums as int64. Groups that are False in ``present`` have no values, and get null.
+    """Return exact sums as int64, with null for groups without values.
 
-    Raise ``OverflowError`` for a sum beyond int64.
+    ``present`` is a mask of the groups with values. Raise ``OverflowError`` for a sum beyond int64.
     """
     low, _, is_in_range = as_integers(limbs, _INT64.min, _INT64.max)
     if not (is_in_range | ~present).all():
@@ -135,10 +135,10 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 
 
 def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
-    """Return exact sums as decimals. Groups that are False in ``present`` have no values, and get null.
+    """Return exact sums as decimals, with null for groups without values.
 
-    ``dtype`` is the type of the input. The result has ten digits more, but at most 38, as in Spark. Raise
-    ``OverflowError`` for a sum that has too many digits.
+    ``present`` is a mask of the groups with values. ``dtype`` is the type of the input. The type of the result has ten
+    more digits, but at most 38, as in Spark. Raise ``OverflowError`` for a sum that has too many digits.
     """
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     largest = 10**wider.precision - 1
@@ -154,10 +154,10 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
 
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
-    """Return exact sums, divided by ``10^scale``, as the nearest doubles.
+    """Return exact sums, divided by ``10^scale``, as the nearest doubles, with null for groups without values.
 
-    ``special`` has the flags of each group: a group with special values gets NaN or an infinity. A group that is False
-    in ``present`` has no values, and gets null.
+    ``special`` has the flags of each group: a group with special values gets NaN or an infinity. ``present`` is a mask
+    of the groups with values.
     """
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 

@@ -18,8 +18,8 @@ from aggr.state import State
 
 @dataclass(frozen=True)
 class ArgMin(Function):
-    """Return the value of the row in which another column is smallest. Among several such rows, the smallest value is
-    returned.
+    """Return the value of the row in which another column is smallest. If there are several such rows, the smallest of
+    their values is returned.
 
     Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
 
@@ -53,8 +53,8 @@ class ArgMin(Function):
 
 @dataclass(frozen=True)
 class ArgMax(ArgMin):
-    """Return the value of the row in which another column is greatest. Among several such rows, the greatest value is
-    returned.
+    """Return the value of the row in which another column is greatest. If there are several such rows, the greatest of
+    their values is returned.
 
     Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
 

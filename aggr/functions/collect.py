@@ -37,9 +37,9 @@ class Collect(EventLists):
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.
     nested : str or sequence of str
-        Lengths of time in ascending order, such as ``["10s", "1m"]``. The result then has one list for each such period
-        that has values, aligned to UTC. Lists of longer periods contain those of shorter ones. This parameter affects
-        only results, not states.
+        Lengths of time in ascending order, such as ``["10s", "1m"]``. The result then has one list for each period of
+        each length that has values. Periods are aligned to UTC. Lists of longer periods contain the lists of shorter
+        periods. This parameter affects only results, not states.
 
     Raises
     ------

@@ -24,7 +24,7 @@ LAST = PlainState("last", {"latest": LATEST})
 
 @dataclass(frozen=True)
 class FourPoints(State):
-    """The first, the smallest, the greatest and the last value, each with its time."""
+    """The state of `m4`: the first, the smallest, the greatest and the last value of a group, each with its time."""
 
     name = "m4"
     rank = 1

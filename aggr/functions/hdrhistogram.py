@@ -75,17 +75,17 @@ class Layout:
         return _index(values, half)
 
     def lowest(self, index: Whole) -> Whole:
-        """Return the lowest value that is counted at each index."""
+        """Return the lowest value that is counted at each index of the counts array."""
         bucket, sub_bucket = self._parts(index)
         return sub_bucket << bucket
 
     def highest(self, index: Whole) -> Whole:
-        """Return the highest value that is counted at each index."""
+        """Return the highest value that is counted at each index of the counts array."""
         bucket, sub_bucket = self._parts(index)
         return (sub_bucket << bucket) + ((np.int64(1) << bucket) - 1)
 
     def middle(self, index: Whole) -> Whole:
-        """Return the middle of the values that are counted at each index.
+        """Return the middle of the values that are counted at each index of the counts array.
 
         HdrHistogram computes means and variances from these middles.
         """
@@ -303,7 +303,7 @@ class HdrState(BucketState):
             )
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
+        """Compute the share of values up to ``value`` in each state (see `BucketState.share_up_to`).
 
         The bucket that contains ``value`` is counted completely. The result is therefore the exact share of the values
         up to the upper edge of this bucket, which equals ``value`` in the first ``digits`` significant digits.

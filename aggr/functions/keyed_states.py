@@ -58,11 +58,11 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state: a map from up to ``max`` keys to states of other functions, ``functions``.
+    """The field of a state: a map from up to ``max`` keys to states of other functions.
 
-    For a group with more keys, ``beyond`` determines whether an error is raised (``"error"``), the map becomes null
-    (``"null"``), or a sample of the keys is kept (``"sample"``). ``instead`` is the part of the error message that
-    names an alternative.
+    ``functions`` contains the names and the functions. For a group with more keys, ``beyond`` determines whether an
+    error is raised (``"error"``), the map becomes null (``"null"``), or a sample of the keys is kept (``"sample"``).
+    ``instead`` is the part of the error message that names an alternative.
     """
 
     functions: tuple[tuple[str, Function], ...]
@@ -101,7 +101,7 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Return the results for all keys of all maps, as one column of structs, and the map of each key.
+        """Return the results for all keys of all maps, as one column of structs, and the number of the map of each key.
 
         A struct contains the key and the result of each function. Maps are numbered by their rows in ``column``.
         """
@@ -141,8 +141,9 @@ class KeyedStates(Field):
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole, absorbed: Flags | None = None) -> KeyGroups:
         """Group rows by owner and key. Leave out the keys outside the samples, and all keys of maps that become null.
 
-        ``thetas`` has the lowest theta of the states that are merged for each owner. ``absorbed`` is a mask of the
-        owners for which a merged map already had too many keys and is null.
+        ``owners`` contains the group of each row, which is the owner of the row's key. ``thetas`` has the lowest theta
+        of the states that are merged for each owner. ``absorbed`` is a mask of the owners for which a merged map
+        already had too many keys and is null.
         """
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
         keys = keys.take(pa.array(first_rows))

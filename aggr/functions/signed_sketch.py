@@ -104,7 +104,7 @@ class SketchState(BucketState):
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
+        """Compute the share of values up to ``value`` in each state (see `BucketState.share_up_to`).
 
         The result is exact for a limit near ``value``: the relative distance between this limit and ``value`` is at
         most the relative accuracy of the sketch.
@@ -142,7 +142,7 @@ class SketchState(BucketState):
 
 @dataclass(frozen=True)
 class SignedSketch(Function):
-    """A sketch of positive and negative numbers, with exact count, sum, min, max, mean."""
+    """The base class of functions that sketch positive and negative numbers, with exact count, sum, min, max, mean."""
 
     quantiles: tuple[float, ...] = field(default=DEFAULT_QUANTILES, metadata={"accepts": "Sequence[float] | float"})
     method: str = field(default=LOWER, kw_only=True)

@@ -67,7 +67,7 @@ class CountsState(State):
 
 @dataclass(frozen=True)
 class Counted(Function):
-    """A function whose state maps each distinct value to its count.
+    """The base class of functions whose state maps each distinct value to its count.
 
     ``max`` is the maximum number of distinct values.
     """
