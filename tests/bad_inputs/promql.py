@@ -138,7 +138,7 @@ UNANSWERED = {
     "stddev_over_time(mean[1h:1m])": "stddev_over_time cannot be computed by merging",
     '{host="a"}': "does not name a metric",
     '{__name__=~"mean|spread"}': "does not name a metric",
-    'mean{host="a" or code="200"}': "or between matchers",
+    'mean{host="a" or code="200"}': "combines matchers by OR",
     '"a text" == 1': "",
     "max_over_time(mean[20y:1s])": "points",
     "topk(mean, spread)": "",

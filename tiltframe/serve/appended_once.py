@@ -79,4 +79,9 @@ def append_once(
                 return True
         except CommitConflict:
             continue  # Another request has changed the record, so the next attempt reads it again.
-    raise Refused(503, "other requests were added first in every attempt; send the request again", {"retry-after": "1"})
+    raise Refused(
+        503,
+        f"the rows were not added in {_MAX_ATTEMPTS} attempts, because other requests were added first; send the "
+        "request again",
+        {"retry-after": "1"},
+    )

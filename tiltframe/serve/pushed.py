@@ -108,8 +108,8 @@ class PushedChanges:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each version of a store that is newer than the list of parts ``seen``. After some
-        time without events, yield a comment, so that the connection stays open.
+        """Yield an event for each version of a store that is newer than the version of the list of parts ``seen``.
+        After some time without events, yield a comment, so that the connection stays open.
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)

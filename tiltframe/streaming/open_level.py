@@ -90,8 +90,8 @@ class OpenLevel:
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
     def late_windows(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Return a mask of the new windows whose retention is over, so that their rows are late. For a session, this
-        depends on its end after it is merged with the sessions in memory.
+        """Return a mask of the new windows whose retention is over, so that their rows are late. The retention
+        of a session is measured from the end that it has after it is merged with the sessions in memory.
         """
         if not self.window.is_merging:
             return rules.are_expired(new.ends, self.watermark)
@@ -235,9 +235,8 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table]:
         """Emit windows, and return the level afterwards and the table of emitted rows.
 
-        ``chosen`` is a mask of the windows to emit. A window in this mask is not emitted if it does not meet the
-        conditions of the policy. ``closed`` is a mask of the closed windows. ``reasons`` has the reason of each
-        window's emission.
+        ``chosen`` is a mask of the windows to emit. A window in this mask is emitted only if it meets the conditions of
+        the policy. ``closed`` is a mask of the closed windows. ``reasons`` has the reason of each window's emission.
         """
         at = np.flatnonzero(chosen)
         candidates = self.windows.take(at) if len(at) < len(self.windows) else self.windows

@@ -81,8 +81,8 @@ class OpenWindows:
         new ones. Text is parsed by `read_emit`. The default is ``after_close``. If the only level is ``all``, whose
         windows never close, the default is ``periodic(2s)``.
     late : LatePolicy or str
-        The policy that determines how long closed windows are kept in memory for late events, and how events are
-        treated that arrive even later. Text is parsed by `read_late`.
+        The policy that determines how long closed windows are kept in memory for late events, and how events that
+        arrive even later are treated. Text is parsed by `read_late`.
     max_keys : int, optional
         The maximum number of different keys in memory. By default, there is no limit.
     beyond : str

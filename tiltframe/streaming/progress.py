@@ -25,8 +25,8 @@ class Progress:
         The number of rows that count on coarser levels only, because their windows on the finest level were not in
         memory any more. The counts of finer windows therefore add up to less than those of coarser ones.
     moved_rows : int
-        The number of rows that count in a later window than that of their time. The late policy ``buffer`` moves rows
-        that are older than its oldest window to this window.
+        The number of rows that count in a later window than the window that contains their time. The late policy
+        ``buffer`` moves rows that are older than its oldest window to this window.
     refused_rows : int
         The number of rows that were dropped because there were more than ``max_keys`` keys.
     committed_rows : int

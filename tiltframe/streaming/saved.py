@@ -303,7 +303,7 @@ def check_version(state: Saved) -> None:
 
 def append_extension(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
     """Return the bytes of a saved stream with further data appended: ``notes``, which can be written as JSON, and
-    optionally a table. `read_saved` ignores them; `read_extension` reads them.
+    optionally a table. `read_saved` ignores the appended data, and `read_extension` returns it.
     """
     more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.encode(table)})
     return data + more.to_bytes()
@@ -364,9 +364,9 @@ class OtherSavedFrame(ValueError):
 
 
 def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
-    """Return ``frame`` with its columns of states: those columns of the saved windows from which its measures can be
-    computed, and further columns for added measures. A ``frame`` whose columns were set by `TiltFrame.keeping` is
-    returned unchanged.
+    """Return ``frame`` with its columns of states: the columns of the saved windows from which measures of ``frame``
+    can be computed, and further columns for added measures. A ``frame`` whose columns were set by `TiltFrame.keeping`
+    is returned unchanged.
 
     Between the saved frame and ``frame``, measures may be added or removed, expressions over results may change, and
     coarser levels may be added. Raise `OtherSavedFrame` if there is another difference.

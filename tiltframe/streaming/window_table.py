@@ -401,7 +401,7 @@ def find_windows(
     there is none. For a session, return the index of a session of the same key that overlaps or touches it. ``keys``
     are the names of the key columns.
 
-    With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
+    If ``among_all`` is true, bounds are not compared: the result is the index of the last window of the same key.
     """
     columns = [START, END, *keys]
     all_rows = pa.concat_tables([t.index.select(columns) for t in (sought, among)])

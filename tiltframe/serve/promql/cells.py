@@ -142,7 +142,7 @@ class States:
     known_results: pa.Array | None = None
 
     def can_be_merged_for(self, aggregation: str, grouping: Grouping) -> bool:
-        """Return whether merging the states of series gives the result of an aggregation of their values."""
+        """Return whether an aggregation of the values of series can be computed by merging the states of the series."""
         merge = merge_of(self.kind)
         return merge is not None and aggregation == merge[1] and (self.kind != BUCKETS or grouping.keeps(LE))
 

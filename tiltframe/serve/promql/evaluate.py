@@ -245,8 +245,8 @@ def _presence(states: States) -> Vector:
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
     """Return the value of a range function, such as ``rate``. Series in the same group of ``grouping`` are merged.
 
-    ``grouping`` belongs to the aggregation around the function. Without an aggregation it is `ALL`, which only removes
-    the name of the metric.
+    ``grouping`` is the grouping of the aggregation that contains the function. Without an aggregation, it is `ALL`,
+    which only removes the name of the metric.
     """
     name = node.func.name
     argument = _without_parentheses(node.args[-1])
@@ -281,8 +281,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
-    """Return the values of a subquery's expression at its steps, the times of the steps, and the moments at which the
-    ranges of the subquery end.
+    """Return three values: the values of a subquery's expression at its steps, the times of the steps, and the moments
+    at which the ranges of the subquery end.
     """
     if node.at is not None:
         raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {REMOTE_READ_ADVICE}")

@@ -49,8 +49,8 @@ def check_range_function(name: str, kind: str, text: str) -> None:
 
 
 def can_merge_states(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
-    """Return whether merging states gives the result of an aggregation of a range function, such as
-    ``sum(rate(x[1h]))``.
+    """Return whether an aggregation of a range function, such as ``sum(rate(x[1h]))``, can be computed by merging
+    states.
     """
     return MERGES[kind].get(function) == aggregation and (kind != BUCKETS or grouping.keeps(LE))
 
@@ -72,9 +72,9 @@ def merged_range_value(
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Return the states of histograms as states whose value is a number: the part ``part`` of each histogram, which is
-    count, sum, min, max or mean. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
-    message.
+    """Return the states of histograms as states of numbers. ``part`` is the number that is read from each histogram:
+    count, sum, min, max or mean. Raise `Unanswerable` if the results of the histograms lack this number. ``text`` is
+    the selector, for the message.
     """
     kind = KINDS_OF_RESULTS[part]
     if part not in [field_of_result.name for field_of_result in states.result_function.result_type(states.states.type)]:

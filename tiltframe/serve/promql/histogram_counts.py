@@ -71,7 +71,7 @@ def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np
 
 def _sums(buckets: BucketRanges, states: int, first_bounds: NDArray[np.intp], bounds: int) -> Floats:
     """Return, for each state, the number of values up to each bound, as an array of shape (states, bounds).
-    ``first_bounds`` has, for each bucket, the index of the first bound up to which the values of the bucket count.
+    ``first_bounds`` has, for each bucket, the index of the first bound whose count includes the bucket.
     """
     cells = buckets.rows * (bounds + 1) + first_bounds
     counts = np.bincount(cells, weights=buckets.counts, minlength=states * (bounds + 1))

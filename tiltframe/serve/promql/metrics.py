@@ -351,7 +351,7 @@ def _metric_makers(store_name: str, manifest: Manifest) -> tuple[partial[Metric]
 
 def promql_name(name: str) -> str:
     """Return the name of a metric, in which characters that PromQL does not allow are replaced by ``_``. If the name
-    begins with a digit, ``_`` is put before it. Names of recording rules contain colons.
+    begins with a digit, ``_`` is put before it. Colons are kept, because names of recording rules contain them.
 
     >>> promql_name("2xx rate"), promql_name("job:requests:rate5m")
     ('_2xx_rate', 'job:requests:rate5m')

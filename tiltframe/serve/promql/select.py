@@ -111,7 +111,7 @@ def selector_of(
         )
     if node.matchers.or_matchers:
         raise Unanswerable(
-            f"{shown(text)} has or between matchers, which this server does not support; {REMOTE_READ_ADVICE}"
+            f"{shown(text)} combines matchers by OR, which this server does not support; {REMOTE_READ_ADVICE}"
         )
     matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
     metric_names = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
@@ -134,8 +134,9 @@ def selector_of(
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Return the states of a selector by series and moment. ``grouping`` belongs to an aggregation of the selector,
-    such as ``sum by (host)``: states are merged if they have equal values of all labels that the grouping keeps.
+    """Return the states of a selector by series and moment. ``grouping`` is the grouping of an aggregation of the
+    selector, such as ``sum by (host)``: states are merged if they have equal values of all labels that the grouping
+    keeps.
     """
     metric = selector.metric
     moments = evaluation.moments - selector.offset

@@ -1,5 +1,5 @@
-"""Late policies: they determine how long a closed window is kept in memory for late events, and how events are treated
-that arrive even later.
+"""Late policies: they determine how long a closed window is kept in memory for late events, and how events that
+arrive even later are treated.
 
 Lateness is determined separately for each window of an event: an event that is late for one of its windows still counts
 in its other windows that are in memory. The event itself is late only if none of its windows, on any level, is in

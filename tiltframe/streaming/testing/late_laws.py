@@ -65,7 +65,7 @@ def is_a_value(case: LateCase) -> None:
 
 def arrivals(case: LateCase) -> None:
     """For each event, `arrive` returns the time by which it is assigned to windows, and whether it is dropped. It also
-    returns the start of the newest window, which is not less than the start that it received.
+    returns the start of the newest window, which is not less than the argument ``newest``.
     """
     for newest in case.newest():
         for together in (False, True):

@@ -1,4 +1,4 @@
-"""vector: a scalar as a vector of one series without labels."""
+"""The function ``vector`` of PromQL: convert a scalar to a vector of one series without labels."""
 
 from __future__ import annotations
 
