@@ -138,7 +138,7 @@ def test_jobs_write_what_local_code_would(spark, rows, local_digests, tmp_path):
     scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
     assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
     assert digests_of_store(finer) == local_digests
-    with pytest.raises(StoreError, match="another process added or replaced the same rows"):
+    with pytest.raises(StoreError, match="recorded values differ from those that this commit expects"):
         store.append(rollup(rows, STORE_FRAME), "v", 1, {"file": 1})
     assert digests_of_store(store) == local_digests
 

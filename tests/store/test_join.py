@@ -210,7 +210,7 @@ MISTAKES = {
     "one name for two": ({"on": {"code": "code"}, "per": "1h"}, "the rows have a column 'host', and so do"),
     "an empty range": (
         {"on": "host", "within": ("code", 0), "prefix": "s_"},
-        "the row with code=1: the range (1, 0) is empty",
+        "in the row with code=1, the range (1, 0) is empty",
     ),
     "three ends": ({"on": "host", "within": ("code", 0, 1), "prefix": "s_"}, "cannot read the range ('code', 0, 1)"),
     "a time": ({"on": ["host", "code"], "within": ("host", None), "per": "1h"}, "the row with host='a'"),

@@ -285,7 +285,7 @@ def test_a_writer_of_another_frame_that_came_second_is_refused(place):
     own_store.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
     with pytest.raises(StoreError, match="another frame: levels"):
         other_store.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
-    with pytest.raises(StoreError, match="another process added or replaced the same rows"):
+    with pytest.raises(StoreError, match="recorded values differ from those that this commit expects"):
         own_store.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
     assert own_store.recorded(["file", "no"]) == {"file": 3}
     assert (own_store.last_commit("w"), own_store.last_commit("no")) == (0, None)

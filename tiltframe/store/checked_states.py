@@ -64,7 +64,8 @@ def check_results_computable(states: pa.Table | CheckedStates, frame: TiltFrame)
 
 def check_fallible(states: pa.Table, fallible: TiltFrame) -> None:
     """Raise an error if a result of ``fallible``, a frame that `frame_of_fallible_measures` has returned, cannot be
-    computed from states. A rollup in the same program must have returned the states, which are not checked for damage.
+    computed from states. A rollup in the same program must have returned the states, because they are not checked for
+    damage.
     """
     check_results_computable(mark_as_checked(states), fallible)
 
@@ -125,7 +126,7 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
 
 
 def _check_derived(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
-    """Raise ``ValueError`` if ``states``, of the coarser level ``level``, differ from ``derived``, the merged states of
+    """Raise ``ValueError`` if the states of the coarser level ``level`` differ from ``derived``, the merged states of
     the finest level.
     """
     columns = [START, *frame.keys, *(column.name for column in frame.states)]

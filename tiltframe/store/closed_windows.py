@@ -53,7 +53,7 @@ __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
 COMPACT_EVERY = 50  # the number of commits between two compactions
 
-_AFTER_ALL_WINDOWS = "9999-01-01"  # later than the end of any window
+_AFTER_ALL_WINDOWS = "9999-01-01"  # a time later than the end of any window
 
 
 class ClosedWindows:

@@ -217,8 +217,8 @@ class OpenWindowsBackend:
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Convert an ``OSError`` or ``ValueError`` that the block raises while it reads the saved state into a
-        `StoreError`. The message of the `StoreError` says that the saved state is the cause.
+        """Convert the errors of a block that reads the saved state. An ``OSError`` or ``ValueError`` becomes a
+        `StoreError` whose message says that the saved state cannot be read.
         """
         try:
             yield

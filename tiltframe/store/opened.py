@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OpenedStore(Protocol):
-    """The members of `tiltframe.FrameStore` that the operations use."""
+    """The members of `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` use."""
 
     frame: TiltFrame
     jobs: int

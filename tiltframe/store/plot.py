@@ -86,7 +86,7 @@ def plot(
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise MissingExtra("a plot", "plot", error) from None
+        raise MissingExtra("a plot", extra="plot", error=error) from None
     frame = store.frame
     if measure not in frame.results:
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), frame.results)}")

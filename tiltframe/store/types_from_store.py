@@ -63,7 +63,8 @@ def with_stored_types(
 
 
 def _with_stored_fields(row_type: pa.DataType, stored_type: pa.DataType, change_numbers: bool) -> pa.DataType:
-    """Return the type of a key in rows, ``row_type``, changed so that it equals its type in the store if possible.
+    """Return the type of a key in rows, ``row_type``, changed so that it equals the type of the key in the store, if
+    possible.
 
     A struct gets the fields of the store in their order; a field that rows do not have is null. Fields without values
     get the types of the store. With ``change_numbers``, a field of numbers also gets the type of the store, if that is

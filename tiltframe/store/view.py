@@ -145,8 +145,8 @@ class StoreView:
 
     @property
     def seen(self) -> SeenParts:
-        """The version and the parts of the store. Pass it to `changes` of a later view to get the windows that have
-        changed in between.
+        """The version and the parts of the store. Pass this object to `changes` of a later view to get the windows that
+        have changed in between.
         """
         return SeenParts(self.snapshot.version, self.snapshot.parts)
 

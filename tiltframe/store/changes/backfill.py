@@ -107,7 +107,7 @@ class Backfill:
 
     @property
     def recorded_as(self) -> str:
-        """The name of the record that stores the plan."""
+        """The name of the record that stores the plan of the backfill."""
         return f"backfill {self.writer}"
 
     def ranges_left(self, store: OpenedStore) -> list[Range]:
@@ -214,7 +214,7 @@ def _add_from_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Ad
             if not _is_in_range(batch, frame, span).all():
                 raise ValueError(
                     f"the rows of {as_text(span[0])} to {as_text(span[1])} include times outside this range, which "
-                    "would be counted in another range too; return only the rows in the range"
+                    "would be counted again in another range; return only the rows in the range"
                 )
             yield batch
 

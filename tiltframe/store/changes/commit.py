@@ -111,8 +111,8 @@ class Commit:
     def write_rolled_up(self, states: pa.Table) -> str:
         """Write the states of all levels that a rollup in the same program has returned; return a receipt.
 
-        The levels are not compared with each other, because the rollup has derived each level from the finer one, and
-        the states are not checked for damage. Raise an error if a result cannot be computed from the states.
+        The levels are not compared with each other, because the rollup has derived each level from the next finer
+        level. The states are not checked for damage. Raise an error if a result cannot be computed from the states.
         """
         if (fallible := frame_of_fallible_measures(states.schema, self.frame)) is not None:
             check_fallible(states, fallible)
@@ -397,8 +397,8 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict(
-            "another process added or replaced the same rows in the meantime; nothing was written; read the recorded "
-            "values again before the next attempt"
+            "the recorded values differ from those that this commit expects, for example because another process added "
+            "the same rows; nothing was written; read the recorded values again before the next attempt"
         )
 
 
@@ -417,13 +417,13 @@ def _check_repetition(
     if fingerprints.get(str(number), "") in possible_fingerprints:
         return
     if last == number:
-        store_text = f"already contains other states for the writer {writer!r} and the number {number}"
+        conflict = f"already contains other states for the writer {writer!r} and the number {number}"
     else:
-        store_text = (
+        conflict = (
             f"contains the number {last} of the writer {writer!r}, but the number {number} with these states is not "
             f"among its last {FINGERPRINTS_PER_WRITER} commits"
         )
     raise CommitConflict(
-        f"the store {commit.backend.display_uri} {store_text}; a new batch needs a number above {last}, and a stream "
+        f"the store {commit.backend.display_uri} {conflict}; a new batch needs a number above {last}, and a stream "
         f"or job that starts again from the beginning needs a new writer"
     )

@@ -56,7 +56,7 @@ class _CopiedGroup:
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
     """Copy a store, or bring a copy up to date; return the number of states that were written. ``progress`` receives
     the number of states written so far, and the number of states to write. If the copy is attempted again after a
-    conflict, both numbers begin again.
+    conflict, the states are counted again from 0.
 
     Raise `MissingStore` if the source does not exist, and `StoreError` if the target contains another store or other
     rows.

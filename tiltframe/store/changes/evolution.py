@@ -121,8 +121,8 @@ def set_retention(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Return the manifest that a store would have with another frame. ``row_schema`` is the schema of rows, which
-    determines the types of new states.
+    """Return the manifest that a store would have with another frame. ``row_schema`` is the schema of future
+    rows, which determines the types of new states.
 
     Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the reason.
     """

@@ -55,7 +55,7 @@ class PreparedRows:
 
     @property
     def writer(self) -> str:
-        """The name of the writer."""
+        """The name of the writer of the commit."""
         return self.commit.writer
 
 

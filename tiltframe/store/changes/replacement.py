@@ -154,11 +154,12 @@ def replace_range(
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
     ``new_parts`` contains parts of the finest level that were written but not committed yet. They have no windows
-    outside the range. Without ``new_parts``, the finest level is unchanged, and only the coarser levels are
-    derived again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must
-    have in the store when the replacement is committed. Raise ``ValueError`` if the range does not consist of complete
-    windows, or if coarser windows would have to be derived from expired windows. Raise `CommitConflict` if a record
-    does not have the text in ``expected_records``.
+    outside the range. Without ``new_parts``, the finest level is unchanged, and only the coarser levels are derived
+    again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must have in
+    the store when the replacement is committed.
+
+    Raise ``ValueError`` if the range does not consist of complete windows, or if coarser windows would have to be
+    derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``expected_records``.
     """
     check_aligned(span, manifest.frame)
     texts = new_records or {}
@@ -235,12 +236,14 @@ def _check_derivable(manifest: Manifest, snapshot: Snapshot, span: Range, replac
         fine_from = available_from(snapshot, fine.name)
         aligned = align_outward(span, coarse)
         if aligned[0] < fine_from and (aligned != span or not replaces_finest):
+            if replaces_finest:
+                raise ValueError(
+                    f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
+                    f"replace whole windows of {coarse.name}, such as {range_text(aligned)}"
+                )
             raise ValueError(
-                f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
-                f"replace whole windows of {coarse.name}: {range_text(aligned)}"
-                if replaces_finest
-                else f"{fine.name} has windows only from {as_text(fine_from)} on, so earlier windows of "
-                f"{coarse.name} cannot be computed again; choose a later range"
+                f"{fine.name} has windows only from {as_text(fine_from)} on, so earlier windows of {coarse.name} "
+                "cannot be computed again; choose a later range"
             )
 
 

@@ -127,7 +127,7 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 def _retract(commit: Commit, subtrahends: StatesToSubtract, digests: Sequence[Digest]) -> bool:
     """Subtract the states ``subtrahends`` in a transaction, and return whether the commit is new. On every level, the
-    parts that contain affected windows are written again. ``digests`` are the digests of the retraction.
+    parts that contain affected windows are written again. ``digests`` are the negated digests of the subtracted states.
     """
 
     def derive(transaction: WritingTransaction) -> None:
@@ -176,12 +176,13 @@ def _write_remaining(
         try:
             remaining = subtract_by(merged, rows, [START, *frame.keys], frame.state_functions)
         except CannotSubtract as error:
-            raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
+            raise CannotSubtract(error.row, error.reason, where=f"{level.name}, {error.where}") from None
         if remaining.num_rows:
             transaction.write(level, remaining)
     if not is_found.all():
         row = int(np.argmin(is_found))
-        raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the window of {level.name} at {as_text(int(starts[row]))}")
+        window_text = f"the window of {level.name} at {as_text(int(starts[row]))}"
+        raise CannotSubtract(row, reason=ROWS_NOT_IN_STATE, where=window_text)
 
 
 def retract(

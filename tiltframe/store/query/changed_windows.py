@@ -82,7 +82,7 @@ class Changes:
     Parameters
     ----------
     seen : SeenParts
-        The version and the parts of the store. Pass it to the next call of `tiltframe.FrameStore.changes`.
+        The version and the parts of the store. Pass this object to the next call of `tiltframe.FrameStore.changes`.
     windows : table
         The windows that changed, were added or were removed, with the columns level, window_start, window_end and keys.
         Each window and key occurs once.

@@ -263,8 +263,9 @@ def _selected_windows(
 
 
 def messages_of_missing_data(planned_read: PlannedRead, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two tuples of messages. The first is about windows in the range that have expired, the second about
-    measures that were added to the store later and are null in a part of the range.
+    """Return two tuples of messages. The messages of the first tuple are about windows in the range that have expired.
+    The messages of the second tuple are about measures that were added to the store later, and are null in a part of
+    the range.
     """
     return _messages_of_expired(planned_read.plan, planned_read.retained_from), _messages_of_unknown(
         planned_read.plan, snapshot, planned_read.retained_from

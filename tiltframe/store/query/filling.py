@@ -60,7 +60,7 @@ def empty_rows_of_all_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa
     for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
-    # Added rows have the state of a group without rows. A null state would mean that the measure did not exist yet.
+    # Added windows have the state of a group without rows. A null state would mean that the measure did not exist yet.
     for name in plan.states:
         empty_state = plan.frame.state_functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = empty_state.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))

@@ -127,7 +127,7 @@ def _read_column(
         try:
             numbers_of_values.append((0,) if value is None else read(value))
         except ValueError as error:
-            raise ValueError(f"the row with {name}={shown(value)}: {error}") from None
+            raise ValueError(f"cannot read the row with {name}={shown(value)}: {error}") from None
     width = max(len(values) for values in numbers_of_values)
     table = np.array([values if len(values) == width else (0,) * width for values in numbers_of_values[1:]], np.int64)
     is_null = column.is_null().to_numpy(zero_copy_only=False)
@@ -155,13 +155,13 @@ def _check_not_empty(
     values_text = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
     row_range = tuple(values.get(end, end) for end in within)
     raise ValueError(
-        f"the row with {values_text}: the range {shown(row_range)} is empty: its end must come after its start"
+        f"in the row with {values_text}, the range {shown(row_range)} is empty: its end must come after its start"
     )
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-    """Yield each kind of window that ``join.per`` names, directly or in a column of the rows, with a mask of the rows
-    that it applies to.
+    """Yield each kind of window that ``join.per`` names, directly or in a column of the rows, together with a mask of
+    the rows that need results for these windows.
     """
     if not is_column(join.per, rows.schema):
         yield join.per, np.ones(rows.num_rows, np.bool_)
@@ -174,7 +174,7 @@ def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[
         try:
             join.query(None, per)
         except ValueError as error:
-            raise ValueError(f"the row with {join.per}={shown(per)}: {error}") from None
+            raise ValueError(f"cannot read the row with {join.per}={shown(per)}: {error}") from None
         yield per, groups.ids == group
 
 
@@ -184,7 +184,7 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     if any(options.get(name) for name in ("fill", "latest", "edges", "running")):
         return False
     if options.get("timezone") not in (None, frame.timezone):
-        return False  # The range determines the level from which windows of another zone are merged.
+        return False  # The level from which windows of another zone are merged depends on the range.
     windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in join.query(None, per).sizes]
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 

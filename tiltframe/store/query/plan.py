@@ -183,8 +183,8 @@ def plan_queries(
         if equal_window is not None:
             names = listed([window.name for window in windows])
             raise ValueError(
-                f"{parameter_text('per')} contains a level twice, {names}: {equal_window.name} and {window.name} are "
-                "the same; name each level once"
+                f"{parameter_text('per')} contains a level twice: in {names}, {equal_window.name} and {window.name} "
+                "are the same; name each level once"
             )
     derived_keys = query.derived_keys
     keys = frame.keys if query.keys is None else tuple(query.keys)
@@ -352,7 +352,9 @@ def _measures(
         column = find_state_column(frame.states, measure)
         if column is None:
             stored_measures = _list(repr(c.measure) for c in frame.states)
-            raise ValueError(f"{name}: the store has no states of {measure!r}; it has states of {stored_measures}")
+            raise ValueError(
+                f"cannot compute {name}: the store has no states of {measure!r}; it has states of {stored_measures}"
+            )
         columns[name] = (column.name, measure)
     return columns, {name: text for name, text in stored.items() if name in stored_read}
 

@@ -70,9 +70,9 @@ class Query:
         An SQL condition on the results, with the names that they have if ``flat`` is true: ``requests > 100 AND
         latency_p99 > 0.5``.
     points : int, optional
-        For plots, instead of ``per``: the windows are those of the finest level that has at most this number of windows
-        in the range, and from which no windows in the range have expired. If even the coarsest level has more windows,
-        they are hours, days, weeks, months, quarters or years.
+        The maximum number of windows in the range, for plots, instead of ``per``. The windows are those of the finest
+        level that has at most this number of windows in the range, and whose windows in the range have not expired. If
+        even the coarsest level has more windows, they are hours, days, weeks, months, quarters or years.
     timezone : str, optional
         The time zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points``, and of
         starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level

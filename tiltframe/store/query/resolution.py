@@ -14,7 +14,7 @@ from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.time_range import fill_open_ends
 from windows import TimeWindow, read_window
 
-_COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows for plots in which all levels have too many windows
+_COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to try if all levels have too many windows for a plot
 
 
 def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:

@@ -57,7 +57,8 @@ class StateResult:
 
 def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | None:
     """Return the measures of a plan as functions of stored rows. Return None if the windows and keys of the results
-    differ from the stored ones, if results depend on other windows, or if a parameter of a function is not hashable.
+    differ from the stored windows and keys, if results depend on other windows, or if a parameter of a function is not
+    hashable.
     """
     has_all_keys = set(plan.keys) == set(plan.frame.keys) and not plan.derived_keys
     has_own_windows = not plan.has_single_window and plan.window == plan.find_level()
