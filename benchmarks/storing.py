@@ -307,7 +307,9 @@ def check(system_name: str, read: Callable[[str], pa.Table], rows: Path) -> None
         starts = results["t"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         results = results.set_column(0, "t", starts).sort_by(by_window_and_host)
         if any(results[name].to_pylist() != expected[name].to_pylist() for name in ("t", "host")):
-            raise ValueError(f"{system_name}: the windows or keys of the level {level} differ from the expected ones")
+            raise ValueError(
+                f"{system_name}: the windows or keys of {level} differ from those that Arrow computes from the rows"
+            )
         for name, function in zip(RESULTS, ("count", "sum", "mean", "stddev", "min", "max"), strict=False):
             _compare(f"{system_name}: {name} of {level}", results[name], expected[f"ms_{function}"], tolerance=1e-6)
     values_of_day = groups.aggregate([("ms", "list")]).sort_by(by_window_and_host)["ms_list"]
@@ -321,7 +323,7 @@ def _compare(label: str, results: pa.ChunkedArray, expected: pa.ChunkedArray, to
     """
     values, expected_values = (column.cast(pa.float64()).to_numpy() for column in (results, expected))
     if not np.allclose(values, expected_values, rtol=tolerance, atol=1e-9, equal_nan=True):
-        raise ValueError(f"{label}: the relative difference to the expected results exceeds {tolerance:g}")
+        raise ValueError(f"{label} differ from the expected results by a relative error of more than {tolerance:g}")
 
 
 @click.command()
