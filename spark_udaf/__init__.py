@@ -97,7 +97,7 @@ if has_data_source():
 def __getattr__(name: str) -> Any:
     """Return the object that an entry point of the group ``spark_udaf.names`` declares under this name.
 
-    Raise ``AttributeError`` for other names. If ``su.states`` has a function of this name, the message says so.
+    Raise ``AttributeError`` for other names. If ``su.states`` has a function of this name, the message refers to it.
     """
     if not name.startswith("_"):
         added = load_name("spark_udaf.names", name)
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
             return added
     if name in states.__all__:
         raise AttributeError(
-            f"su.{name} is su.states.{name}, which accepts a column of states; to aggregate values of rows, use "
-            "spark_udaf.functions, such as A.count('x') or A.dds('x', [0.99])"
+            f"su has no function {name}; for a column of states, use su.states.{name}; to aggregate values of rows, "
+            "use spark_udaf.functions, such as A.count('x') or A.dds('x', [0.99])"
         )
     raise AttributeError(f"module 'spark_udaf' has no attribute {name!r}")

@@ -46,17 +46,17 @@ def of(df: DataFrame) -> Functions:
 
 
 def __getattr__(name: str) -> Callable[..., Column]:
-    """Return the aggregate function of Spark that computes the registered function with this name."""
+    """Return an aggregate function for Spark that computes the registered function with the name ``name``."""
     return _function_named(name, None)
 
 
 def __dir__() -> list[str]:
-    """List the functions that are registered now."""
+    """Return the names of all registered functions, including those that were registered after the import."""
     return [*aggr.names(), "of"]
 
 
 def _function_named(name: str, df: DataFrame | None) -> Callable[..., Column]:
     try:
         return caller(name, df)
-    except aggr.UnknownFunction as error:
-        raise AttributeError(str(error)) from None
+    except aggr.UnknownFunction as unknown_function:
+        raise AttributeError(str(unknown_function)) from None

@@ -21,9 +21,9 @@ _REPORT_SECONDS = 60.0
 
 @dataclass
 class LateRowReporter:
-    """Reports the late rows that a query over `spark_udaf.stream` dropped.
+    """Reports the number of late rows that a query over `spark_udaf.stream` has dropped.
 
-    Counts are those of the checkpoint: rows that were dropped before a restart are included.
+    The number is counted since the checkpoint was created, so it includes rows that were dropped before a restart.
     """
 
     query: StreamingQuery
@@ -32,12 +32,14 @@ class LateRowReporter:
     _last_report: float = field(default_factory=clock.monotonic)
 
     def await_query_end(self) -> None:
-        """Wait until the query ends, and report late rows in the meantime. Raise the error of the query if it fails."""
+        """Wait until the query ends, and report late rows while it runs. Raise the error of the query if it fails."""
         try:
             while not self.query.awaitTermination(_CHECK_SECONDS):
                 self._report()
         finally:
-            with suppress(Exception):  # the error of the query has priority, and a stopped session has no progress
+            # An error of the last report must not replace the error of the query. The report fails, for example, if
+            # the session has stopped.
+            with suppress(Exception):
                 self._report(is_end=True)
 
     def _report(self, is_end: bool = False) -> None:

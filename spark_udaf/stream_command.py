@@ -45,8 +45,8 @@ _PACKAGE = (
 def run(options: StreamOptions) -> None:
     """Run a query from a source into a store or to standard output, until the query ends or Ctrl-C is pressed.
 
-    ``options.source`` is Spark's name of the format of the source, such as ``kafka``. ``options.folder`` is the folder
-    that the source reads, or None for a source that does not read files. ``options.source_options`` are options of the
+    ``options.source`` is the format of the source in Spark, such as ``kafka``. ``options.folder`` is the folder that
+    the source reads, or None for a source that does not read files. ``options.source_options`` are options of the
     source, as texts ``KEY=VALUE``. ``options.state`` is the folder of Spark's checkpoint.
     """
     frame = options.frame
@@ -81,7 +81,7 @@ def run(options: StreamOptions) -> None:
         )
     watermark_delay_micros = options.disorder_micros
     if uri is None:
-        read_late(options.late or "drop")  # raises an error for an invalid policy
+        read_late(options.late or "drop")  # This call raises an error if the policy of late events is invalid.
         if isinstance(frame, TiltFrame):
             emit = emit_policy(options.emit, frame)
             if emit.emits_without_rows and options.once:
@@ -123,13 +123,14 @@ def run(options: StreamOptions) -> None:
             )
         loss = "open windows were not emitted; use --state FOLDER to keep them"
         set_interrupt_message(f"stopped; {'the next run continues from the checkpoint' if checkpoint_folder else loss}")
-        # Ctrl-C also stops Spark. The next run repeats the interrupted batch, and its rows are counted only once.
+        # Ctrl-C also stops Spark, possibly within a batch. The next run repeats this batch, and the rows of the batch
+        # are counted only once.
         LateRowReporter(query, has_disorder=watermark_delay_micros > 0).await_query_end()
 
 
 def _set_shuffle_partitions(spark: SparkSession, shards: int | None, checkpoint_folder: Path | None) -> None:
-    """Set the number of shuffle partitions. The first number that exists is used, in this order: the option
-    ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
+    """Set the number of shuffle partitions of the session. It is the first of the following numbers that exists: the
+    option ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
     """
     partitions = (
         recorded_partition_count(checkpoint_folder) if shards is None and checkpoint_folder is not None else shards
@@ -155,7 +156,7 @@ def _start_emitting(
     if type_name != "timestamp":
         raise ValueError(
             f"the watermark of a Spark source needs a column of timestamps, and {time!r} "
-            f"{f'is of type {type_name}' if type_name else 'is not there'}; for JSON or CSV, try --option "
+            f"{f'is of type {type_name}' if type_name else 'is not a column'}; for JSON or CSV, try --option "
             f"inferTimestamp=true or --option inferSchema=true"
         )
     writer = stream(df.withWatermark(time, f"{watermark_delay_micros} microseconds"), frame, **policies).writeStream
@@ -187,7 +188,7 @@ def _open_source(spark: SparkSession, source: str, settings: dict[str, str], fol
     try:
         reader = spark.readStream.format(source).options(**settings)
         return reader.load() if folder is None else reader.load(str(folder))
-    except Exception as error:  # an unknown source is an error of the JVM, which PySpark does not convert
+    except Exception as error:  # PySpark does not convert the JVM's error for an unknown source to its own class.
         condition = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
         if condition is None:
             raise

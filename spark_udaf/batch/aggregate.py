@@ -75,8 +75,8 @@ def aggregate(
         The keys of groups; without keys, the result is one row. ``{"route": "lower(route)"}`` groups by an expression
         in SQL, ``{"tag": each("tags")}`` by the elements of a list.
     measures : name -> measure
-        Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` need ``by=``, their column of times, or the
-        argument ``time``.
+        Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` need a column of event times: their own
+        argument ``by=``, or the argument ``time``.
     window : str or TimeWindow, optional
         A window by which rows are grouped as well, such as ``session(30m)``, ``hopping(1h, 10m)`` or ``1d``. Text is
         read by `windows.read_window`, in UTC.
@@ -133,7 +133,9 @@ def plan_states(
     measures: Mapping[str, Measure],
     scan: Literal["auto"] | None = None,
 ) -> TwoPhasePlan:
-    """Return the plan of `aggregate` without a window. Raise the errors of `aggregate`."""
+    """Return the plan of a job that computes the states of groups without windows. Raise the same errors as
+    `aggregate`.
+    """
     keys = keys_from(by, measures)
     states = plan_state_columns(measures)
     source, input_schema = source_of(df, lambda names: columns_of_keys_and_measures(keys, states, names), scan)
@@ -155,9 +157,9 @@ def plan_states(
 
     def count_groups(rows: pa.Table) -> int:
         _, row_indices, key_columns = keyed(rows, keys, ())
-        # If this function returns 0, `adaptive_states` always reduces the rows to states, and never yields the rows
-        # themselves for the shuffle. This is needed for rows without columns and for rows that are repeated for the
-        # elements of a list, because they cannot be shuffled.
+        # If `count_groups` returns 0, `adaptive_states` always reduces the rows to states, and never yields the rows
+        # themselves for the shuffle. Rows without columns, and rows that are repeated for the elements of a list, must
+        # always be reduced, because they cannot be shuffled.
         if row_indices is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
@@ -190,8 +192,7 @@ def plan_states(
 def plan_results(states: TwoPhasePlan, measures: Mapping[str, Measure]) -> TwoPhasePlan:
     """Return a plan whose tasks merge the states and compute the results of the measures.
 
-    ``states`` must be a plan for the states of ``measures``. Neither their types nor the states themselves are
-    checked again.
+    ``states`` must be a plan for the states of ``measures``. The states and their types are not checked again.
     """
     state_of_measure = {name: column.name for column in plan_state_columns(measures) for name in column.serves}
     state_columns = states_in(states.result_schema)
@@ -291,11 +292,12 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 def _null_if_all_null(
     merged: pa.Table, states: pa.Table, keys: Sequence[pa.Array], state_columns: Sequence[str]
 ) -> pa.Table:
-    """Return the table ``merged``, which has one merged state per group, with null in the place of a merged state if
-    all ``states`` of the group are null.
+    """Return the table ``merged`` with null for each group whose ``states`` are all null. ``merged`` has one merged
+    state per group.
 
-    A state contains the parameters of its function, and a null does not. Merging nulls alone would give a state with
-    default parameters. If the states of other tasks have other parameters, they could not be merged with it.
+    A state contains the parameters of its function, and a null does not. Merging only nulls therefore gives a state
+    with default parameters. This state could not be merged with the states of other tasks if these have other
+    parameters.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -309,10 +311,9 @@ def _null_if_all_null(
 
 
 def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -> pa.Table:
-    """Return a table with the key columns of ``states`` and, in the place of the states, one column of results per
-    measure.
+    """Return a table with the key columns of ``states``, and one column of results per measure.
 
-    States of the type `CheckedStates` have been checked before, and are not checked again.
+    The states are checked, unless they have the type `CheckedStates`.
     """
     columns_of_states = plan_state_columns(measures)
     state_of_measure = {name: column.name for column in columns_of_states for name in column.serves}
@@ -332,11 +333,11 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
 def results_schema(
     schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False, needs_description: bool = False
 ) -> pa.Schema:
-    """Return the schema of the table that `results` returns for states with this schema. Raise ``ValueError`` unless
-    the schema has states of the measures.
+    """Return the schema of the table that `results` returns for states with the schema ``schema``. Raise
+    ``ValueError`` unless ``schema`` has the columns of states that the measures need.
 
-    With ``trust``, the metadata that describe the states are not compared with the measures. With
-    ``needs_description``, a column without such metadata raises an error.
+    The metadata of a column may describe its states. Unless ``trust`` is true, this description is compared with the
+    measures. With ``needs_description``, also raise the error for a column without a description.
     """
     for column in plan_state_columns(measures):
         if column.name not in states_in(schema):
@@ -355,8 +356,8 @@ def results_schema(
 
 
 def _has_metadata(states: DataFrame | ParquetScan) -> bool:
-    """Return whether the metadata of the columns of states can be read. Scans do not read metadata, and some engines do
-    not preserve it.
+    """Return whether the columns of ``states`` can have metadata. The result is false for a scan of files, which does
+    not read metadata, and on an engine that does not preserve metadata.
     """
     if isinstance(states, ParquetScan) or not hasattr(states, "sparkSession"):
         return False
@@ -386,8 +387,8 @@ def keys_from(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Meas
 
 
 def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
-    """Return the measures unchanged. Raise ``ValueError`` unless they are a mapping of at least one name to
-    a measure.
+    """Return the measures unchanged. Raise ``ValueError`` unless they are a mapping from names to measures with at
+    least one measure.
     """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(

@@ -46,8 +46,11 @@ class ExclusionColumns:
 
     @cached_property
     def column_names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """A dict from pairs of a column of states and a level to the names of two columns: the number of groups beyond
-        the limit, and the number of refused values. Measures without a frame have the level None.
+        """The names of the columns of counts, for each column of states and each level.
+
+        A key of the dict is a pair of a column of states and a level, or None for measures without a frame.
+        The value is a pair of names: the column that counts groups beyond the limit, and the column that counts
+        refused values.
         """
         levels: list[str | None] = [None]
         if isinstance(self.measures, TiltFrame):
@@ -65,7 +68,7 @@ class ExclusionColumns:
         )
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema with the columns of counts added at its end."""
+        """Return ``schema`` with the columns of counts of excluded groups and values added at its end."""
         return pa.schema(
             [*schema, *(pa.field(name, pa.int64()) for pair in self.column_names.values() for name in pair)]
         )
@@ -86,14 +89,14 @@ class ExclusionColumns:
         return table
 
     def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
-        """Return the rows without the columns of counts. When Spark computes the rows, ``observation`` receives the
-        sum of each column of counts.
+        """Return the rows without the columns that count excluded groups and values. When Spark computes the rows,
+        ``observation`` receives the sum of each removed column.
         """
         column_names = [name for pair in self.column_names.values() for name in pair]
         if not column_names:
             raise ValueError(
-                "excluded counts groups beyond a limit and refused values, and no measure has beyond='null' or "
-                "bad_values='skip'; leave it out"
+                "the argument excluded counts groups beyond a limit and refused values, but no measure has "
+                "beyond='null' or bad_values='skip'; leave out excluded"
             )
         sums = [F.coalesce(F.sum(F.col(f"`{name.replace('`', '``')}`")), F.lit(0)).alias(name) for name in column_names]
         return rows.observe(observation, *sums).drop(*column_names)

@@ -68,8 +68,8 @@ def rollup(
         The rows, with the frame's time, keys and the columns of its measures; on classic Spark or Spark Connect.
     frame : TiltFrame
     on_null_time : str or `pyspark.sql.Observation`
-        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. With an
-        observation, they are skipped, and its metric ``rows`` is their number.
+        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` these rows. With an
+        observation, these rows are skipped, and the metric ``rows`` of the observation is their number.
     scan : "auto", optional
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files themselves, as with
         `scan_of`. If it does more, Spark sends the rows to the tasks, and the log contains the reason.
@@ -143,9 +143,9 @@ def plan_rollup(
 ) -> TwoPhasePlan:
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
-    Tasks call ``convert_levels``. It receives the states of the levels, each with complete windows, and returns a table
-    with the schema ``result_schema``. If ``can_finish_early`` is true, a task calls it before the shuffle for the
-    windows whose rows are all in its partition.
+    Tasks pass the states of complete windows, one table per level, to ``convert_levels``, which returns a table with
+    the schema ``result_schema``. If ``can_finish_early`` is true, and all rows of a window are in one partition, the
+    task that reads this partition calls ``convert_levels`` for the window before the shuffle.
     """
     check_no_fractions_in_query(frame, input_schema)
     state_fields = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
@@ -214,18 +214,19 @@ def _finish_complete_windows(
     exclusive_times: Span | None,
     convert_levels: Callable[[LevelTables], pa.Table],
 ) -> _Contents:
-    """Yield the results of all windows, of any level, that lie in ``exclusive_times``, a range of times whose rows are
-    all in this partition. Then yield the states of the other windows, which must be merged with those of other
+    """Yield the results of the windows of all levels that lie in ``exclusive_times``, a range of times whose rows are
+    all in this partition. Then yield the states of the other windows, which must be merged with the states of other
     partitions.
 
     Without ``exclusive_times``, or if ``contents`` is not a single table of states, yield all tables of ``contents``
-    instead. Tables of states then have the additional column ``level``, which is 0, the index of the finest level.
+    instead. Each table of states then has an additional column ``level`` with the value 0, the index of the finest
+    level.
     """
     first_tables = list(islice(contents, 2))
     # If there are several tables, the states of a window may be in more than one of them, so no window is complete.
     if exclusive_times is None or len(first_tables) != 1 or first_tables[0][0] is not Content.STATES:
         all_tables = chain(first_tables, contents)
-        del first_tables  # the list would keep its two tables in memory while the others are processed
+        del first_tables  # Otherwise, this list would keep two tables in memory while later tables are processed.
         for content, table in all_tables:
             yield content, _with_level_number(table, 0) if content is Content.STATES else table
         return
@@ -252,9 +253,10 @@ def with_coarsest_start(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def without_null_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Return the rows whose time is not null. If ``on_null_time`` is an observation, it counts the other rows; in a
-    stream, the metric named ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged; the
-    tasks raise an error for a time that is null.
+    """Return the rows whose time is not null. Rows whose time is null are counted by ``on_null_time`` if it is an
+    observation, and in a stream by the metric with the name ``metric``.
+
+    If ``on_null_time`` is ``fail``, return ``rows`` unchanged. The tasks then raise an error for a time that is null.
 
     Raise ``ValueError`` for other values of ``on_null_time``, if rows must be skipped but ``rows`` is not a DataFrame,
     and if the engine does not support observations.
@@ -271,7 +273,7 @@ def without_null_times(rows: Any, time: str, on_null_time: str | Observation, me
                 "on_null_time='skip' works only with a DataFrame, because tasks that read files do not skip rows; "
                 "pass spark.read.parquet(…) in the place of the files"
             )
-        return rows  # later checks raise an error for objects that are neither DataFrames nor files
+        return rows  # If this is neither a DataFrame nor files, a later check raises an error.
     if time not in rows.columns:
         return rows
     column = rows[f"`{time.replace('`', '``')}`"]

@@ -169,16 +169,18 @@ def _aggregate_sorted(
 ) -> DataFrame:
     """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
 
-    ``columns`` are the names of the columns to read. ``create_aggregator`` returns a new aggregator; its argument is
-    the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result_schema`` is the
-    schema of the results.
+    ``columns`` are the names of the columns to read. ``create_aggregator`` receives the earliest time of all rows in
+    microseconds UTC, or None if ``has_ticks`` is false, and returns a new aggregator. ``result_schema`` is the schema
+    of the results.
     """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     task_order = with_key_columns_only(order)
     computed_keys = [column_name for name, column_name in task_order.keyed_by.items() if column_name != name]
     reserved = [name for name in (_ARRIVAL, _AT, _LAST_TIME, _FIRST_TIME, *computed_keys) if name in df.columns]
     if reserved:
-        raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
+        raise ValueError(
+            f"the column name {reserved[0]!r} is reserved for a column that this function adds; rename your column"
+        )
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_key_columns(rows, order), order.time)
     # The ticks of every key end at the latest time of all rows, not only of the rows of this key, and may start at the
@@ -254,8 +256,8 @@ def _start_of_last_key(table: pa.Table, order: Order) -> int:
 
 
 def with_key_columns_only(order: Order) -> Order:
-    """Return a copy of ``order`` in which every key that is an expression is replaced by the name of a column.
-    `_with_key_columns` adds the columns with these names before the shuffle.
+    """Return a copy of ``order`` whose keys are all names of columns. A key that is an expression is replaced by the
+    name of the column that `_with_key_columns` adds for this key.
     """
     column_by_key = {
         name: name if name == text else f"{_KEY}{index}" for index, (name, text) in enumerate(order.keyed_by.items())
@@ -264,8 +266,8 @@ def with_key_columns_only(order: Order) -> Order:
 
 
 def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
-    """Return rows with an additional column for each key that is an expression. If the expression is `each` of a list,
-    a row is repeated for each element of its list.
+    """Return the rows with an additional column for each key that is an expression. If a key is `each` of a column of
+    lists, each row is repeated for each element of its list.
     """
     column_by_key = with_key_columns_only(order).keyed_by
     expressions = {
@@ -287,8 +289,8 @@ def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
-    """Return the rows with an additional column of times that Spark can sort. Times as text are parsed, because they
-    may have different offsets.
+    """Return the rows with an additional column of event times that Spark can sort. Times that are texts are converted
+    to timestamps, because texts with different UTC offsets do not sort in the order of their times.
     """
     input_schema = arrow_schema(rows)
     if not pa.types.is_string(input_schema.field(time).type):

@@ -99,8 +99,8 @@ def run(
 
 @contextmanager
 def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Start a session, and stop it at the end. If ``master`` is ``submit``, the master is the one passed to
-    ``spark-submit``.
+    """Start a session, and stop it at the end of the block. If ``master`` is ``submit``, the session uses the master
+    that was passed to ``spark-submit``.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.appName("tiltframe bench")
@@ -125,7 +125,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
 def _read_table(spark: SparkSession, name: str) -> DataFrame:
     try:
         return spark.table(name)
-    except Exception as error:  # Spark's parser and its catalog raise errors of different classes
+    except Exception as error:  # Spark's parser and its catalog raise errors of different classes.
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"cannot read the table {shown(name)}; pass a table or a view of Spark's catalog: {reason}"
@@ -157,7 +157,7 @@ def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str
     import pyarrow.dataset as ds
 
     if "://" in path:
-        return  # files at this path may only be readable with Spark's settings
+        return  # Such files may be accessible only to Spark, for example with credentials in its settings.
     schema = ds.dataset(path, format="parquet", partitioning="hive").schema
     for measure in measures:
         measure.function.zero(0, measure.input_type(schema, pa.timestamp("us", "UTC")))

@@ -47,8 +47,10 @@ class SparkPeer(Peer):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rows.parquet"
             pq.write_table(rows, file)
-            df = spark.read.parquet(str(file)).coalesce(1).cache()  # one partition is one task, and thus one core
-            df.count()  # this action loads the rows into the cache before the file is removed
+            # The DataFrame has one partition, so that one task on one core evaluates the expression. `count` loads the
+            # rows into the cache before the file is removed.
+            df = spark.read.parquet(str(file)).coalesce(1).cache()
+            df.count()
         results = aggregate_in_spark(df, self.expression, [GROUP])
 
         def run() -> pa.Table:
@@ -60,7 +62,9 @@ class SparkPeer(Peer):
         return run
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Return the results in the table that the prepared function has returned, as a list sorted by group."""
+        """Return the results as a list sorted by group. ``answer`` is the table that the function of `prepare` has
+        returned.
+        """
         results: list[Any] = answer.sort_by(GROUP).column("result").to_pylist()
         return results
 
@@ -91,7 +95,7 @@ def aggregate_in_spark(df: DataFrame, expression: str, keys: Sequence[Any]) -> D
     """
     try:
         return df.groupBy(*keys).agg(F.expr(expression).alias("result"))
-    except AnalysisException as error:  # this includes the errors of Spark's parser
+    except AnalysisException as error:  # The errors of Spark's parser belong to a subclass.
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"Spark cannot evaluate {expression!r}, which must be an aggregate of the columns, such as "

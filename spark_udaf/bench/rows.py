@@ -17,12 +17,14 @@ from aggr.bench.distributions import table_for
 from aggr.measure import Measure
 from spark_udaf.bench.ways import Rows
 
-TIME = "bench_time"  # the column of event times of random rows, all of one day
+TIME = "bench_time"  # the name of the column of event times of random rows; all times are in one day
 EVEN = "even"
 SKEWED = "skewed"
 _FILES = 8
-_FIRST_TIME = 1_714_521_600_000_000  # microseconds of 2024-05-01T00:00:00Z
-_DAY = 86_400_000_000  # microseconds
+# The first event time of random rows, 2024-05-01T00:00:00Z, and the length of a day, both in microseconds.
+_FIRST_TIME = 1_714_521_600_000_000
+_DAY = 86_400_000_000
+
 _SHARE_OF_FIRST_KEY = 0.5  # the share of rows that have the key 0 if keys are skewed
 
 
@@ -79,7 +81,7 @@ def write_random(table: pa.Table, folder: Path, groups: int, *, key_distribution
 
 
 def parquet_rows(spark: SparkSession, path: str | Path) -> Rows:
-    """Return the rows of Parquet files both as a DataFrame and as files that workers read directly."""
+    """Return the rows of Parquet files as a `Rows` object, which has both a DataFrame and a scan of the files."""
     return Rows(spark.read.parquet(str(path)), su.scan_parquet(spark, str(path)))
 
 

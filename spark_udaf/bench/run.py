@@ -34,15 +34,16 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-# The beginnings of the names of ways that are left out if they do not support a measure: SQL, and the functions of
-# `spark_udaf.functions`, such as ``A.dds``. The report contains the reason. For other ways, the error is raised.
+# The beginnings of the names of optional ways to compute a measure: SQL, and the functions of `spark_udaf.functions`,
+# such as ``A.dds``. If an optional way does not support a measure, the way is left out, and the report contains the
+# reason. If any other way does not support the measure, the error is raised.
 _OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 
 
 @dataclass
 class _Figures:
-    """The figures that have been measured so far. An interrupted benchmark reports these figures."""
+    """The figures that a benchmark has measured so far. If the benchmark is interrupted, it reports these figures."""
 
     notes: list[str]
     keeps_bits: dict[str, bool] = field(default_factory=dict)
@@ -163,7 +164,7 @@ def bench(
     checked_whole(rounds, "rounds", low=1)
     checked_whole(rows, "rows", low=1)
     group_counts = list(dict.fromkeys(checked_whole(count, "a number of groups", low=1) for count in groups))
-    draw(distribution, 0)  # raises an error for an unknown distribution
+    draw(distribution, 0)  # This call raises an error if the name of the distribution is unknown.
     with tempfile.TemporaryDirectory(dir=_checked_folder(folder)) as temporary:
         temporary_folder = Path(temporary)
         if data is None:
@@ -236,14 +237,18 @@ def _random_data_sets(
     skewed: bool,
     folder: Path,
 ) -> tuple[DataFrame, list[_DataSet]]:
-    """Return two values: an empty DataFrame with the columns of the rows, for planning, and a list of data sets with
-    random rows. There is one data set for each number of groups in ``group_counts``, and with ``skewed`` another one
-    with skewed keys.
+    """Return two values: an empty DataFrame with the columns of the rows, which is used to check the plans, and a list
+    of data sets with random rows.
+
+    For each number of groups in ``group_counts``, there is one data set with even keys. With ``skewed``, there is
+    another one with skewed keys.
     """
     table = random_table(measures, rows, distribution, seed)
     group_counts = [count for count in group_counts if count <= len(table)]
     if not group_counts:
-        raise ValueError(f"more groups than rows: there are {len(table):,} rows; pass more rows or fewer groups")
+        raise ValueError(
+            f"there are more groups than rows: there are {len(table):,} rows; pass more rows or fewer groups"
+        )
     schema = table.schema.append(pa.field(GROUP, pa.int64()))
     grouping = Grouping((GROUP,), TIME, has_single_window=True)
 
@@ -268,8 +273,10 @@ def _user_data_sets(
     seed: int,
     folder: Path,
 ) -> tuple[DataFrame, list[_DataSet]]:
-    """Return two values: the DataFrame of the user's rows, for planning, and a list of data sets. If the user has not
-    chosen keys, there is one data set for each number of groups in ``group_counts``, with random keys.
+    """Return two values: the DataFrame of the user's rows, which is used to check the plans, and a list of data sets.
+
+    If ``grouping`` has keys, there is one data set. Otherwise, the keys are random, and there is a data set for each
+    number of groups in ``group_counts``. With ``skewed``, there is another one with skewed keys.
     """
     rows = Rows(data, None) if isinstance(data, DataFrame) else parquet_rows(spark, data)
     for name in [*grouping.keys, *([] if grouping.time is None else [grouping.time])]:
@@ -291,8 +298,8 @@ def _user_data_sets(
 
 
 def _groups_and_distributions(group_counts: Sequence[int], skewed: bool) -> list[tuple[int, str]]:
-    """Return pairs of a number of groups and the distribution of the keys, ``even`` or ``skewed``. Skewed keys need
-    more than one group.
+    """Return a pair for each data set: the number of groups, and the distribution of the keys, ``even`` or ``skewed``.
+    Keys of a single group are never skewed.
     """
     pairs = []
     for count in group_counts:
@@ -304,8 +311,8 @@ def _groups_and_distributions(group_counts: Sequence[int], skewed: bool) -> list
 
 @dataclass(frozen=True)
 class _WaysOfMeasure:
-    """The ways to compute a measure with this library and with Spark's own functions, by name, and the reasons why ways
-    of this library were left out.
+    """The ways to compute a measure, by name: those with this library, and those with Spark's own functions.
+    ``omission_reasons`` contains the reasons why ways of this library were left out.
     """
 
     library_ways: BuildsByName
@@ -323,8 +330,8 @@ def _checked_ways(
     omission_reasons: list[str] = []
     rows = Rows(rows_to_plan, None)
     for name, build in ways_to_compute(measure, grouping):
-        # Ways that read files cannot be planned here, because the files do not exist yet. For each of them, there is a
-        # way with the same plan that reads a DataFrame, and which is checked here.
+        # A way that reads files cannot be checked here, because the files do not exist yet. Another way has the same
+        # plan but reads a DataFrame, and this other way is checked.
         if name.endswith(FILES_SUFFIX):
             library_ways[name] = build
             continue
@@ -430,7 +437,7 @@ class _MeasureStep:
         self._compare(figures)
         runs: dict[str, list[JobResources]] = {name: [] for name in jobs}
         order = list(jobs)
-        rng = random.Random(1)  # the same orders in every benchmark
+        rng = random.Random(1)  # The seed is fixed, so that the random orders are the same in every benchmark.
         for number in range(self.rounds + 1):
             rng.shuffle(order)
             for name in order:
@@ -469,8 +476,8 @@ class _MeasureStep:
         )
 
     def _compare(self, figures: _Figures) -> None:
-        """Record in ``figures`` whether the results of all ways have the same bits. Results in SQL are not compared,
-        because they have other types. With more than 10,000 groups, nothing is compared.
+        """Record in ``figures`` whether all ways of this library compute the same bits. Results of SQL are not
+        compared, because they have other types. With more than 10,000 groups, nothing is compared.
         """
         if self.load_step.groups > _COMPARED_GROUPS:
             return
@@ -484,8 +491,8 @@ class _MeasureStep:
         figures.keeps_bits[call] = figures.keeps_bits.get(call, True) and is_same
 
     def _results(self, way: str, df: DataFrame) -> pa.Array:
-        """Return the results of the measure in the windows of the finest level as an array, ordered by keys and then by
-        window.
+        """Return the results of the measure as an array, ordered by keys and then by window. The windows are those of
+        the finest level.
         """
         grouping = self.load_step.grouping
         names = list(grouping.keys)

@@ -22,7 +22,7 @@ from tiltframe import TiltFrame
 from windows import TimeWindow, read_window
 
 RESULT = "result"
-FILES_SUFFIX = " of files"  # the suffix of the names of ways that read files in workers
+FILES_SUFFIX = " of files"  # the end of the name of each way to compute a measure in which workers read files
 VIEW = "tiltframe_bench_rows"
 # Matches the names of levels whose windows have a fixed length. Spark's function ``window`` supports only such windows.
 _FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")
@@ -69,11 +69,11 @@ class Grouping:
         return f"{int(self.finest.length)} microseconds"
 
     def columns(self) -> list[Column | str]:
-        """Return the columns by which `groupBy` groups."""
+        """Return the arguments of `groupBy`: the window, if rows are grouped by time, and the names of the keys."""
         return [*([] if self.window is None else [F.window(str(self.time), self.window)]), *self.keys]
 
     def sql_group_columns(self) -> str:
-        """Return the expressions by which a query groups."""
+        """Return the text after GROUP BY in a SQL query: the window, if rows are grouped by time, and the keys."""
         windows = [] if self.window is None else [f"window({_quoted(str(self.time))}, '{self.window}')"]
         return ", ".join([*windows, *map(_quoted, self.keys)])
 
@@ -192,7 +192,8 @@ def sql_call(measure: Measure, columns: Sequence[str]) -> str:
     values = [(f.name, getattr(function, f.name), default_of(f)) for f in sorted_fields]
     last_index = max((index for index, (_, value, default) in enumerate(values) if value != default), default=-1)
     passed_values = values[: last_index + 1]
-    if any(value is None for _, value, _ in passed_values):  # SQL does not accept null for a positional argument
+    # A null cannot be passed by position in SQL, so parameters are passed by name if any of them is null.
+    if any(value is None for _, value, _ in passed_values):
         parameters = [
             f"{name} => {_literal(value, name)}" for name, value, default in passed_values if value != default
         ]

@@ -39,11 +39,15 @@ _COLUMNS = {
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
 _COMPILE = "from spark_udaf.demo import command, frame; frame.{}(command.flights())"
-_COMPILING = ("compile_reducing", "compile_merging")  # functions of `spark_udaf.demo.frame`; each runs in a process
-_SAMPLE = 20_000  # the number of rows with which workers load the compiled loops; all rows need the same loops
-# A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
-# for a job of a few seconds. Without an archive of classes, it saves another sixth by not verifying the classes of
-# Spark, which come from the installed package.
+# The names of the functions of `spark_udaf.demo.frame` that compile loops. Each function runs in a separate process.
+_COMPILING = ("compile_reducing", "compile_merging")
+
+# The number of rows that workers aggregate to load the compiled loops. All other rows need the same loops.
+_SAMPLE = 20_000
+
+# Options that make short jobs faster. A JVM that uses only one of its two compilers, and collects garbage in one
+# thread, needs a third less processor time for a job of a few seconds. If there is no archive of classes, it saves
+# another sixth by not verifying the classes of Spark, which come from the installed package.
 _JVM_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TieredStopAtLevel=1",
@@ -95,8 +99,8 @@ def _parse_folder(text: str) -> Path:
 def demo(out: Path) -> None:
     """Roll up a year of real flights through Spark, or through Sail if there is no Java, and query two levels."""
     folder = out / "flights"
-    if problem := folder_problem(folder):
-        raise NotADirectoryError(problem)
+    if folder_error := folder_problem(folder):
+        raise NotADirectoryError(folder_error)
     engine = choose_engine()
     if folder.exists() and not is_store(folder):
         raise FileExistsError(
@@ -109,7 +113,8 @@ def demo(out: Path) -> None:
         begin = time.perf_counter()
         with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
             engine_ready = time.perf_counter()
-            if engine is SPARK:  # Spark's workers start, and load compiled code, while the rows are sent to Spark
+            # Spark's workers start, and load the compiled code, while the driver sends the rows to Spark.
+            if engine is SPARK:
                 has_compiled = all(compiler.poll() is not None for compiler in compiler_processes)
                 pool.submit(start_workers, spark, rows.slice(0, _SAMPLE) if has_compiled else None)
             click.echo(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
@@ -181,7 +186,7 @@ def verify_year(rows: pa.Table, store: FrameStore) -> None:
     merged_states = store.states("1y")
     reduced_states = rollup(rows, YEARS)
     if not all(same_bits(merged_states.column(c.name), reduced_states.column(c.name)) for c in FRAME.states):
-        raise ValueError("the year merged from hours differs from the year reduced from the rows")
+        raise ValueError("the states of the year merged from hours differ from the states reduced from the rows")
     hours = store.inspect().levels[0].rows
     bits = digest(merged_states.column("dep_delay"))
     click.echo(

@@ -30,21 +30,23 @@ FRAME = TiltFrame(
     },
 )
 
-# the frame with which the demo checks the states of the year
+# The frame with which the demo reduces the rows directly to states of the year, to check the states that were merged
+# from hours.
 YEARS = TiltFrame(levels=["1y"], time=FRAME.time, keys=FRAME.keys, timezone=FRAME.timezone, measures=FRAME.measures)
-_SAMPLE_ROWS = 300  # the size of a sample of rows that is so small that all loops are interpreted
+_SAMPLE_ROWS = 300  # the number of rows in a small sample, for which no loops are compiled
 
 
 def run_locally(rows: pa.Table) -> None:
-    """Roll up rows into a temporary store, and query it. This compiles, or loads, the loops that the demo needs."""
+    """Roll up rows into a temporary store, and query the store. The calls compile or load the loops of the demo."""
     hours = finest_states(rows.to_batches(), FRAME)
     _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def compile_reducing(rows: pa.Table) -> None:
-    """Compile, or load, the loops that reduce the rows of the demo, and then those that write, query and check states.
+    """Compile or load the loops that reduce the rows of the demo, and then the loops that write, query and check
+    states.
 
-    The loops that merge states are interpreted, because another process compiles them (`compile_merging`).
+    The loops that merge states are interpreted here, because another process compiles them in `compile_merging`.
     """
     finest_states(rows.to_batches(), FRAME)
     states = join_levels(climb(_few_hours(rows), FRAME), FRAME)
@@ -54,19 +56,19 @@ def compile_reducing(rows: pa.Table) -> None:
 
 
 def compile_merging(rows: pa.Table) -> None:
-    """Compile, or load, the loops that merge the states of the demo, and then those that write and query states."""
+    """Compile or load the loops that merge the states of the demo, and then the loops that write and query states."""
     hours = _few_hours(rows)
     with compile_at_first_call():
         _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def _few_hours(rows: pa.Table) -> pa.Table:
-    """Roll up the first rows to hours. All loops are interpreted, because there are few rows."""
+    """Return the states of hours of the first 300 rows. The loops are interpreted, because there are so few rows."""
     return finest_states(rows.slice(0, _SAMPLE_ROWS).to_batches(), FRAME)
 
 
 def _write(states: pa.Table) -> None:
-    """Write the states of all levels into a temporary store, as the tasks of Spark do, and query it."""
+    """Write the states of all levels into a temporary store, as the tasks of Spark do, and query the store."""
     with tempfile.TemporaryDirectory() as folder:
         store = FrameStore(Path(folder, "store"), FRAME)
         change = store.begin("demo", 1, states.schema)

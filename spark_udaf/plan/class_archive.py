@@ -60,8 +60,8 @@ def write_archive(file: Path, code: str) -> None:
     Parameters
     ----------
     file : Path
-        The folder is created. A complete file replaces an existing one, and other processes never see an incomplete
-        one.
+        The path of the archive. Missing folders are created. The complete archive replaces an existing file at once, so
+        that other processes never see an incomplete archive.
     code : str
         Python code that starts Spark. It runs in a separate process.
 

@@ -61,9 +61,9 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
 
 
 def _with_description(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the description of states in the metadata of the column ``level``. If Spark has read this
-    column from the names of folders, such as ``level=1h``, it has no metadata. The description is then copied from the
-    column ``window_start``.
+    """Return the schema in which the metadata of the column ``level`` describe the states. If Spark has read this
+    column from the names of folders, such as ``level=1h``, the column has no metadata. The description is then copied
+    from the column ``window_start``.
     """
     if LEVEL not in schema.names or START not in schema.names:
         return schema
@@ -78,7 +78,7 @@ def _arrow_field(field: StructField, is_read: bool) -> pa.Field:
     if is_read:
         check_collation(field)
     try:
-        description = (field.metadata or {}).get(KEY.decode())  # the description of states, if the column has one
+        description = (field.metadata or {}).get(KEY.decode())  # None if the metadata do not describe states
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
         return pa.field(field.name, to_arrow_type(field.dataType), field.nullable, metadata)
     except UnsupportedType:
@@ -121,8 +121,8 @@ def collation_message(call: str) -> str:
 
 
 def with_collation_check(column: Column, name: str) -> Column:
-    """Return a column with the same values. The query fails if Spark compares strings of this column by a collation
-    other than UTF8_BINARY. ``name`` is the call that reads the column, for the message.
+    """Return a Column with the values of ``column`` and a check: the query fails if Spark compares strings of the
+    column by a collation other than UTF8_BINARY. ``name`` is the call that reads the column, for the message.
 
     The type of the column is unknown before Spark analyzes the query. The check costs nothing per row, because Spark's
     optimizer evaluates a condition on a type before the query runs.
@@ -170,9 +170,7 @@ def map_columns(
         return rows.mapInArrow(TaskFunction(remove_constant), spark_schema(schema))
     available = df.columns
     if _can_keep_names(names, available):
-        names_in_order = [
-            name for name in available if name in names
-        ]  # these names need not be numbered for the transfer
+        names_in_order = [name for name in available if name in names]
         selected = df if names_in_order == available else df.select(*names_in_order)
         return selected.mapInArrow(TaskFunction(function), spark_schema(schema))
     names = list(names)
@@ -200,15 +198,15 @@ def unsliced_batches(table: pa.Table, max_rows: int) -> Batches:
 
 
 def _can_keep_names(names: Sequence[str], available: Sequence[str]) -> bool:
-    """Return whether Spark finds exactly one column for each of ``names`` if they are written without quotes. Columns
-    with such names need not be renamed for the transfer.
+    """Return whether Spark finds exactly one column for each of ``names``, written without quotes. If so, the columns
+    need not be renamed before they are sent to Python.
     """
     lower_names = [name.lower() for name in available]
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)
 
 
 def check_distinct_names(names: Sequence[str], spark: SparkSession) -> None:
-    """Raise ``ValueError`` if names of columns differ only in case, and the session ignores case."""
+    """Raise ``ValueError`` if two names of columns differ only in case, and the session ignores the case of names."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     first_names: dict[str, str] = {}

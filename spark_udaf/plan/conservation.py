@@ -34,8 +34,8 @@ class NotConserved(RuntimeError):
 
 
 class Message(NamedTuple):
-    """A message after the shuffle. ``shard`` is the shuffle key of a shard, ``content`` is a `Content`, and ``rows`` is
-    the number of rows that the sender counted.
+    """A message that arrived after the shuffle. ``shard`` is the shuffle key of its shard, ``content`` is a `Content`,
+    and ``rows`` is the number of rows that the sender counted.
     """
 
     shard: Any
@@ -51,8 +51,9 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
     batch = read_message(message.data, schema)
     if batch.num_rows != message.rows:
         raise NotConserved(
-            f"a message to shard {message.shard} contained {message.rows:,} states or rows, and {batch.num_rows:,} of "
-            f"them arrived; run the job again, and report the error to the project of the engine"
+            f"the engine lost or repeated rows: a message to shard {message.shard} was sent with {message.rows:,} "
+            f"states or rows, and arrived with {batch.num_rows:,}; run the job again, and report the error to the "
+            "project of the engine"
         )
     return batch
 
@@ -149,9 +150,9 @@ class PartitionCheck:
 
 
 def check_all_shards(shards: Iterable[int], shuffle_keys: NDArray[np.int32]) -> None:
-    """Raise ``NotConserved`` if a job that writes a store has not returned the results of each shard exactly once.
-    If no results arrived at all, no error is raised. ``shards`` are the shuffle keys of the shards whose results
-    arrived, and ``shuffle_keys`` are those of all shards.
+    """Raise ``NotConserved`` if the results of some shards are missing or repeated in a job that writes a store. A job
+    without any results is accepted. ``shards`` are the shuffle keys of the shards whose results arrived, and
+    ``shuffle_keys`` are the shuffle keys of all shards.
     """
     sorted_shards = sorted(shards)
     if sorted_shards and sorted_shards != sorted(shuffle_keys.tolist()):

@@ -36,7 +36,7 @@ class Feature(Enum):
 
 
 def _spark_partitions() -> int:
-    """Return the default value that ``spark.sql.shuffle.partitions`` has in Spark."""
+    """Return 200, Spark's default for the setting ``spark.sql.shuffle.partitions``."""
     return 200
 
 
@@ -55,8 +55,8 @@ class Engine:
     runs : callable
         Receives a session, and returns whether the engine runs it.
     lacks : mapping of Feature to str
-        The features that the engine does not have. The value continues a sentence of an error message after the name
-        of the engine: ``… cannot run on Sail, which does not keep the order``.
+        The features that the engine does not have. The value of a feature is a part of an error message, such as
+        ``does not keep the order`` in ``… cannot run on Sail, which does not keep the order``.
     default_partitions : callable
         Returns the number of shuffle partitions of a session that does not set ``spark.sql.shuffle.partitions``.
     cores : callable

@@ -25,8 +25,8 @@ def parse_task_error(text: str) -> tuple[str, str] | None:
 
 @contextmanager
 def unwrapped_task_errors() -> Iterator[None]:
-    """Within the block, if a job fails because a task has raised an error of a store or measure, raise the error of the
-    task in the place of Spark's error for the job. Other errors are not changed.
+    """A context manager that replaces Spark's error for a failed job in its block. If a task of the job has raised an
+    error of a store or a measure, this error is raised instead. Other errors are not changed.
     """
     try:
         yield

@@ -24,9 +24,14 @@ from numpy.typing import NDArray
 from tiltframe.event_time import event_times
 from windows import MAX_INSTANT, MIN_INSTANT
 
-RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the index of a row group in it
-TimeBounds: TypeAlias = tuple[int, int]  # the earliest and the latest time, both inclusive, in microseconds UTC
-Span: TypeAlias = tuple[int, int]  # a range of times, in microseconds UTC, the end exclusive
+# A row group: a file, and the index of the row group in this file.
+RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]
+
+# The earliest and the latest time of some rows, both inclusive, in microseconds UTC.
+TimeBounds: TypeAlias = tuple[int, int]
+
+# A range of times in microseconds UTC: its start, inclusive, and its end, exclusive.
+Span: TypeAlias = tuple[int, int]
 
 
 def exclusive_times(bounds_by_task: Sequence[TimeBounds]) -> list[Span | None]:
@@ -78,8 +83,8 @@ def time_bounds_of(
     dtype : the type in which the column is read
     timezone : the time zone of the windows; if the column has dates, a date is a day in this zone
     """
-    # For times as text, the statistics contain the first and the last text in the order of texts. Their times need not
-    # be the earliest and the latest time.
+    # The statistics of a column of texts contain the first and the last text in alphabetical order, which need not
+    # belong to the earliest and the latest time.
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None
     times_by_file = []
@@ -95,9 +100,9 @@ def time_bounds_of(
 def _row_group_times(
     file: ds.ParquetFileFragment, row_group_indices: Sequence[int], time: str, timezone: str
 ) -> NDArray[np.int64] | None:
-    """Return the event times in the statistics of row groups as one array, in microseconds UTC: the earliest and the
-    latest time of each row group that has rows. Return None if a row group has no statistics, or a time that Python or
-    Arrow cannot represent.
+    """Return one array with the earliest and the latest event time of each row group that has rows, in microseconds
+    UTC. The times are read from the statistics of the file. Return None if a row group has no statistics, or if Python
+    or Arrow cannot represent a time.
     """
     metadata = file.metadata
     column_index = file.physical_schema.get_field_index(time)
@@ -117,6 +122,6 @@ def _row_group_times(
                 return None
             extremes += (statistics.min, statistics.max)
         return event_times(pa.array(extremes, file.physical_schema.field(time).type), time, timezone)
-    # Raised if the types of Python or Arrow cannot represent a time in the statistics.
+    # These errors are raised if the types of Python or Arrow cannot represent a time in the statistics.
     except (ValueError, OverflowError, pa.ArrowException):
         return None

@@ -25,7 +25,8 @@ Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[S
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _INSTANT = pa.timestamp("us", "UTC")
-_FORMAT_OPTIONS = {"coerce_int96_timestamp_unit": "us"}  # read INT96 as timestamps in microseconds, the unit of Spark
+# With this option, pyarrow reads INT96 as timestamps in microseconds, the unit of Spark.
+_FORMAT_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Selection:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         dictionary_schema = pa.schema([_dictionary_encoded(f) if f.name in texts else f for f in self.schema])
-        # Files in object stores are read in advance, because each request takes long. Local files are not.
+        # Data of files in object stores are read in advance, because each request takes long. Data of local files are
+        # read when they are needed.
         scan_options = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
         file_format = ds.ParquetFileFormat(
             dictionary_columns=texts, default_fragment_scan_options=scan_options, **_FORMAT_OPTIONS

@@ -24,8 +24,8 @@ def int96_columns(footer: pq.FileMetaData) -> list[str]:
 
 
 def time_problem(fragment: ds.ParquetFileFragment, rebase_mode: str | None) -> str | None:
-    """Return why Spark and Arrow read different times from a file, such as "was written with the legacy calendar".
-    Return None if they read the same times.
+    """Return the reason why Spark and Arrow read different times from a file, or None if they read the same times. The
+    reason continues a sentence after the path of the file, such as "was written with the legacy calendar".
 
     Parameters
     ----------

@@ -90,14 +90,14 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
 
 def is_cached(df: DataFrame) -> bool:
-    """Return whether Spark stores the rows of a DataFrame, which may differ from the current rows of its files."""
+    """Return whether Spark has cached a DataFrame. The cached rows may differ from the present rows of its files."""
     level = df.storageLevel
     return bool(level.useMemory or level.useDisk or level.useOffHeap)
 
 
 def _plain_scan(df: DataFrame) -> ParquetScan:
-    """Return the scan that `scan_of` returns. Raise `NotPlain` with a reason, which `scan_of` puts into its own
-    message.
+    """Return the scan that `scan_of` returns. If the files cannot be scanned, raise `NotPlain` with the reason, which
+    `scan_of` includes in its own message.
     """
     execution = query_execution(df)
     if execution is None:
@@ -106,12 +106,14 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
         raise NotPlain("the DataFrame is streaming" if df.isStreaming else "the DataFrame is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":
-            raise NotPlain(f"the setting {setting} is not false")
+            raise NotPlain(f"the setting {setting} of the session is not false")
     conditions, relation = _conditions_and_relation(execution.optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
         if any("DEFAULT" in key for key in field.metadata):
-            raise NotPlain(f"the table has a default value for {field.name!r}, which its files do not contain")
+            raise NotPlain(
+                f"the table has a default value for the column {field.name!r}, which the files do not contain"
+            )
     files = df.inputFiles()
     if len(files) != relation.location().allFiles().size():
         raise NotPlain("the DataFrame reads a file more than once")
@@ -120,29 +122,29 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
     try:
         scan = scan_parquet(df.sparkSession, files)
     except ValueError as error:
-        raise NotPlain(f"its files cannot be scanned: {error}") from None
+        raise NotPlain(f"the files of the DataFrame cannot be scanned: {error}") from None
     _check_schema(schema, scan.schema)
     try:
         scan.check_times()
-    except ValueError as error:
-        raise NotPlain(str(error)) from None
+    except ValueError as times_differ:
+        raise NotPlain(str(times_differ)) from None
     if not conditions:
         return scan
     for column in (column for condition in conditions for column in _elements(condition.references().toSeq())):
-        # Spark ignores case in names, and Arrow does not. The name in the condition may therefore differ in case from
-        # the name in the files, and Arrow would not find the column.
+        # Spark ignores the case of names, but Arrow does not. If a name in the condition and the name in the files
+        # differ in case, Arrow would not find the column.
         if column.name() not in scan.schema.names:
             raise NotPlain(
-                f"its condition uses {column.name()!r}, which its files do not have under exactly this name; write the "
-                f"name as in the files: {', '.join(scan.schema.names)}"[:300]
+                f"a condition uses the column {column.name()!r}, but no column of the files has exactly this name; "
+                f"write the name as in the files: {', '.join(scan.schema.names)}"[:300]
             )
     arrow_conditions = [_arrow_condition(condition, scan.schema) for condition in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, arrow_conditions), None)
 
 
 def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
-    """Return the analyzed logical plan of a DataFrame, an object of the JVM. Return None for a scan, and on Spark
-    Connect.
+    """Return the analyzed logical plan of a DataFrame, an object of the JVM. Return None if ``df`` is a scan, or if the
+    session does not belong to classic Spark.
     """
     if isinstance(df, ParquetScan):
         return None
@@ -182,18 +184,21 @@ def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
         elif kind == "Project" and all(_kind(item) == "AttributeReference" for item in _elements(plan.projectList())):
             names |= {item.name() for item in _elements(plan.projectList())}
         else:
-            raise NotPlain(f"its plan has a {kind}, and only selections of rows and columns are supported")
+            raise NotPlain(
+                f"the plan of the DataFrame has a {kind}, and only selections of rows and columns are supported"
+            )
         plan = plan.children().apply(0)
     relation = plan.relation()
     if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
         raise NotPlain("the DataFrame does not read Parquet files")
     if relation.location().getClass().getName() != _FILE_INDEX:
         raise NotPlain(
-            f"Spark lists its files with {_kind(relation.location())}; only paths of spark.read.parquet are supported"
+            f"Spark lists the files of the DataFrame with {_kind(relation.location())}; only paths of "
+            "spark.read.parquet are supported"
         )
     options = {pair._1().lower() for pair in _elements(relation.options().toSeq())}
     if options - _OPTIONS:
-        raise NotPlain(f"the DataFrame is read with the option {min(options - _OPTIONS)}")
+        raise NotPlain(f"the option {min(options - _OPTIONS)} of the DataFrame is not supported")
     if not names <= set(relation.schema().fieldNames()):
         raise NotPlain("the DataFrame renames columns")
     return conditions, relation
@@ -214,7 +219,7 @@ def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:
             field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, file_schema)]))
         }
     except TypeError as error:
-        raise NotPlain(f"its files cannot be scanned: {error}") from None
+        raise NotPlain(f"the files of the DataFrame cannot be scanned: {error}") from None
     spark_types = {field.name: field.dataType for field in spark_columns}
     differing_names = sorted(
         name for name in scanned_types.keys() | spark_types.keys() if scanned_types.get(name) != spark_types.get(name)
@@ -223,11 +228,11 @@ def _check_schema(spark_columns: StructType, file_schema: pa.Schema) -> None:
         name = differing_names[0]
         spark_type = _type_text(spark_types.get(name))
         file_type = _type_text(scanned_types.get(name))
-        raise NotPlain(f"Spark reads {name!r} as {spark_type}, and its files have {file_type}")
+        raise NotPlain(f"the column {name!r} is {spark_type} in Spark, but {file_type} in the files")
 
 
 def _type_text(spark_type: Any) -> str:
-    return "no such column" if spark_type is None else str(spark_type.simpleString())
+    return "missing" if spark_type is None else str(spark_type.simpleString())
 
 
 def _in_microseconds(field: pa.Field) -> pa.Field:
@@ -268,7 +273,7 @@ def _arrow_condition(node: Any, schema: pa.Schema) -> pc.Expression:
         if values is not None and 0 < len(values) <= _MAX_VALUES:
             comparisons = [_comparison(operator.eq, parts[0].name(), value, schema) for value in values]
             return functools.reduce(operator.or_, comparisons)
-    raise NotPlain(f"its condition {str(node.toString())[:80]} is not supported")
+    raise NotPlain(f"the condition {str(node.toString())[:80]} is not supported")
 
 
 def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
@@ -291,8 +296,10 @@ def _scalar(value: Any, arrow_type: pa.DataType, name: str) -> pa.Scalar:
     """Return a value of the JVM as an Arrow scalar of the type ``arrow_type``, the type of the column ``name``.
     Raise `NotPlain` if the value is null or NaN, or if the type is not supported.
     """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")
+    if value is None:
+        raise NotPlain(f"a condition compares the column {name!r} with null")
+    if isinstance(value, float) and math.isnan(value):
+        raise NotPlain(f"a condition compares the column {name!r} with NaN")
     if pa.types.is_timestamp(arrow_type):
         return pa.scalar(value, pa.timestamp("us", arrow_type.tz))
     if pa.types.is_decimal(arrow_type):
@@ -302,4 +309,4 @@ def _scalar(value: Any, arrow_type: pa.DataType, name: str) -> pa.Scalar:
     plain_types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date32)
     if any(is_type(arrow_type) for is_type in plain_types):
         return pa.scalar(value, arrow_type)
-    raise NotPlain(f"its condition compares {name!r}, which is of {arrow_type}")
+    raise NotPlain(f"a condition compares the column {name!r}, whose type {arrow_type} is not supported")

@@ -38,13 +38,21 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The maximum number of rows per task. If a core would read more rows, it runs several tasks: less work is repeated if a
-# task fails, and faster cores can run more tasks than slower ones.
+# The maximum number of rows per task. If a core has more rows to read, they are divided among several tasks. Less work
+# is then repeated if a task fails, and a fast core can run more tasks than a slow one.
 _MAX_ROWS = 10_000_000
-_MIN_ROWS = 250_000  # The minimum number of rows per task. Reducing them takes about as long as starting a task.
-_DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
+
+# The minimum number of rows per task. To reduce so few rows takes about as long as to start a task.
+_MIN_ROWS = 250_000
+
+# The number of rows per task if the number of cores is unknown.
+_DEFAULT_ROWS = 5_000_000
+
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
-_FOOTER_THREADS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.
+
+# The number of threads that read the footers of files. It may exceed the number of cores, because the threads wait for
+# an object store.
+_FOOTER_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,8 @@ class ParquetScan:
 
     @cached_property
     def tasks(self) -> list[list[Piece]]:
-        """One list of pieces per task. The pieces of a task are neighbouring row groups, and all tasks have about the
-        same number of rows.
+        """The pieces of files that each task reads, as one list per task. The pieces of a task are neighbouring row
+        groups, and all tasks read about the same number of rows.
         """
         return [_pieces(groups) for groups in self._row_groups_by_task]
 
@@ -103,15 +111,15 @@ class ParquetScan:
 
     @cached_property
     def _fragments(self) -> list[ds.ParquetFileFragment]:
-        """The files that may contain rows that pass the filter. Their footers are read once."""
+        """The files that may contain rows that pass the filter. The footer of each file is read only once."""
         return list(self.dataset.get_fragments(filter=self.filters))
 
     @cached_property
     def _row_groups_by_task(self) -> list[list[RowGroup]]:
-        """One list of row groups for each task."""
+        """The row groups that each task reads, as one list per task."""
         self.check_times()
         fragments = self._fragments
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:  # This reads the files' footers.
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:  # The threads read the footers of files.
             groups = [
                 (f, group)
                 for f, row_groups in zip(fragments, pool.map(self._groups, fragments), strict=True)
@@ -126,10 +134,11 @@ class ParquetScan:
         return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
-        """Return the number of tasks for ``rows`` rows. If ``rows_per_task`` is set, a task has about this number of
-        rows. Otherwise, the number of tasks is the number of cores, or a multiple of it so that no task has more than
-        10 million rows; it is smaller if tasks would have fewer than 250,000 rows. If the number of cores is unknown, a
-        task has about 5 million rows.
+        """Return the number of tasks for ``rows`` rows.
+
+        If ``rows_per_task`` is set, a task has about this number of rows. Otherwise, there is one task per core. If a
+        task would then have more than 10 million rows, there are several tasks per core. If tasks would have fewer than
+        250,000 rows, there are fewer tasks. If the number of cores is unknown, a task has about 5 million rows.
         """
         if self.rows_per_task is not None:
             return max(1, -(-rows // self.rows_per_task))
@@ -168,7 +177,7 @@ class ParquetScan:
         return numbers.mapInArrow(TaskFunction(read), spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
-        """List the row groups of a file that may contain rows that pass the filter."""
+        """Return those row groups of a file that may contain rows that pass the filter."""
         matching = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
         return list(matching.row_groups)
 

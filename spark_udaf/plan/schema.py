@@ -21,7 +21,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
         for dtype in _leaves(field.type):
             if pa.types.is_unsigned_integer(dtype) or (pa.types.is_timestamp(dtype) and dtype.unit != "us"):
                 raise TypeError(
-                    f"{field.name!r} has the type {dtype}, which Spark does not support; cast its input column"
+                    f"the column {field.name!r} has the type {dtype}, which Spark does not support; cast the column "
+                    "from which it is computed"
                 )
     fields = []
     for field in schema:
@@ -88,7 +89,6 @@ def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     # A pyarrow table without columns has 0 rows, also if it was selected from a table with rows.
     if result.num_rows != table.num_rows:
         raise ValueError(
-            f"a table of {table.num_rows:,} rows became a table of {result.num_rows:,} rows, because it has no "
-            "columns; add a column"
+            f"a table of {table.num_rows:,} rows would lose its rows, because the result has no columns; add a column"
         )
     return result

@@ -101,12 +101,12 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         context = python_context_of(spark)
-        if context is not None:  # None on Spark Connect, whose server has its own log
+        if context is not None:  # On Spark Connect, there is no context, because the server writes the log.
             silence_log = threading.Thread(target=context.setLogLevel, args=("OFF",))
-            # Call the JVM in another thread, because the main thread may be waiting for its answer.
+            # The JVM is called in another thread, because the main thread may be waiting for an answer of the JVM.
             silence_log.start()
             silence_log.join()
-        if callable(previous_handler):  # the previous handler, with which Spark cancels its jobs
+        if callable(previous_handler):  # Spark's own handler cancels the running jobs.
             previous_handler(number, frame)
 
     # Python allows signal handlers only in the main thread.
@@ -116,7 +116,8 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _follows_interrupt(error):  # PySpark raises the error of the job that Ctrl-C has cancelled
+        # After Ctrl-C, PySpark raises the error of the cancelled job instead of KeyboardInterrupt.
+        if _follows_interrupt(error):
             raise KeyboardInterrupt from None
         raise
     finally:

@@ -27,12 +27,19 @@ MESSAGE_SCHEMA = pa.schema(
 class Content(IntEnum):
     """The kind of rows in a message."""
 
-    ROWS = 0  # input rows
-    STATES = 1  # partial states, to be merged with others
-    RESULTS = 2  # results of the plan, which are not merged with others
+    # Input rows.
+    ROWS = 0
+
+    # Partial states, which are merged after the shuffle.
+    STATES = 1
+
+    # Results of the plan, which are complete before the shuffle.
+    RESULTS = 2
+
     # A count message: a message without rows, which contains the numbers of messages and rows that a task sent to the
     # shard. See `spark_udaf.plan.conservation`.
     COUNTS = 3
+
     # A message without rows, for a plan without keys. All rows of such a plan are one group, which has a result even if
     # there are no rows. The message is sent to the shard of this group, so that a task computes the result.
     EMPTY = 4

@@ -19,8 +19,11 @@ from aggr.arrow.flat_columns import flat_columns
 
 Words = NDArray[np.uint64]
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # the word that is hashed for a null: 2^64 divided by the golden ratio
-_BASE = 0x100000001B3  # FNV's prime for 64 bits. The prime is odd, so that it has an inverse modulo 2^64.
+# The word that is hashed in the place of a null: 2^64 divided by the golden ratio.
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+# The base of the polynomial: the prime of the hash FNV for 64 bits. It is odd, so that it has an inverse modulo 2^64.
+_BASE = 0x100000001B3
 _INVERSE = pow(_BASE, -1, 1 << 64)
 
 
@@ -41,8 +44,8 @@ def choose_shuffle_keys(shards: int, partitions: int) -> NDArray[np.int32]:
     are chosen so that shard ``s`` is in partition ``s % partitions``.
 
     Spark puts a row into the partition whose index is the hash of its column modulo the number of partitions. With the
-    keys 0, 1, 2 …, the shards would be spread over the partitions as unevenly as at random. With 64 shards in four
-    partitions, for example, one partition might have three times as many shards as another.
+    keys 0, 1, 2 …, the partition of each shard would be random. With 64 shards and four partitions, for example, one
+    partition might have three times as many shards as another.
 
     >>> (_spark_hash(choose_shuffle_keys(8, 4)) % 4).tolist()
     [0, 1, 2, 3, 0, 1, 2, 3]
@@ -103,7 +106,7 @@ def _hash_words(column: pa.Array) -> Words:
 
 def _integer_words(column: pa.Array) -> Words:
     dtype = column.type
-    if pa.types.is_temporal(dtype):  # hash the integers by which Arrow represents dates, times and timestamps
+    if pa.types.is_temporal(dtype):  # Arrow represents dates, times and timestamps by integers, which are hashed.
         column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
     if column.type == pa.uint64():
         unsigned: Words = pc.fill_null(column, 0).to_numpy()
@@ -113,10 +116,12 @@ def _integer_words(column: pa.Array) -> Words:
 
 
 def _text_words(column: pa.Array) -> Words:
-    """Return one word per text: the value, modulo 2^64, of a polynomial whose coefficients are the bytes of the text,
-    each increased by 1. The values are computed without a loop, as differences of the running sum over the bytes of all
-    texts. Each difference is divided by the power of the base at the start of its text, because the running sum starts
-    at the first text.
+    """Return one hash per text: the value of a polynomial at `_BASE`, modulo 2^64. The coefficients are the bytes of
+    the text, each increased by 1.
+
+    No loop over the texts is needed. One running sum contains the terms of all bytes of all texts, and the hash of a
+    text follows from the difference of two of its values. The exponents in the running sum do not start again at each
+    text, so the difference is divided by the power of the base at the start of the text.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

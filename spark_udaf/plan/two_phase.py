@@ -54,8 +54,11 @@ if TYPE_CHECKING:
 MAX_STATE_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
-SHARDS = "shards"  # the name of a column of results; it contains the numbers of the shards whose states were merged
-_ROWS_PER_BATCH = 2000  # the number of states in a batch that is passed to the JVM; its size is a few megabytes
+# The name of the column of results that contains the shuffle keys of the shards whose states were merged.
+SHARDS = "shards"
+
+# The number of rows in a batch that is passed to the JVM. The size of such a batch of states is a few megabytes.
+_ROWS_PER_BATCH = 2000
 
 
 class Source(Protocol):
@@ -70,9 +73,10 @@ class Source(Protocol):
         """The number of partitions, or None if it is unknown."""
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Return for each partition a range of event times that no other partition has, in microseconds UTC.
+        """Return a list with one range of event times per partition, in microseconds UTC. The rows of other partitions
+        have no times in this range.
 
-        A partition without such a range has None. Return None instead of the list if the times are unknown.
+        A partition without such times has the range None. Return None instead of the list if the times are unknown.
         """
 
     def map(
@@ -83,9 +87,9 @@ class Source(Protocol):
         schema: pa.Schema,
     ) -> DataFrame:
         """Return a DataFrame with the batches of ``schema`` that ``function`` returns for the batches of each
-        partition. Only the columns ``columns`` are read. ``keys`` are the key columns among them.
+        partition. Only the columns ``columns`` are read. They include the key columns ``keys``.
 
-        The function also receives the index of the partition, or 0 if the number of partitions is unknown.
+        The second argument of ``function`` is the index of the partition, or 0 if the number of partitions is unknown.
         """
 
 
@@ -119,7 +123,7 @@ class DataFrameSource:
         columns ``columns`` are sent to Python.
         """
 
-        def reduce_rows(batches: Batches) -> Batches:  # Spark shows this name as the name of the stage
+        def reduce_rows(batches: Batches) -> Batches:  # Spark shows the name of this function as the name of the stage.
             return function(batches, 0)
 
         return map_columns(self.df, columns, reduce_rows, schema)
@@ -217,7 +221,7 @@ class TwoPhasePlan:
     can_finish_early: bool = False
     compute_results: Callable[[pa.Table], pa.Table] = identity
     is_one_group: bool = False
-    shuffled: DataFrame | None = None  # the shuffled states and rows; None if the shuffle is not planned yet
+    shuffled: DataFrame | None = None  # the messages after the shuffle; None before the shuffle is planned
 
     @cached_property
     def partitions(self) -> int:
@@ -234,8 +238,8 @@ class TwoPhasePlan:
         return choose_shuffle_keys(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
     def with_results(self, compute_results: Callable[[pa.Table], pa.Table], result_schema: pa.Schema) -> TwoPhasePlan:
-        """Return a plan with the schema ``result_schema``. Its tasks call ``compute_results`` with each table of
-        results of this plan.
+        """Return a new plan whose tasks pass each table of results of this plan to ``compute_results``. The results of
+        the new plan have the schema ``result_schema``.
         """
         compute_previous = self.compute_results
         previous_schema = self.result_schema
@@ -300,8 +304,8 @@ def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
 
 
 def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
-    """Return a DataFrame with the messages of the first phase after the shuffle. Messages contain states, rows or
-    results. Each partition is ordered by shard.
+    """Return a DataFrame with the messages of the first phase after they have been shuffled. A message contains states,
+    rows or results. The messages of each partition are ordered by shard.
     """
     keys_of_shards = plan.shuffle_keys
     partitions = plan.partitions
@@ -381,14 +385,16 @@ def _second_phase(plan: TwoPhasePlan) -> Callable[[Batches], Batches]:
                 yield from unsliced_batches(as_schema(table, result_schema), _ROWS_PER_BATCH)
         check.check_end()
 
-    merge_shards.__name__ = "merge_states"  # Spark shows this name as the name of the stage
+    merge_shards.__name__ = "merge_states"  # Spark shows the name of this function as the name of the stage.
     return merge_shards
 
 
 def _with_shards(table: pa.Table | None, result_schema: pa.Schema, messages: Sequence[Message]) -> pa.Table:
-    """Return the table with the additional column ``shards``. Its first row contains the list of the shards of the
-    messages, and the other rows contain empty lists. If ``table`` is None, because the messages contain no states,
-    return one row in which all other columns are null.
+    """Return ``table`` with the additional column ``shards``. In the first row, this column contains the list of the
+    shards of ``messages``. In the other rows, it contains an empty list.
+
+    If the messages contain no states, pass None as ``table``. The result is then one row in which all other columns are
+    null.
     """
     if table is None:
         table = pa.table(
@@ -399,7 +405,7 @@ def _with_shards(table: pa.Table | None, result_schema: pa.Schema, messages: Seq
 
 
 def _partitions(spark: SparkSession) -> int:
-    """Return the number of shuffle partitions in the session's settings, before Spark joins small partitions."""
+    """Return the number of shuffle partitions in the settings of the session. Spark may join small partitions later."""
     initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
     return int(initial) if initial else shuffle_partitions(spark)
 

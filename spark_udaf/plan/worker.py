@@ -11,12 +11,12 @@ from itertools import count
 import pyarrow as pa
 from pyspark import TaskContext
 
-# the numbers by which glibc's mallopt identifies these parameters
+# The numbers that identify two parameters of glibc's function mallopt.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 _MAX_FREED_BYTES = 1 << 28
 TUNE_VARIABLE = "TILTFRAME_TUNE_WORKERS"
-_task_ordinals = count(1)  # counts the tasks of this process
+_task_ordinals = count(1)  # a counter of the tasks that run in this process
 
 
 def partition_index_or_random() -> int:
@@ -45,13 +45,13 @@ def tune_worker() -> None:
     if task_ordinal == 1:
         _keep_freed_memory()
         pa.set_cpu_count(1)
-    if task_ordinal & (task_ordinal - 1) == 0:  # true for powers of two
+    if task_ordinal & (task_ordinal - 1) == 0:  # This condition is true for powers of two.
         gc.collect()
         gc.freeze()
 
 
 def _keep_freed_memory() -> None:
-    """Configure glibc to keep up to 256 MiB of freed memory; other C libraries are not changed."""
+    """Configure glibc to keep up to 256 MiB of freed memory. With another C library, do nothing."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):

@@ -26,27 +26,27 @@ from tiltframe.store import PlannedQuery
 
 
 class TiltframeSource(DataSource):
-    """The data source ``tiltframe``; `register` and `read` register it in a session."""
+    """The data source with the name ``tiltframe``. `register` and `read` register this class in a session."""
 
     @classmethod
     def name(cls) -> str:
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        """Return the schema of the results or of the states. Types that Spark lacks are replaced by the types that
-        stores use for them.
+        """Return the schema of the results or of the states. A type that Spark lacks is replaced by the type with which
+        stores save it.
         """
         query, _ = from_options(self.options)
         return result_schema(query)
 
     def reader(self, schema: StructType) -> TiltframeReader:
-        """Return a reader of the query in the options. Raise ``ValueError`` if the results do not have the columns of
-        ``schema``.
+        """Return a reader of the query that the options of the source describe. Raise ``ValueError`` if the results do
+        not have the columns of ``schema``.
         """
         query, rows_per_task = from_options(self.options)
         if should_warn(self.options):
-            # Spark plans a data source in a separate process. The warnings therefore appear on standard error, and are
-            # not raised in the process of the user.
+            # Spark calls this method in a separate process. The warnings of `warn_of_missing` therefore appear on
+            # standard error, and are not raised in the process of the user.
             query.warn_of_missing()
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
@@ -54,7 +54,7 @@ class TiltframeSource(DataSource):
                 columns = ", ".join(f"{name} {type_name}" for name, type_name in types.items())
                 raise ValueError(
                     f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}; correct "
-                    "the schema, or leave it out"
+                    "the schema, or leave out the schema"
                 )
         return TiltframeReader(query, to_arrow_schema(schema), rows_per_task)
 
@@ -76,8 +76,8 @@ class TiltframeSource(DataSource):
 
 
 class UnsupportedStream(DataSourceStreamReader):
-    """A reader of streams that raises an error when it is used, because Spark loses an error that is raised when a
-    reader is created.
+    """A reader of streams that raises an error when Spark uses it. The error is not raised earlier, because Spark loses
+    errors that are raised while a reader is created.
     """
 
     def initialOffset(self) -> dict[str, int]:
@@ -93,14 +93,16 @@ class UnsupportedStream(DataSourceStreamReader):
 
 @dataclass(frozen=True)
 class WindowRange(InputPartition):
-    """The windows that one task reads. They start in ``time_range``."""
+    """A partition of the data source: one task reads the windows that start in ``time_range``."""
 
     time_range: Range
 
 
 @dataclass
 class TiltframeReader(SentWithVersion, DataSourceReader):
-    """Spark's reader of a planned query. A task reads the windows that start in the range of its partition."""
+    """A reader of the data source, which Spark calls for a planned query of a store. A task reads the windows that
+    start in the time range of its partition.
+    """
 
     query: PlannedQuery
     schema: pa.Schema

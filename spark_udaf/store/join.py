@@ -19,7 +19,8 @@ from tiltframe.store import Join
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_BATCH_ROWS = 10_000  # The number of rows that are passed to the JVM at once: the default size of Spark's batches.
+# The number of rows per batch that is passed to the JVM: the default size of Spark's own batches.
+_BATCH_ROWS = 10_000
 
 
 def join(

@@ -29,7 +29,7 @@ _QUERY_FIELDS = (*_TEXT_FIELDS, *BOOLEAN_PARAMETERS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
-# the default number of rows of states per task; if a row has a few kilobytes, a task needs some hundred megabytes
+# The default number of rows of states per task. With a few kilobytes per row, a task needs some hundred megabytes.
 ROWS_PER_TASK = 50_000
 _CATALOG_OPTIONS = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
 
@@ -53,8 +53,8 @@ def to_options(
 
 
 def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
-    """Return the planned query of Spark's options, and the approximate number of rows of states per task. Raise
-    ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
+    """Return the query that Spark's options describe, planned for its store, and the approximate number of rows of
+    states per task. Raise ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
     """
     # CREATE TABLE … USING tiltframe cannot work: for a table of its catalog, Spark passes the columns to the reader,
     # but not the options (PySpark 4.3, PythonDataSourceV2.getTable).
@@ -94,13 +94,13 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
                 f"states=true returns the states of the levels of the store; leave out {unsupported_options[0]}"
             )
         store.frame.level(query.sizes[0])
-    should_warn(options)  # raises an error for an invalid value
+    should_warn(options)  # This call raises an error if the option ``warn`` has an invalid value.
     rows = number_from_text("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)), 1)
     return store.plan(query, as_states=states, stored_types=True), rows
 
 
 def should_warn(options: Mapping[str, str]) -> bool:
-    """Return whether the reader warns of windows that have expired, and of measures that were added later."""
+    """Return whether to warn of windows that have expired, and of measures that were added after rows were written."""
     return truth_from_text(WARN, options.get(WARN, "true"))
 
 

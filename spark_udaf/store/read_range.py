@@ -14,14 +14,15 @@ from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
 
 SOURCE_NAME = "tiltframe"
-_BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once: the default size of Spark's batches.
+# The number of results per batch that is passed to the JVM: the default size of Spark's own batches.
+_BATCH_ROWS = 10_000
 
 
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the results or states of the windows that start in the range ``within``, as batches of ``schema``."""
     tune_worker()
-    # Warnings of expired windows are emitted when the query is planned, and not by tasks. The column `partial` marks
-    # these windows.
+    # Tasks emit no warnings of expired windows. The warnings are emitted when the query is planned, and the column
+    # ``partial`` of the results marks these windows.
     results = query.read(within)
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 

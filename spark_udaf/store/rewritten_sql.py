@@ -46,11 +46,13 @@ _MEASURE_BY_AGGREGATE: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_CONDITION_NODES = (  # the expressions of sqlglot that are allowed in a condition on keys
+# The classes of expressions of sqlglot that are allowed in a condition on keys.
+_CONDITION_NODES = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
-_SUPPORTED = (  # the expressions of sqlglot that may contain groups and aggregates
+# The classes of expressions of sqlglot that are allowed in a clause with groups and aggregates.
+_SUPPORTED = (
     *(*_CONDITION_NODES, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
 )
@@ -109,7 +111,7 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
             f"spark.sql.session.timeZone is {zone}; set it to UTC if the frame is in UTC, or query the store with "
             "su.read"
         )
-    schema = session.sql(query).schema  # Spark resolves all names, and raises an error for an invalid query
+    schema = session.sql(query).schema  # Here, Spark resolves all names, and raises an error for an invalid query.
     select = parse_select(query)
     table = select.args["from_"].this
     source = exp.table_(table.this, db=table.args.get("db"))
@@ -134,8 +136,8 @@ class _RewrittenQuery:
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
             refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
-        # The text (`normalized_text`) of each GROUP BY expression and each aggregate -> the column of the store's
-        # results that contains its values.
+        # A dict from the normalized text of each GROUP BY expression and each aggregate to the name of the column of
+        # the store's results that contains its values.
         self.columns: dict[str, str] = {}
         self.keys: list[str] = []
         self.per = "all"
@@ -159,8 +161,8 @@ class _RewrittenQuery:
             refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
 
     def _resolve_group(self, group: exp.Expr) -> exp.Expr:
-        """Return the expression by which a part of GROUP BY groups. If the part is the position or the alias of a
-        projection, this is the expression of the projection; otherwise it is the part itself.
+        """Return the expression for which an element of GROUP BY stands. An element that is the position or the alias
+        of a result of the SELECT stands for the expression of this result. Any other element is returned unchanged.
         """
         if isinstance(group, exp.Literal) and not group.is_string:
             projection: exp.Expr = self.select.expressions[int(group.name) - 1].unalias()
@@ -185,8 +187,8 @@ class _RewrittenQuery:
         self.columns[normalized_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Return two values: the range of time, and the condition on keys in the WHERE clause. A value equals None if
-        the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
+        """Return the two parts of the WHERE clause: the range of time, and the condition on keys. A missing part is
+        returned as None. Raise ``ValueError`` for conditions that are not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]
         conditions = list[str]()
@@ -235,9 +237,7 @@ class _RewrittenQuery:
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _has_equal_types(self, comparison: exp.Expr) -> bool:
-        """Return whether a comparison needs no cast, because it compares texts only with texts, or integers only with
-        integers.
-        """
+        """Return whether a comparison has only texts, or only integers, so that Spark does not cast them."""
         types = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
         literals = list(comparison.find_all(exp.Literal))
         if all(isinstance(dtype, StringType) for dtype in types):
@@ -246,7 +246,7 @@ class _RewrittenQuery:
         return are_integers and all(isinstance(dtype, IntegralType) for dtype in types)
 
     def _rewrite_clause(self, clause: exp.Expr) -> str:
-        """Return the text of a clause, with columns of the store's results in the place of groups and aggregates."""
+        """Return the text of a clause in which groups and aggregates are replaced by columns of the store's results."""
 
         def replace_node(node: exp.Expr) -> exp.Expr:
             if column := self.columns.get(normalized_text(node)):
@@ -269,8 +269,8 @@ class _RewrittenQuery:
         return text_of(clause.transform(replace_node))
 
     def _add_aggregate(self, call: exp.AggFunc) -> str:
-        """Add the measure that has the same result and type as an aggregate, and return the name of its column. Raise
-        ``ValueError`` if there is no such measure.
+        """Add the measure that returns the same values, of the same type, as an aggregate of the query. Return the name
+        of the measure's column. Raise ``ValueError`` if the store has no such measure.
         """
         measure_by_aggregate = _MEASURE_BY_AGGREGATE if self.exact else _MEASURE_BY_AGGREGATE | {exp.Avg: aggr.avg}
         column = call.this
@@ -304,13 +304,14 @@ class _RewrittenQuery:
         return column_name
 
     def answer(self, session: SparkSession, schema: StructType) -> DataFrame:
-        """Return the result of the query, read from the store, with the names of ``schema``. Raise ``ValueError`` if
-        the store lacks a part of the range, or if the types differ from ``schema``.
+        """Return the result of the query, read from the store, with the column names of ``schema``. Raise
+        ``ValueError`` if the store lacks a part of the query's time range, or if the types differ from ``schema``.
         """
         # A query without aggregates needs only the groups, but `read` requires a measure.
         measures: Any = self.measures or list(self.store.frame.measures)[:1]
         try:
-            # `ask` only plans the query. `read` below returns a DataFrame whose tasks read the results.
+            # `ask` plans the query, to find missing parts of its range. The DataFrame that `read` returns below reads
+            # the results in tasks.
             answer = self.store.ask(
                 Query(self.per, within=self.within, where=self.where, measures=measures, keys=self.keys)
             )

@@ -19,8 +19,10 @@ _SUPPORTED_CLAUSES = {"expressions", "from_", "where", "group", "having", "order
 
 def parse_select(query: str) -> exp.Select:
     """Return the syntax tree of a query, which must be a single SELECT from one table. Raise ``ValueError`` for other
-    queries. The word ``window`` is parsed as the name of a function, because after GROUP BY sqlglot would parse it as
-    the beginning of the clause WINDOW.
+    queries.
+
+    The word ``window`` is read as the name of a function. Otherwise, sqlglot would read ``GROUP BY window(…)`` as the
+    beginning of the clause WINDOW.
     """
     try:
         tokens = _SPARK.tokenize(query)
@@ -39,7 +41,7 @@ def parse_select(query: str) -> exp.Select:
     unsupported_clauses = [name for name in passed_clauses if name not in _SUPPORTED_CLAUSES]
     if unsupported_clauses:
         refuse(f"the clause {unsupported_clauses[0].strip('_')}", "is not supported")
-    if kind := select.args.get("kind"):  # STRUCT or VALUE, as in SELECT AS STRUCT
+    if kind := select.args.get("kind"):  # In ``SELECT AS STRUCT``, the kind is STRUCT.
         refuse(f"the clause {kind}", "is not supported")
     if any(subquery is not select for subquery in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not supported")
@@ -57,8 +59,9 @@ def parse_select(query: str) -> exp.Select:
 
 
 def window_of_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
-    """Return the text of the window by which an expression of GROUP BY groups the column ``time``, such as ``1h``, and
-    the name of the result column. The text is None if the expression is not such a window.
+    """Return two values for an expression of GROUP BY: the window by which it groups the column ``time``, as a text
+    such as ``1h``, and the name of the result column. If the expression is not a window of ``time``, return None for
+    the text.
     """
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions
@@ -76,7 +79,9 @@ def window_of_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
 
 
 def time_of_literal(literal: exp.Expr) -> dt.datetime | None:
-    """Return the time of a literal: a text, or TIMESTAMP or DATE followed by a text. Return None for other literals."""
+    """Return the time that a literal of SQL represents. The literal is a text, such as ``'2024-05-01'``, or TIMESTAMP
+    or DATE followed by a text. Return None for other literals.
+    """
     if isinstance(literal, exp.Cast) and literal.to.this.name in ("TIMESTAMPTZ", "TIMESTAMP", "DATE"):
         literal = literal.this
     is_time_literal = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
@@ -84,14 +89,15 @@ def time_of_literal(literal: exp.Expr) -> dt.datetime | None:
 
 
 def parse_column(text: str) -> exp.Expr:
-    """Return the expression for the text of a column in SQL, such as ``window.start``."""
+    """Return the syntax tree of a column that is written as text in SQL, such as ``window.start``."""
     column: exp.Expr = exp.maybe_parse(text, dialect=_SPARK)
     return column
 
 
 def without_table_names(tree: exp.Expr) -> exp.Expr:
-    """Return an expression in which the names of columns are not qualified by the name of a table. They remain
-    unambiguous, because the query reads only one table. ``window.start`` and ``window.end`` are not changed.
+    """Return an expression without the names of tables before the names of columns: ``host`` instead of ``t.host``. The
+    columns remain unambiguous, because the query reads only one table. ``window.start`` and ``window.end`` are not
+    changed.
     """
     return tree.transform(
         lambda node: exp.column(node.this) if isinstance(node, exp.Column) and node.table.lower() != "window" else node
@@ -99,8 +105,8 @@ def without_table_names(tree: exp.Expr) -> exp.Expr:
 
 
 def normalized_text(tree: exp.Expr) -> str:
-    """Return the normalized text of a group or an aggregate. Texts that differ only in the case or the quotes of names
-    are equal.
+    """Return the text of a group or an aggregate of a query in a normalized form. Groups and aggregates that differ
+    only in the case or the quotes of names have the same text.
     """
     return text_of(without_table_names(tree)).replace("`", "").lower()
 
@@ -116,5 +122,7 @@ def quoted(name: str) -> str:
 
 
 def refuse(part: str, reason: str) -> NoReturn:
-    """Raise ``ValueError`` for a part of a query that cannot be answered from a store, with the reason."""
+    """Raise ``ValueError`` for a part of a query that cannot be answered from a store. The message consists of the part
+    and the reason, such as "the clause distinct" and "is not supported".
+    """
     raise ValueError(f"{part} {reason}; run this query on the table with Spark")

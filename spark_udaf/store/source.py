@@ -48,7 +48,7 @@ def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         return _map_ranges(spark, options)
     with unwrapped_task_errors():
         table = spark.read.format(SOURCE_NAME).options(**options).load()
-        _ = table.schema  # Spark Connect raises the errors for invalid options only when the schema is read
+        _ = table.schema  # On Spark Connect, errors for invalid options are raised only when the schema is read.
     return table
 
 
@@ -56,8 +56,8 @@ def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     """Return a DataFrame with the results or states of a query, for a PySpark without data sources. Each task reads one
     range of windows.
 
-    The ranges are computed when the DataFrame is created. Together they cover the complete range of the query, so that
-    windows that are added to the store before the DataFrame is evaluated are read as well.
+    The ranges are computed when the DataFrame is created. Together, they cover the complete range of the query.
+    Windows that are added to the store later, before the DataFrame is evaluated, are therefore read as well.
     """
     query, rows_per_task = from_options(options)
     ranges = query.partitions(rows_per_task)
@@ -198,8 +198,8 @@ def read_states(
 
 
 def _with_warnings(table: DataFrame, options: dict[str, str]) -> DataFrame:
-    """Emit the warnings of `tiltframe.FrameStore.query`, and return the DataFrame unchanged. The data source cannot
-    emit them as warnings of this process, because Spark plans it in another process.
+    """Emit the warnings that `tiltframe.FrameStore.query` emits for the query in ``options``, and return the DataFrame
+    unchanged. The data source cannot emit these warnings, because Spark plans it in another process.
     """
     query, _ = from_options(options)
     query.warn_of_missing()

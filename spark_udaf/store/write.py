@@ -71,8 +71,8 @@ def append(
     Returns
     -------
     bool
-        Whether the states were added. If the store already has this commit, the states are compared with its states,
-        and nothing is written.
+        Whether the states were added. If the store already has this commit, the states are compared with the states of
+        the commit, and nothing is written.
 
     Raises
     ------
@@ -184,7 +184,9 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Change(Protocol[Result]):
-    """A change of a store: tasks write its states and return receipts, with which the driver commits the change."""
+    """A change of a store. Tasks write the states of the change and return receipts, and the driver passes all receipts
+    to ``commit``.
+    """
 
     @property
     def frame(self) -> TiltFrame:
@@ -194,12 +196,12 @@ class Change(Protocol[Result]):
         """Write a table of states as parts of the store, and return a receipt, which `commit` accepts."""
 
     def commit(self, receipts: Iterable[str]) -> Result:
-        """Commit the states that belong to the receipts."""
+        """Commit the parts of the store that the receipts identify, in one transaction."""
 
 
 def _write_states(source: Source, states_schema: pa.Schema, change: Change[Result]) -> Result:
-    """Shuffle states by key and coarsest window, write them in the tasks by ``change.write``, and commit them on the
-    driver. Return the result of ``change.commit``.
+    """Run a job whose tasks write states to a store, and commit the states on the driver. Return the result of
+    ``change.commit``. Before the tasks call ``change.write``, the states are shuffled by key and coarsest window.
     """
     frame = change.frame
     shuffled_schema = states_schema.insert(0, pa.field(COARSE, INSTANT))
@@ -209,7 +211,8 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
             states = as_schema(table, states_schema)
             checked_instants(states, START)
             for column_index, name in enumerate(states_schema.names):
-                # In key columns, -0.0 becomes 0.0, and every NaN gets the same bits, so that equal keys have one shard.
+                # `key_column` replaces -0.0 by 0.0, and gives every NaN the same bits, so that equal keys have the same
+                # shard.
                 if name in frame.keys:
                     states = states.set_column(column_index, name, key_column(states.column(name)))
             yield with_coarsest_start(states, frame)
@@ -288,8 +291,10 @@ def rollup_batch_into(
     stream: str,
     delay_us: int | None,
 ) -> bool:
-    """Roll up a micro-batch into a frame store like `rollup_into`. With ``delay_us``, the delay of the watermark in
-    microseconds, also record the watermark of ``stream``.
+    """Roll up a micro-batch of a stream into a frame store, like `rollup_into`.
+
+    ``delay_us`` is the delay of the stream's watermark in microseconds, or None without a watermark. With a delay, also
+    record the watermark of the stream with the name ``stream``.
     """
     watermark = None if delay_us is None else (stream, delay_us)
     return _roll_up_into(rows, store, writer, commit, recorded=recorded, watermark=watermark)
@@ -306,9 +311,10 @@ def _roll_up_into(
     scan: Literal["auto"] | None = None,
     watermark: tuple[str, int] | None = None,
 ) -> bool:
-    """Roll up rows in a job whose tasks write the states, and commit them. Return whether the commit is new.
-    With ``watermark``, a pair of the name of a stream and the delay of its watermark in microseconds, also record the
-    watermark of this stream.
+    """Roll up rows in a job whose tasks write the states, and commit the states. Return whether the commit is new.
+
+    ``watermark`` is a pair: the name of a stream, and the delay of its watermark in microseconds. If it is passed, also
+    record the watermark of this stream.
     """
     check_store(store)
     source, schema = source_of(without_null_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
@@ -319,8 +325,8 @@ def _roll_up_into(
         return _receipt_table(change.write_rolled_up(join_levels(levels, change.frame)))
 
     def create_plan() -> TwoPhasePlan:
-        # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
-        # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
+        # Only tasks of the second phase write into the store. A task of the first phase must not write, because Spark
+        # may repeat it after other tasks have read a part of its output. Its states could then be committed twice.
         return plan_rollup(
             source, schema, change.frame, convert_levels=write_levels, result_schema=RECEIPTS, can_finish_early=False
         )

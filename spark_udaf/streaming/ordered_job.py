@@ -35,12 +35,12 @@ _MESSAGES_PER_TASK = 1 << 32
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """The work of the shards of a stream of ordered windows. Spark pickles it for its tasks."""
+    """The work of the tasks of a stream of ordered windows. Spark pickles the job for its tasks."""
 
     input_schema: pa.Schema  # the schema of the rows of the stream
     aggregator_class: type[OrderedAggregator]
     query: OrderedQuery
-    shards: int  # the number of shards
+    shards: int
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -49,15 +49,15 @@ class OrderedJob(Job):
 
     @cached_property
     def shard_query(self) -> OrderedQuery:
-        """The query that a shard runs. In contrast to `query`, all of its keys are names of columns. If a key of
-        `query` is an expression, tasks compute its values before the shuffle, and the key here is the name of the
+        """The query that a shard runs. Its keys are all names of columns. If a key of `query` is an expression, tasks
+        compute the values of this expression before the shuffle, and the key of the shard's query is the name of the
         column with these values.
         """
         return self.query.ordered_by(with_key_columns_only(self.query.order))
 
     @property
     def _computed_keys(self) -> dict[str, str]:
-        """The keys that are expressions, as a dict from the name of a column to its expression."""
+        """The keys that are expressions: a dict from the name of the column that a task adds to its expression."""
         pairs = zip(self.shard_query.keyed_by.values(), self.query.keyed_by.values(), strict=True)
         return {name: text for name, text in pairs if name != text}
 
@@ -101,22 +101,22 @@ class OrderedJob(Job):
                 yield pa.RecordBatch.from_arrays([*messages.columns, positions], schema=SHARD_INPUT_SCHEMA)
 
     def create_windows(self) -> OrderedStream:
-        """Return the `OrderedStream` of a new shard. An empty table sets the types of its columns, so that the
-        watermark can be advanced before the first row arrives.
+        """Return the `OrderedStream` of a new shard. The types of its columns are already set, so that the watermark
+        can be advanced before the first row arrives.
         """
         stream = OrderedStream(self.aggregator_class.for_query(self.shard_query))
         stream.add_rows(self.row_schema.empty_table())
         return stream
 
     def load_windows(self, state: Saved) -> OrderedStream:
-        """Return the stream of a shard from its saved state. Raise ``ValueError`` if the windows of the saved state
-        differ from those of the query.
+        """Return the `OrderedStream` of a shard from its saved state. Raise ``ValueError`` if the windows of the saved
+        state differ from the windows of the query.
         """
         return OrderedStream.from_ipc(state, self.aggregator_class.for_query(self.shard_query))
 
     def add_messages(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the rows in the messages of a batch to the stream. Return None, because late rows are only counted here,
-        whereas `ShardJob.add_messages` may return them.
+        """Add the rows in the messages of a batch to the stream. Return None: in contrast to
+        `ShardJob.add_messages`, late rows are counted but not returned.
         """
         sorted_messages = sorted(
             (m for m in messages if m.message is not None), key=lambda message: message[NEWEST_START_OR_POSITION]
@@ -127,15 +127,17 @@ class OrderedJob(Job):
         return None
 
     def advance(self, stream: OrderedStream, watermark: int | None, now: int | None) -> pa.Table:
-        """Advance the watermark, and return the rows that are now emitted. ``now`` is ignored, because there are no
-        timeouts.
+        """Advance the watermark, and return the rows that are now emitted. ``now`` is ignored, because ordered windows
+        have no timeouts.
         """
         return stream.advance(watermark)
 
     def read_emitted(
         self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
     ) -> pa.Table:
-        """Return the emitted rows of a message, as states or as results with the schema ``result_schema``."""
+        """Return the emitted rows in a message as a table with the schema ``result_schema``. If ``returns_states`` is
+        true, the rows contain states, and otherwise results.
+        """
         table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
         table = table if returns_states else self.aggregator_class.for_query(self.query).results(table)
         return as_schema(flattened(table) if flat else table, result_schema)

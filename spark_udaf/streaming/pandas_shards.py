@@ -21,11 +21,13 @@ from spark_udaf.versions.same_version import SentWithVersion
 
 
 class PandasShardWindows(SentWithVersion, StatefulProcessor):
-    """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
+    """A stateful processor like `spark_udaf.streaming.shards.ShardWindows`, which receives and returns pandas
+    DataFrames instead of rows.
+    """
 
     def __init__(self, job: ShardJob | OrderedJob, timer_clock: str) -> None:
-        """Store the job, and the name of the clock that timers follow, as `_timer_clock` of
-        `spark_udaf.streaming.stream` returns it. Spark sends both to the tasks.
+        """Store the job, and Spark's name of the clock that timers follow, such as "EventTime". Spark sends both to the
+        tasks.
         """
         self._shards = ShardWindows(job, timer_clock)
         self._column_names = (EMITTED_MESSAGE_COLUMN, *metric_names(job.levels))
@@ -45,7 +47,7 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
         yield from self._frames(self._shards.handleExpiredTimer(key, timerValues, expiredTimerInfo))
 
     def close(self) -> None:
-        """Do nothing: no resource is open."""
+        """Do nothing, because the processor has no open resources."""
 
     def _frames(self, rows: Iterator[Row]) -> Iterator[pd.DataFrame]:
         for row in rows:

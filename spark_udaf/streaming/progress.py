@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Query id -> the store and the name of the stream. The query itself cannot have these attributes, because Spark creates
-# new StreamingQuery objects for the same query.
+# A dict from the id of a query to the store and the name of the stream. They cannot be attributes of the query object,
+# because Spark may create another StreamingQuery object for the same query.
 _stores_and_streams: dict[str, tuple[FrameStore, str]] = {}
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query of a checkpoint, which Spark writes into the checkpoint before the first batch.
+    """Return the id of the query to which a checkpoint belongs. Spark writes the id into a file of the checkpoint
+    before the first batch.
 
-    Spark reads the file, because this process may not have access to the checkpoint, for example on Spark Connect.
+    Spark reads this file, because this process may not have access to the checkpoint, for example on Spark Connect.
     """
     lines = [row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()]
     return str(json.loads("".join(lines))["id"])
@@ -61,7 +62,7 @@ def recorded_ids(store: FrameStore, stream: str) -> list[str]:
 
 
 def record_of(stream: str) -> str:
-    """Return the name of the record in a store that has the ids of all queries of a stream (`recorded_ids`)."""
+    """Return the name of the record in a store that contains the ids of all queries of a stream."""
     return f"{stream} queries"
 
 

@@ -47,7 +47,7 @@ from spark_udaf.streaming.source import Read, Reduce
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
 
-# the schema of Spark's source binaryFile
+# The schema of Spark's source ``binaryFile``, which reads files as bytes.
 _FILE_SCHEMA = "path string, modificationTime timestamp, length bigint, content binary"
 _PATH = "path"
 _LENGTH = "length"
@@ -59,32 +59,41 @@ _LATEST = pa.field("latest", INSTANT)
 class ArrivingFiles:
     """The folder in which files arrive, and the columns and rows to read. The object can be pickled for the tasks."""
 
-    folder: str  # the path or URI of the folder, as Spark reads it
-    folder_path: str  # the path of the folder in ``filesystem``
+    # The path or URI under which Spark reads the folder.
+    folder: str
+
+    # The path of the folder in ``filesystem``.
+    folder_path: str
     filesystem: fs.FileSystem
-    schema: pa.Schema  # the schema of the rows, including partition columns, whose values are in folder names
-    filters: pc.Expression | None  # a condition on rows; None selects all rows
-    partitioning: Partitioning  # reads columns from names of folders, such as day=2024-05-01
+
+    # The schema of the rows, including partition columns, whose values are in the names of folders.
+    schema: pa.Schema
+
+    # A condition on rows. None selects all rows.
+    filters: pc.Expression | None
+
+    # The way in which names of folders, such as ``day=2024-05-01``, become columns.
+    partitioning: Partitioning
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
-        """Return a dataset of files. ``paths`` are the paths that Spark has listed."""
+        """Return a dataset of the files with the paths ``paths``, which Spark has listed."""
         files = sorted(map(self.path_of, paths))
         return dataset_of(files, self.filesystem, self.partitioning, schema=self.schema, base=self.folder_path)
 
     def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
-        """Return a scan of the files of one batch. ``paths`` are the paths that Spark has listed."""
+        """Return a scan of the files of one batch. ``paths`` are the paths of the files, which Spark has listed."""
         return ParquetScan(spark, self.dataset(paths), self.filters, None)
 
     def path_of(self, path: str) -> str:
-        """Return the path in ``filesystem`` of a file that Spark listed."""
+        """Return the path that a file has in ``filesystem``. ``path`` is the path or URI that Spark has listed."""
         relative_path = _path_in_uri(path).removeprefix(_path_in_uri(self.folder).rstrip("/"))
         return self.folder_path.rstrip("/") + relative_path
 
     def pieces_of_share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
-        """Return the parts of the files of a batch that one of several tasks reads. ``share`` is the index of the task,
-        and ``shares`` is the number of tasks.
+        """Return the parts of files that one task reads in a batch. ``share`` is the index of the task, and ``shares``
+        is the number of tasks.
 
-        ``lengths`` maps the path of each file to its size in bytes.
+        ``lengths`` maps the path of each file of the batch to its size in bytes.
         """
         lengths_by_path = {self.path_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
@@ -117,8 +126,8 @@ class ParquetStream:
         return self.schema
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of the watermark behind the latest event time in the files, in microseconds, or None without
-        a watermark. ``time`` is ignored.
+        """Return the delay in microseconds of the watermark behind the latest event time in the files. Return None
+        without a watermark. ``time`` is ignored.
         """
         return self.delay_us
 
@@ -128,7 +137,7 @@ class ParquetStream:
         return self.delay_us is not None
 
     def paths(self) -> DataFrame:
-        """Return a stream of the paths of files and their lengths in bytes. Spark does not read their contents."""
+        """Return a stream of the paths of files and their sizes in bytes. Spark does not read the contents of files."""
         reader = self.spark.readStream.format("binaryFile").schema(_FILE_SCHEMA).options(**self.options)
         return reader.load(self.files.folder).select(_PATH, _LENGTH)
 
@@ -147,14 +156,15 @@ class ParquetStream:
         Each task reads its share of the files of a batch, with only the columns ``columns``. It calls ``reduce`` with
         these rows and with the index of the share. The batches that ``reduce`` yields are the messages.
 
-        Each message has the latest event time in the column ``time`` that the task has read so far. Spark computes the
-        watermark from these times. If the column contains dates, they are days in ``timezone``.
+        Each message also contains the latest event time that the task has read so far. Spark computes the watermark
+        from these times. Event times are in the column ``time``. If this column contains dates, they are days in
+        ``timezone``.
         """
         files = self.files
         tasks = self.tasks
-        # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
-        # each path is repeated with one shuffle key per task, and Spark partitions the repeated paths by the hash of
-        # the shuffle key. `choose_shuffle_keys` chooses the keys so that each of them is put into another partition.
+        # Every task receives the paths of all files of a batch, and reads one share of their bytes. To send all paths
+        # to every task, each path is repeated once per task with the shuffle key of this task, and Spark partitions the
+        # repeated paths by the shuffle key. Each shuffle key belongs to a different partition.
         keys_of_shares = choose_shuffle_keys(tasks, tasks).tolist()
         shares = {key: share for share, key in enumerate(keys_of_shares)}
 
@@ -376,5 +386,5 @@ def _schema_of(folder_path: str, filesystem: fs.FileSystem, partitioning: Partit
 
 
 def _path_in_uri(path: str) -> str:
-    """Return the path of a URI without the filesystem: ``/a b`` for ``file:///a b`` and ``file:/a b``."""
+    """Return the path in a URI, without its scheme and host: ``/a b`` for ``file:///a b`` and ``file:/a b``."""
     return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)

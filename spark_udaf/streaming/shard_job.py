@@ -39,20 +39,27 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import OtherSavedFrame, Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-# The name of a column of messages. In a stream of time windows, it contains null, or the start of the newest window for
-# which the sending task has rows, in microseconds UTC. In a stream of ordered windows, it contains the position of the
-# message among all messages of the batch.
+# The name of a column of messages. In a stream of time windows, the column contains null, or the start of the newest
+# window for which the sending task has rows, in microseconds UTC. In a stream of ordered windows, it contains the
+# position of the message among all messages of the batch.
 NEWEST_START_OR_POSITION = "newest_start_or_position"
-# the schema of messages to a shard
+
+# The schema of messages to a shard.
 SHARD_INPUT_SCHEMA = MESSAGE_SCHEMA.append(pa.field(NEWEST_START_OR_POSITION, pa.int64()))
-# the name of the output column that contains the emitted messages; the other columns contain the metrics of a shard
+
+# The name of the column of a shard's output that contains messages with emitted rows. The other columns contain the
+# metrics of the shard.
 EMITTED_MESSAGE_COLUMN = "message"
 
-_MESSAGE_BYTES = 1 << 24  # The approximate maximum size of a message with emitted states, in bytes.
-METRICS_NAME = "tiltframe"  # the name of a stream's metrics in Spark's progress
+# The approximate maximum size of a message with emitted states, in bytes.
+_MESSAGE_BYTES = 1 << 24
+
+# The default name of a stream's metrics in the progress that Spark reports.
+METRICS_NAME = "tiltframe"
 WATERMARK = "watermark"
 
-# Attributes of `Progress` that are numbers, and attributes that are dicts from the name of a level to a number.
+# Names of attributes of `Progress`. The attributes in `_TOTAL_METRICS` are numbers. The attributes in `_LEVEL_METRICS`
+# are dicts from the name of a level to a number.
 _TOTAL_METRICS = (
     "rows",
     "late_rows",
@@ -67,7 +74,7 @@ _TOTAL_METRICS = (
 )
 _LEVEL_METRICS = ("open_windows", "kept_windows")
 
-# Spark's names for the clock that timers follow
+# Spark's names for the clocks that timers can follow.
 PROCESSING_TIME = "ProcessingTime"
 EVENT_TIME = "EventTime"
 NO_TIMERS = "None"
@@ -80,8 +87,8 @@ class Job:
     computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "shuffle_keys")
 
     def __post_init__(self) -> None:
-        """Compute the attributes that ``computed_on_driver`` names, so that they are pickled with the job, and tasks do
-        not compute them again.
+        """Compute the attributes that are named in ``computed_on_driver``. Their values are then pickled with the job,
+        so that tasks need not compute them again.
         """
         for name in self.computed_on_driver:
             getattr(self, name)
@@ -104,11 +111,14 @@ class Job:
         raise NotImplementedError
 
     def send_messages(self, batches: Batches, task: int) -> Batches:
-        """Yield the messages of a task to the shards, and then one count message per shard, with the numbers of
-        messages and rows that the task sent to the shard. The messages contain the rows of the partition, or states
-        that are reduced from the rows. The first task, and every task that sends the start of its newest window, also
-        send a message without rows to every shard. Spark calls only shards that receive a message, and the time of
-        every shard must be advanced.
+        """Yield the messages that a task sends to the shards. They contain the rows of the task's partition, or states
+        that are reduced from the rows.
+
+        A message without rows is also sent to every shard: by the first task, and by every task that sends the start of
+        its newest window. Spark calls only shards that receive a message, and the time of every shard must be advanced.
+
+        At the end, yield one count message per shard, with the numbers of messages and rows that the task has sent to
+        this shard.
         """
         return with_count_messages(self._messages(batches, task), self.shuffle_keys, task, SHARD_INPUT_SCHEMA)
 
@@ -149,7 +159,7 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """The work of the shards of a stream. The attributes ``frame`` to ``beyond`` are arguments of
+    """The work of the tasks of a stream of time windows. The attributes ``frame`` to ``beyond`` are arguments of
     `tiltframe.streaming.OpenWindows`. Spark pickles the job for its tasks.
     """
 
@@ -158,9 +168,13 @@ class ShardJob(Job):
     emit: EmitPolicy
     late: LatePolicy
     max_keys: int | None
-    beyond: str  # the policy for rows with new keys if there are already ``max_keys`` keys
-    emits_dropped: bool  # whether dropped late rows are emitted as well
-    shards: int  # the number of shards
+
+    # The treatment of rows with new keys if there are already ``max_keys`` keys: "error" or "drop".
+    beyond: str
+
+    # Whether dropped late rows are emitted as well.
+    emits_dropped: bool
+    shards: int
     computed_on_driver: ClassVar[tuple[str, ...]] = (*Job.computed_on_driver, "states_schema")
 
     @cached_property
@@ -220,14 +234,14 @@ class ShardJob(Job):
             yield self._wake_messages(newest_start)
 
     def create_windows(self) -> OpenWindows:
-        """Return the windows of a new shard. The types of their states are already set, so that the watermark can be
-        advanced before the first row arrives.
+        """Return the `OpenWindows` of a new shard. The types of the states are already set, so that the watermark can
+        be advanced before the first row arrives.
         """
         return self._with_types(self._empty_windows())
 
     def load_windows(self, state: Saved) -> OpenWindows:
-        """Return the windows of a shard from its saved state. Raise ``ValueError`` if the frame of the saved state
-        differs from the frame of the job.
+        """Return the `OpenWindows` of a shard from its saved state. Raise ``ValueError`` if the frame of the saved
+        state differs from the frame of the job.
         """
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         try:
@@ -238,9 +252,8 @@ class ShardJob(Job):
         return self._with_types(windows)
 
     def _check_states(self, saved_frame: TiltFrame) -> None:
-        """Raise ``ValueError`` unless ``saved_frame`` has the same columns of states as the frame of the job.
-
-        ``saved_frame`` is the frame of the saved windows. The states of new rows are merged into the saved states.
+        """Raise ``ValueError`` unless ``saved_frame``, the frame of the saved windows, has the same columns of states
+        as the frame of the job. Otherwise, states of new rows could not be merged into the saved states.
         """
         columns, job_columns = ({c.name: c.measure for c in frame.states} for frame in (saved_frame, self.frame))
         for name in [*columns, *job_columns]:
@@ -248,20 +261,20 @@ class ShardJob(Job):
                 raise ValueError(
                     f"the states {name!r} of the saved windows are {columns.get(name, 'missing')}, and rows are now "
                     f"reduced to {job_columns.get(name, 'no such states')}; add and remove only measures that share no "
-                    "states with others, or give the query a new checkpoint"
+                    "states with other measures, or give the query a new checkpoint"
                 )
 
     def _with_types(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows. If the types of some states are unknown, first add an empty table, which sets them. They
-        are unknown for measures that were added to the frame after the windows had been saved.
+        """Return ``windows`` after the types of all states have been set. A type is unknown if its measure was added to
+        the frame after the windows had been saved. An empty table is then added, which sets the type.
         """
         if not windows.typed:
             windows.add(self.states_schema.empty_table())
         return windows
 
     def add_messages(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the states and rows in the messages of a batch to the windows. Return the states of dropped late rows if
-        the job emits them, and otherwise None.
+        """Add the states and rows in the messages of a batch to the windows. If the job emits dropped late rows, return
+        their states, and otherwise None.
         """
         states: list[pa.RecordBatch] = []
         rows: list[pa.RecordBatch] = []
@@ -295,7 +308,9 @@ class ShardJob(Job):
     def read_emitted(
         self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
     ) -> pa.Table:
-        """Return the emitted states of a message as states or as results with the schema ``result_schema``."""
+        """Return the emitted rows in a message as a table with the schema ``result_schema``. If ``returns_states`` is
+        true, the rows contain states, and otherwise results.
+        """
         table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
         if not returns_states:
             table = self._empty_windows().results(table)
@@ -311,7 +326,7 @@ class ShardJob(Job):
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted_schema:
             if field.name not in table.column_names:
-                values = [constants.get(field.name)] * dropped.num_rows  # null in the columns that policies add
+                values = [constants.get(field.name)] * dropped.num_rows  # None for columns that policies add
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 

@@ -27,10 +27,12 @@ from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
-_PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state, in bytes.
-# The state of a shard is saved as blocks: tables of its windows, as bytes. This is the minimum size, in bytes, of a
-# block that is stored in separate values of Spark's state. Smaller blocks are stored together in one value, because
-# each value needs a call of the state store, which takes longer than reading a small block.
+# The maximum size of one value in Spark's state, in bytes.
+_PIECE_BYTES = 1 << 22
+
+# The state of a shard is saved as blocks: tables of its windows, as bytes. A block of at least this size, in bytes, is
+# stored in separate values of Spark's state. Smaller blocks are stored together in one value, because each value needs
+# a call of the state store, which takes longer than reading a small block.
 _SMALL_BYTES = 1 << 18
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
@@ -38,14 +40,14 @@ _SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("h
 
 
 class ShardWindows(SentWithVersion, StatefulProcessor):
-    """Spark's processor of the shards of a task.
+    """The stateful processor that Spark calls in each batch for each shard of keys.
 
     The state of a shard is an `OpenWindows`, or an `OrderedStream` if the job is an `OrderedJob`.
     """
 
     def __init__(self, job: ShardJob | OrderedJob, timer_clock: str) -> None:
-        """Store the job, and the name of the clock that timers follow, as `_timer_clock` of
-        `spark_udaf.streaming.stream` returns it. Spark sends the processor to the tasks.
+        """Store the job, and Spark's name of the clock that timers follow, such as "EventTime". Spark sends both to the
+        tasks.
         """
         self._job = job
         self._timer_clock = timer_clock
@@ -82,11 +84,12 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         yield from self._advance_and_save(windows, timerValues, saved_blocks)
 
     def close(self) -> None:
-        """Do nothing, because no resource is open."""
+        """Do nothing, because the processor has no open resources."""
 
     def _load_windows(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
-        """Return the windows of a shard, its saved blocks by name, and its timer, in milliseconds, or None. Raise
-        ``ValueError`` if the state belongs to another stream, or to another number of shards.
+        """Return three values for a shard: its windows, its saved blocks by name, and the time of its timer in
+        milliseconds, or None without a timer. Raise ``ValueError`` if the saved state belongs to another stream, or to
+        another number of shards.
         """
         value = self._shard_state.get()
         if value is None:
@@ -96,8 +99,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         state = Saved(
             state.description, {**state.blocks, **_unpack_small_blocks(state.blocks, memoryview(small_bytes))}
         )
-        # This raises an error if the keys of the frame have changed. It comes first, because adding keys to a frame
-        # without keys also changes the number of shards, and the error should then name the keys.
+        # `load_windows` raises an error if the keys of the frame have changed. It is called before the number of shards
+        # is compared: if keys are added to a frame without keys, the number of shards also changes, and the error
+        # should name the keys.
         windows = self._job.load_windows(state)
         if shards != self._job.shards:
             raise ValueError(
@@ -111,13 +115,14 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
 
         def fetch() -> bytes:
             pieces = (self._pieces.getValue((name, number)) for number in range(_piece_count(size)))
-            return b"".join(piece[0] for piece in pieces if piece is not None)  # the checksum detects missing pieces
+            # A missing piece is skipped. The checksum of the block then reveals that the block is incomplete.
+            return b"".join(piece[0] for piece in pieces if piece is not None)
 
         return StoredTable(size, checksum, fetch)
 
     def _write_blocks(self, state: Saved, saved_blocks: Mapping[str, StoredTable]) -> bytes:
-        """Write each large block of ``state`` that differs from its block in ``saved_blocks``, and remove the pieces
-        that are not used any more. Return the bytes of all small blocks, one after the other.
+        """Write the large blocks of ``state`` that have changed since ``saved_blocks`` were written, and remove pieces
+        of blocks that are not used any more. Return the bytes of all small blocks, one after the other.
         """
         small_names = _small_block_names(state.blocks)
         previous_small_names = _small_block_names(saved_blocks)
@@ -160,8 +165,8 @@ def _piece_count(size: int) -> int:
 
 
 def _small_block_names(blocks: Mapping[str, StoredTable]) -> set[str]:
-    """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. The
-    choice depends only on the sizes and the order of the blocks.
+    """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. These
+    blocks are determined only by the sizes and the order of all blocks, so that the value can be read again.
     """
     names = set()
     total = 0
@@ -184,7 +189,9 @@ def _unpack_small_blocks(blocks: Mapping[str, StoredTable], data: memoryview) ->
 
 
 def output_schema(levels: Sequence[str]) -> StructType:
-    """Return the schema of the output of shards. A row has either a message or metrics."""
+    """Return the schema of the rows that a shard outputs. A row contains either a message with emitted rows or the
+    metrics of the shard.
+    """
     return StructType(
         [
             StructField(EMITTED_MESSAGE_COLUMN, BinaryType()),
@@ -194,7 +201,7 @@ def output_schema(levels: Sequence[str]) -> StructType:
 
 
 def _micros(millis: int) -> int | None:
-    """Return Spark's milliseconds as microseconds. Return None for 0, which means that the watermark is unknown, and
-    for earlier times.
+    """Return a number of milliseconds as microseconds. Return None for 0, with which Spark reports that the watermark
+    is unknown, and for negative numbers.
     """
     return millis * 1000 if millis > 0 else None

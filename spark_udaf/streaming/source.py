@@ -19,7 +19,7 @@ Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
 class StreamSource(Protocol):
-    """Rows that arrive in batches, which Spark passes to the tasks of a stream."""
+    """The rows of a stream. They arrive in batches, which Spark passes to tasks."""
 
     @property
     def spark(self) -> SparkSession:
@@ -30,13 +30,13 @@ class StreamSource(Protocol):
         """Whether the stream has a watermark."""
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of the watermark behind the latest value of the column ``time``, in microseconds, or None
+        """Return the delay in microseconds of the watermark behind the latest value of the column ``time``. Return None
         without a watermark.
         """
 
     def input_schema(self, select_names: Read) -> pa.Schema:
-        """Return the schema of the rows. ``select_names`` selects the columns to read; the types of other columns are
-        not used.
+        """Return the schema of the rows. ``select_names`` selects the columns to read. Other columns need not have
+        their own types in the schema, because they are not read.
         """
 
     def map(

@@ -23,7 +23,9 @@ def check_has_state() -> None:
 
 
 def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timer_clock: str) -> DataFrame:
-    """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch."""
+    """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch. Spark keeps the
+    state of each shard from batch to batch.
+    """
     from spark_udaf.streaming.shards import ShardWindows, output_schema
 
     messages_by_shard = messages.groupBy(SHARD)

@@ -51,9 +51,14 @@ from tiltframe.streaming.ahead import NONE, check_ahead, read_ahead
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
-_stream_numbers = itertools.count(1)  # a counter; the default name of a stream ends with its next number
-_DELAY_KEY = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
+# The number of emitted rows per batch that is passed to the JVM.
+_ROWS_PER_BATCH = 2000
+
+# The numbers of the streams of this process, with which the default names of streams end.
+_stream_numbers = itertools.count(1)
+
+# The key under which the metadata of a column contain the delay of its watermark.
+_DELAY_KEY = "spark.watermarkDelayMs"
 
 
 def stream(
@@ -148,14 +153,15 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_has_state()
-    # An OrderedFrame becomes an OrderedRollup, which, like a RunningAggregation, is an OrderedAggregator.
+    # After this line, all frames with ordered windows are objects of the class OrderedAggregator. RunningAggregation is
+    # a subclass of it, and so is OrderedRollup, which replaces OrderedFrame.
     frame_or_aggregator = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     frame_or_query = (
         frame_or_aggregator.query
         if isinstance(frame_or_aggregator, OrderedAggregator)
         else check_frame(frame_or_aggregator)
     )
-    read_ahead(ahead)  # raises an error for an invalid value
+    read_ahead(ahead)  # This call raises an error if the value of ``ahead`` is invalid.
     metrics_name = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
     df = without_null_times(df, frame_or_query.time, on_null_time, null_times)
@@ -165,7 +171,7 @@ def stream(
     spark = source.spark
     _configure_state_store(spark)
     requested = shuffle_partitions(spark) if shards is None else shards
-    # without keys, all windows are in one shard
+    # Without keys, all windows are in one shard.
     shard_count = checked_whole(requested, "shards", 1, 10_000) if frame_or_query.keyed_by else 1
     if isinstance(frame_or_aggregator, OrderedAggregator):
         has_policies = (emit, late, dropped, max_keys) != (None, "drop", False, None)
@@ -209,8 +215,8 @@ def stream(
 
 
 def _next_name() -> str:
-    """Return the default name of a stream, which is different for each stream of the process, because Spark rejects
-    equal names in a query.
+    """Return the default name of the metrics of a new stream. Each stream of the process has a different name, because
+    Spark rejects a query in which two metrics have the same name.
     """
     number = next(_stream_numbers)
     return METRICS_NAME if number == 1 else f"{METRICS_NAME} {number}"
@@ -262,7 +268,7 @@ def _check_not_ahead(batches: Batches, frame_or_query: TiltFrame | OrderedQuery,
 def _emitted_rows(
     messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, returns_states: bool, flat: bool
 ) -> DataFrame:
-    """Return a DataFrame with the emitted rows in the messages of shards. Its schema is ``schema``."""
+    """Return a DataFrame with the emitted rows, read from the messages of shards. Its schema is ``schema``."""
 
     def read_messages(batches: Batches) -> Batches:
         tune_worker()
@@ -275,9 +281,10 @@ def _emitted_rows(
 
 
 def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
-    """Return Spark's name of the clock whose timers call the shards in batches without rows: "EventTime" or
-    "ProcessingTime", or "None" if batches without rows do not call them. Raise ``ValueError`` if the emit policy needs
-    a watermark and the stream does not have one.
+    """Return Spark's name of the clock for the timers of shards: "EventTime" or "ProcessingTime". In a batch without
+    rows, a timer calls its shard. Return "None" if shards need no timers.
+
+    Raise ``ValueError`` if the emit policy needs a watermark and the stream does not have one.
     """
     emit = windows.emit
     if emit.emits_without_rows:
@@ -292,8 +299,9 @@ def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
 
 
 def _configure_state_store(spark: SparkSession) -> None:
-    """Set RocksDB as the state store, which `transformWithState` needs. Set changelog checkpoints, which are smaller,
-    unless the session has this setting. Raise `MissingExtra` if protobuf is not installed.
+    """Set RocksDB as the state store of the session, because `transformWithState` needs it. Enable changelog
+    checkpoints, which are smaller, unless the session already has this setting. Raise `MissingExtra` if protobuf is not
+    installed.
     """
     use_large_batches(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
@@ -308,7 +316,7 @@ def _configure_state_store(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class DataFrameStream:
-    """A streaming DataFrame, as a `StreamSource`."""
+    """A source of a stream whose rows are those of a streaming DataFrame."""
 
     df: DataFrame
 
@@ -319,12 +327,12 @@ class DataFrameStream:
 
     @property
     def has_watermark(self) -> bool:
-        """Whether a column has a watermark."""
+        """Whether a column of the DataFrame has a watermark."""
         return any(_DELAY_KEY in (field.metadata or {}) for field in self.df.schema)
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of the watermark of the column ``time`` behind the newest value of this column, in
-        microseconds. Return None without a watermark.
+        """Return the delay in microseconds of the watermark behind the latest value of the column ``time``. Return None
+        if this column has no watermark.
         """
         metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
         return int(metadata[_DELAY_KEY]) * 1000 if _DELAY_KEY in metadata else None

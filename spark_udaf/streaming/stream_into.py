@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 AVAILABLE_NOW = "available_now"
-# The number of batches between compactions. If a batch has few tasks, a level has at most a few hundred parts before a
-# compaction.
+# The default number of batches between compactions. If the job of a batch has few tasks, a level then has at most a few
+# hundred parts before each compaction.
 COMPACT_EVERY = 50
 
 
@@ -144,8 +144,11 @@ class _BatchWriter:
     stream: str
     checkpoint: str
     compact_every: int | None
-    files: ArrivingFiles | None  # the files to read if batches consist of paths of files; None if they consist of rows
-    delay_us: int | None  # the delay of the watermark in microseconds, or None without a watermark
+    # The folder of the files to read, if a batch consists of paths of files. None if a batch consists of rows.
+    files: ArrivingFiles | None
+
+    # The delay of the watermark in microseconds, or None without a watermark.
+    delay_us: int | None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -155,7 +158,7 @@ class _BatchWriter:
         writer = writer_of(self.stream, own_id)
         last_number = self.store.last_commit(writer)
         if (-1 if last_number is None else last_number) < number - 1:
-            raise StoreError(_missing_batches(self, writer, number, last_number))
+            raise StoreError(_missing_batches_message(self, writer, number, last_number))
         ids = (
             {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last_number is None else None
         )
@@ -169,10 +172,10 @@ class _BatchWriter:
             delay_us=self.delay_us,
         )
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            compact_or_warn(self.store)  # This also compacts open windows, because most parts belong to them.
+            compact_or_warn(self.store)  # Open windows are compacted as well, because most parts belong to them.
 
 
-def _missing_batches(batch_writer: _BatchWriter, writer: str, number: int, last_number: int | None) -> str:
+def _missing_batches_message(batch_writer: _BatchWriter, writer: str, number: int, last_number: int | None) -> str:
     committed_batches = f"only the batches up to {last_number}" if last_number is not None else "no batches"
     return (
         f"the checkpoint {batch_writer.checkpoint} records that the batches before {number} are done, but the store "
@@ -195,8 +198,9 @@ def _trigger_options(trigger: object) -> dict[str, Any]:
 
 
 def _warn_of_other_checkpoint(query: StreamingQuery, store: FrameStore, stream: str, former_id: str) -> None:
-    """Warn that a new query reads a stream from its beginning, although the store has rows of the stream from another
-    query. If Python is configured to raise warnings as errors, stop the query and raise the warning.
+    """Warn that a query with a new checkpoint reads a stream from its beginning, although the store has rows of the
+    stream from another query. If Python is configured to raise warnings as errors, stop the query and raise the
+    warning.
     """
     try:
         warn_caller(

@@ -222,8 +222,8 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     Raises
     ------
     ValueError
-        If no registered function has the accessor, or its type depends on the function. States of a function without it
-        fail the job with an error that names the function.
+        If no registered function has the accessor, or if the type of the accessor depends on the function. States of a
+        function without the accessor fail the job with an error that names the function.
 
     Examples
     --------
@@ -240,13 +240,15 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     types = {accessors.result_type(accessor, get(name)): name for name in candidates}
     if len(types) > 1:
         choices = " or ".join(f"function={name!r}" for name in types.values())
-        raise ValueError(f"{accessor} returns {', '.join(map(str, types))}, depending on the function; pass {choices}")
+        raise ValueError(
+            f"the type of {accessor} depends on the function: {', '.join(map(str, types))}; pass {choices}"
+        )
     (dtype,) = types
 
     def read(values: pa.Array) -> pa.Array:
         return accessors.read_accessor(values, accessor, *arguments)
 
-    read.__name__ = accessor  # the name of the result column contains this name
+    read.__name__ = accessor  # The name of the function becomes a part of the name of the result column.
     return read_states(read, from_arrow_type(dtype), states)
 
 
@@ -254,7 +256,7 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)
 
-    read.__name__ = accessor.__name__  # the name of the result column contains this name
+    read.__name__ = accessor.__name__  # The name of the function becomes a part of the name of the result column.
     return read_states(read, dtype, states)
 
 
@@ -326,7 +328,9 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
 
 
 def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """Return a set operation by its name, as a function of two arrays of states. Its errors contain the name."""
+    """Return the set operation with the name ``name`` as a function of two arrays of states. The messages of its errors
+    contain the name.
+    """
 
     def operation(left: pa.Array, right: pa.Array) -> pa.Array:
         with error_label(name):
@@ -336,7 +340,7 @@ def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
 
 
 def set_operation_result_type(name: str) -> pa.DataType:
-    """Return the Arrow type of the result of `set_operation`."""
+    """Return the Arrow type of the results of the set operation with the name ``name``."""
     return pa.float64() if name == "jaccard" else _DISTINCT_STATE_TYPE
 
 

@@ -38,9 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 _TIME = pa.timestamp("us", "UTC")
-_STATES_PER_MERGE = 64  # the number of states of a group that are collected before they are merged to one state
-# One type for each kind of input. If a function has the same result type for all kinds that it accepts, its result type
-# does not depend on the column (`has_fixed_result_type`).
+
+# The number of states of a group that are collected before they are merged to one state.
+_STATES_PER_MERGE = 64
+
+# One type for each kind of input, such as int64 for whole numbers. If a function has the same result type for all kinds
+# that it accepts, its result type does not depend on the column (`has_fixed_result_type`).
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
@@ -60,17 +63,26 @@ class UdafSpec:
     """The function of `aggr` that an aggregate function of Spark computes, and the type to which the column is cast."""
 
     function: Function
-    label: str  # the call as the user wrote it, for messages
-    dtype: pa.DataType | None  # the type of the column; None if the type of the result does not depend on it
-    returns_states: bool = False  # whether states are returned instead of results
-    has_weights: bool = False  # whether another column contains the weights of rows
+
+    # The call as the user wrote it, for messages.
+    label: str
+
+    # The type of the column. None if the type of the result does not depend on the type of the column.
+    dtype: pa.DataType | None
+
+    # Whether states are returned instead of results.
+    returns_states: bool = False
+
+    # Whether another column contains the weights of rows.
+    has_weights: bool = False
+
     # Whether ``dtype`` is only a default, because the type of the column is unknown. Numbers are then aggregated in
     # their own type.
     is_type_assumed: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the function's inputs, and of the weights if there are any."""
+        """The names of the function's inputs, followed by the name of the weights if rows have weights."""
         return (*self.function.inputs, *([WEIGHT] if self.has_weights else []))
 
     @property
@@ -91,14 +103,14 @@ class UdafSpec:
         if not self.has_weights:
             return self._reduce(columns, None, groups)
         if groups is None:
-            # the struct of a row is null if the row does not meet the condition ``where`` of the call
+            # Remove the rows that do not meet the condition ``where`` of the call. The struct of such a row is null.
             columns = columns.drop_null()
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self._reduce(values, columns.field(WEIGHT), groups)
 
     def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
-        if groups is None:  # not `groups or …`, because the length of groups without rows is 0
+        if groups is None:  # The check is not `groups or …`, because an object of groups without rows is false.
             groups = Groups.single(len(values))
         return self.function.reduce(self._cast_values(values), groups, weights)
 
@@ -138,9 +150,9 @@ class UdafSpec:
                 from_arrow_type(dtype).simpleString() for dtype in (results.type, self.result_type)
             )
             raise ValueError(
-                f"the result is {assumed_type} unless its type is known, and {error}; pass type={actual_type!r}, or "
-                f"A.of(df).{self.function.name}(…), which knows the type (in SQL, use the function that su.register "
-                "creates for it)"
+                f"the result is {assumed_type} if the type of the column is unknown, and {error}; pass "
+                f"type={actual_type!r}, or use A.of(df).{self.function.name}(…), which reads the type from the schema; "
+                "in SQL, use the function that su.register creates for this type"
             ) from None
 
     def results_of_lists(self, lists: pa.ListArray) -> pa.Array:
@@ -148,8 +160,8 @@ class UdafSpec:
         return self.results_of_columns(*groups_of_lists(lists))
 
     def _cast_values(self, values: pa.Array) -> pa.Array:
-        """Return the values, cast to ``dtype`` if states are returned or `_keeps_result_type` is false. If ``dtype`` is
-        None, return the values unchanged.
+        """Return the values, cast to ``dtype``. Return the values unchanged without a ``dtype``, or if results are
+        returned whose type is right without the cast (`_keeps_result_type`).
         """
         if self.dtype is None:
             return values
@@ -160,8 +172,8 @@ class UdafSpec:
             return self._cast(values, input_type)
         names = self.function.inputs
         parts = [self._cast(values.field(names[0]), self.dtype)]
-        # The type of a state depends on the types of all inputs, so further inputs are cast if states are returned. The
-        # type of a result depends only on the first input.
+        # If states are returned, further inputs are cast as well, because the type of a state depends on the types of
+        # all inputs. In contrast, the type of a result depends only on the first input.
         for name in names[1:]:
             part = values.field(name)
             if self.returns_states:
@@ -207,15 +219,17 @@ class UdafSpec:
 
 
 def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
-    """Return the elements of lists, and the groups of elements, one group per list. A null list is an empty group."""
+    """Return the elements of all lists as one array, and their groups, one group per list. A null list is an empty
+    group.
+    """
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists))
 
 
 @contextmanager
 def error_label(label: str) -> Iterator[None]:
-    """Within the block, add the text ``label``, which names the call, to the beginning of the message of an error,
-    because the message of Spark does not name the call.
+    """A context manager that adds ``label``, the text of a call, to the beginning of the messages of errors in its
+    block. Without the label, Spark's message would not name the call.
     """
     try:
         yield
@@ -229,12 +243,12 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, has_weights: bool = False
 ) -> UdafSpec:
-    """Return the `UdafSpec` of a function whose column has the type ``type``. Without ``type``, the column is read as
-    doubles if the type of the result depends on the type of the column.
+    """Return the `UdafSpec` of a function whose column has the type ``type``. Without ``type``, the column is
+    read as doubles if the type of the result depends on the type of the column.
 
-    Raises ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
-    accept. Without ``type``, it also raises ``TypeError`` if the result type depends on the column and the function
-    does not accept doubles.
+    Raise ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
+    accept. Also raise ``TypeError`` if the column would have to be read as doubles, and the function does not accept
+    doubles.
     """
     if type is not None:
         dtype = arrow_type(type)
@@ -263,8 +277,8 @@ def udaf_spec(
 
 @cache
 def has_fixed_result_type(function: Function, states: bool = False) -> bool:
-    """Return whether the type of the result does not depend on the type of the column. If ``states`` is true, the
-    result is the state.
+    """Return whether a function has the same result type for every type of column. If ``states`` is true, the type of
+    the state is examined instead of the type of the result.
     """
     if len(function.inputs) > 1:
         return False
@@ -275,7 +289,7 @@ def arrow_type(type: DataType | str) -> pa.DataType:
     """Return the Arrow type of a Spark type, or of its name in SQL."""
     try:
         return normalized_type(to_arrow_type(parse_type(type) if isinstance(type, str) else type))
-    except Exception:  # Spark raises several classes with long messages
+    except Exception:  # Spark's errors belong to different classes, and their messages are long.
         raise ValueError(
             f"cannot read {type!r} as a type; write a type of Spark, such as 'bigint', 'string' or 'decimal(20,2)'"
         ) from None
@@ -308,9 +322,10 @@ def accepts_records(function: Function, dtype: pa.DataType) -> bool:
 
 
 def _input_type(function: Function, dtype: pa.DataType) -> pa.DataType:
-    """Return the type of the array that a function with the input type ``dtype`` receives. With one input, this is
-    ``dtype``. Otherwise, it is a struct, with ``dtype`` for the first input, and timestamps or doubles for further
-    inputs.
+    """Return the type of the array that a function receives if its first input has the type ``dtype``.
+
+    For a function with one input, this type is ``dtype``. For a function with several inputs, it is a struct: the first
+    field has the type ``dtype``, and the other fields are timestamps or doubles.
     """
     if len(function.inputs) == 1:
         return dtype
@@ -319,8 +334,8 @@ def _input_type(function: Function, dtype: pa.DataType) -> pa.DataType:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Return event times as timestamps in microseconds UTC, read in the same way as by a tilt frame. Null
-    stays null.
+    """Return a column of event times as timestamps in microseconds UTC, converted in the same way as by a tilt frame.
+    Nulls are preserved.
     """
     times = pa.array(event_times(column.drop_null(), EVENT_TIME)).cast(_TIME)
     return with_nulls(times, column.is_valid())
@@ -334,7 +349,7 @@ def grouped_udaf(spec: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
     def aggregate(values: pa.Array) -> pa.Scalar:
         return spec.results_of_columns(values)[0]
 
-    aggregate.__name__ = spec.function.name  # Spark uses this name in the name of the result column
+    aggregate.__name__ = spec.function.name  # The name of the function becomes a part of the name of the result column.
     return window_function(aggregate, from_arrow_type(spec.result_type))
 
 

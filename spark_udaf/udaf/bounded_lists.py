@@ -19,12 +19,16 @@ from pyspark.sql import functions as F
 
 from spark_udaf.udaf.list_errors import interval_text, register_call
 
-# an estimate of the bytes that each value of a list needs in the JVM: a boxed value, its place in a growing array, and
-# its serialized copy
+# An estimate of the number of bytes that each value of a list needs in the JVM: an object for the value, its place in
+# an array that grows, and a serialized copy.
 _BYTES_PER_VALUE = 128
 _MIN_VALUES = 100_000
-_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")  # masters whose tasks run in the driver
-_DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
+
+# Matches Spark masters whose tasks run in the driver, such as ``local`` and ``local[4]``.
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")
+
+# The default memory of a driver or an executor, according to Spark's documentation.
+_DEFAULT_HEAP = "1g"
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -39,18 +43,19 @@ def bounded_list(values: Column, label: str) -> Column:
         The call, for the message of the error.
     """
     limit = max_list_values(SparkSession.getActiveSession())
-    # The sum is null if the group has no values. Spark evaluates the sum only because the result refers to it.
+    # The result must depend on the sum, because otherwise Spark would not evaluate the sum. The sum is null if the
+    # group has no values.
     interval_sum = F.sum(F.when(values.isNotNull(), F.expr(interval_per_value(label, limit))))
     return F.when(interval_sum.isNotNull(), F.collect_list(values)).otherwise(F.array())
 
 
 def interval_per_value(label: str, limit: int) -> str:
-    """Return the text of an interval in SQL. Its sum over about ``limit`` rows overflows, with and without ``ANSI``
-    mode. The message of this error is then replaced by one that names the call ``label``.
+    """Return the text of an interval in SQL, whose sum overflows if it is added up about ``limit`` times. The overflow
+    is an error in Spark, with and without ANSI mode. The message of the error is replaced by a message that names the
+    call ``label``.
     """
     max_seconds = (2**63 - 1) // 1_000_000
-    # The interval also has microseconds, which contain the call id. They amount to less than a second. One second is
-    # subtracted to leave room for them.
+    # One second is subtracted, because `interval_text` adds the call id as microseconds, which are less than a second.
     seconds = max_seconds // limit - 1
     return interval_text(seconds, register_call(label, limit))
 
@@ -78,7 +83,9 @@ def memory_bytes(text: str) -> int:
     return memory_bytes(_DEFAULT_HEAP) if match is None else int(match[1]) * _UNITS[match[2]]
 
 
-def _threads(local: re.Match[str]) -> int:
-    """Return the number of tasks that run at once in the driver, whose heap they share. ``local`` matches a master."""
-    threads = local[1] or "1"
+def _threads(local_master: re.Match[str]) -> int:
+    """Return the number of tasks that run at once in the driver, and share its heap. ``local_master`` is the match of
+    `_LOCAL` for a master such as ``local[4]``.
+    """
+    threads = local_master[1] or "1"
     return (os.cpu_count() or 1) if threads == "*" else int(threads)

@@ -39,15 +39,21 @@ class Call:
     """A call of an aggregate function, with the Columns of its arguments."""
 
     function: Function
-    columns: tuple[Column, ...]  # the Columns of the function's inputs; empty for ``count()``, which counts rows
-    weight: Column | None  # the weights of rows
+
+    # The Columns of the function's inputs. They are empty for ``count()``, which counts rows.
+    columns: tuple[Column, ...]
+
+    # The weights of rows.
+    weight: Column | None
     where: Column | None
-    label: str  # the text of the call, which is the default name of the result
+
+    # The text of the call, which is the default name of the result.
+    label: str
 
     @property
     def input_column(self) -> Column:
-        """The Column that is passed to Python. With several inputs or with weights, its values are structs. It is null
-        in rows that do not meet the condition.
+        """The Column that Spark sends to Python for this call. With several inputs or with weights, its values are
+        structs. Its value is null in rows that do not meet the condition of the call.
         """
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
         if self.columns and has_collations() and compares_text(self.function):
@@ -59,8 +65,8 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _with_collation_check(self, role: str, column: Column) -> Column:
-        """Return the Column of an input. Unless the input is always a number, add a check that fails the query if its
-        strings have a collation.
+        """Return the Column of an input of the function. Unless the input is always a number, a check is added, which
+        fails the query if the Column contains strings with a collation other than UTF8_BINARY.
         """
         if input_rule(self.function, role).use == Use.NUMBER:
             return column
@@ -68,8 +74,8 @@ class Call:
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Return a function that applies the registered function ``name`` to Columns, and returns a Column. If ``df`` is
-    passed, the types of columns are read from its schema.
+    """Return a function that receives Columns, and returns a Column with the results of the registered function
+    ``name``. If ``df`` is passed, the types of the Columns are read from its schema.
     """
     measure_of = aggr.caller(name)
     keywords_of_columns = column_keywords(aggr.get(name))
@@ -117,8 +123,8 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 
 def _column_or_struct(name: str, columns: Any) -> Column:
-    """Return a struct of the listed columns if the function accepts records. Otherwise, return the argument as one
-    Column. Raise ``TypeError`` unless it is a name or a Column.
+    """Return the first argument of a call as one Column. If the function accepts records, a list of columns becomes a
+    struct. Raise ``TypeError`` for other arguments that are neither a name nor a Column.
     """
     function = aggr.get(name)
     takes_records = input_rule(function, function.inputs[0]).takes_records
@@ -133,7 +139,9 @@ def counts_rows(name: str, column: Column | str | None) -> bool:
 
 
 def call_of(column: Any) -> tuple[Call, str] | None:
-    """Return the call that created a Column, and the name of its result. Return None for other Columns."""
+    """Return the call that created a Column, and the name of the call's result. Return None if no call of
+    `spark_udaf.functions` created it.
+    """
     call: tuple[Call, str] | None = attached_value(column, "call") if isinstance(column, Column) else None
     return call
 
@@ -160,8 +168,8 @@ def _with_columns(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _spec_of(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
-    """Return the `UdafSpec` of a call. The type of its column is ``type``, or, by default, the type in the schema of
-    ``df``.
+    """Return the `UdafSpec` of a call. The column of the call has the type ``type``. By default, the type is read from
+    the schema of ``df``.
     """
     if df is not None:
         for field in df.select(*call.columns).schema.fields:
@@ -187,15 +195,16 @@ def _result_column(call: Call, spec: UdafSpec, groups: Literal["large"] | None) 
         return grouped_udaf(spec)(call.input_column, window)
 
     if isinstance(call.function, aggr.Count) and call.weight is None:
-        count_column = F.count(call.input_column)  # Spark's function returns the same count, and needs no Python
+        # Spark's own function returns the same count, and does not need Python.
+        count_column = F.count(call.input_column)
         return _with_call(count_column.alias(call.label), call, call.label, count_column.over)
     create_udf = iterating_udaf if groups == "large" else list_udf
     return _with_call(create_udf(spec)(call.input_column).alias(call.label), call, call.label, over)
 
 
 def _with_call(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
-    """Return the Column, and attach its call and the name of its result to it, so that `su.group_by` can plan the call.
-    Renamed copies of the Column keep the call.
+    """Attach a call and the name of its result to the Column that the call created, and return this Column.
+    `su.group_by` can then plan the call. Renamed copies of the Column keep the call.
     """
     original_alias = column.alias
 

@@ -28,7 +28,8 @@ from spark_udaf.udaf.list_sql import check_columns
 from spark_udaf.udaf.sql import LIST, Family, further_inputs
 from spark_udaf.versions.arrow_types import to_arrow_type
 
-_TABLES = ("from", "from_", "joins", "laterals", "with", "with_")  # the parts of a SELECT that define its columns
+# sqlglot's names of the parts of a SELECT that determine which columns exist.
+_TABLES = ("from", "from_", "joins", "laterals", "with", "with_")
 _NO_LITERAL = object()
 
 
@@ -71,11 +72,12 @@ def check_calls(
     try:
         tree = sqlglot.parse_one(query, read="spark")
     except sqlglot.errors.SqlglotError:
-        return  # Spark raises the error for a query that it cannot parse
+        return  # If Spark cannot parse the query either, Spark raises an error for it later.
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in families and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
-            # For calls that aggregate, such as aggr_dds_merge, `with_lists` calls `check_columns` itself.
+            # The columns of merging calls, such as aggr_dds_merge, are not checked here, because `with_lists` checks
+            # them.
             if not name.endswith("_merge"):
                 check_columns(name, [argument.sql("spark") for argument in node.expressions])
             fields = _fields(spark, _probe(_states_of(name, node), node, tree), arguments, functions)
@@ -95,15 +97,15 @@ def check_calls(
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.input_expressions, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
-        # The message contains the name of the function that reads lists, such as aggr_dds_list. It is replaced by the
-        # name in the query, such as aggr_dds.
+        # The message names the function that reads lists, such as aggr_dds_list. This name is replaced by the name in
+        # the query, such as aggr_dds.
         except (TypeError, ValueError, OverflowError) as error:
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
 def _read_call(name: str, node: exp.Anonymous, function: Function, arguments: Mapping[str, Any]) -> _Call | None:
-    """Return the call in a query as a `_Call`. Return None for a call without arguments or with ``*``, and for a
-    parameter that is neither a literal nor in ``arguments``.
+    """Return a call in a query as a `_Call`. Return None for a call without arguments or with ``*``, and for a call
+    with a parameter that is neither a literal nor in ``arguments``.
     """
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -128,8 +130,8 @@ def _read_call(name: str, node: exp.Anonymous, function: Function, arguments: Ma
 
 
 def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
-    """Return those arguments of a call that must be states. The keys of the dict are their positions as text, such as
-    "0".
+    """Return a dict of the arguments of a call that must be states. The keys are the positions of the arguments as
+    text, such as "0".
     """
     arguments = [argument for argument in node.expressions if not isinstance(argument, exp.Kwarg)]
     is_set_operation = name.rpartition("_")[2] in SET_OPERATIONS
@@ -137,7 +139,9 @@ def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
 
 
 def _check_states(name: str, fields: Sequence[StructField]) -> None:
-    """Raise ``TypeError`` if one of the arguments ``fields`` of the function ``name`` is not a column of states."""
+    """Raise ``TypeError`` if one of the arguments of the function ``name`` is not a column of states. ``fields``
+    contains the types of the arguments.
+    """
     for dtype in _arrow_types(fields) or []:
         if class_of(dtype) is None:
             with error_label(name):
@@ -186,15 +190,17 @@ def _fields(
     arguments: Mapping[str, Any] | None,
     functions: Mapping[str, Function],
 ) -> list[StructField] | None:
-    """Return the columns of a query from `_probe`, or None if Spark cannot analyze this query.
+    """Return the fields of the schema of ``probe``, a query from `_probe`, or None if Spark cannot analyze this query.
 
-    A query that calls functions of this library cannot be analyzed, because they are not registered yet.
+    A query that calls functions of this library cannot be analyzed, because these functions are not registered yet.
     """
     if probe is None or any(call.name.lower() in functions for call in probe.find_all(exp.Anonymous)):
         return None
     try:
         return spark.sql(probe.sql("spark"), None if arguments is None else dict(arguments)).schema.fields
-    except Exception:  # Spark raises several classes; the query itself is analyzed next, and raises its own error
+    # Spark's errors belong to different classes. They need not be raised here, because Spark analyzes the complete
+    # query later, and then raises its errors.
+    except Exception:
         return None
 
 

@@ -7,8 +7,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-_DIGITS_OF_INT64 = 18  # Every integer with this number of decimal digits fits into int64.
-_MAX_EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
+# Every integer with this number of decimal digits fits into int64.
+_DIGITS_OF_INT64 = 18
+
+# Doubles represent every integer up to this limit exactly.
+_MAX_EXACT_WHOLE = 2**53
 
 
 def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -70,12 +73,12 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
     if dtype.precision > _DIGITS_OF_INT64 or scale < 0:
         return pa.array([None if value is None else _double(value) for value in decimals.to_pylist()], pa.float64())
     filled = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
-    # A decimal is stored as a 128-bit integer: two halves of 64 bits, the low half first. At this precision, the low
-    # half alone is the value.
+    # Arrow stores a decimal as an integer of 128 bits: two halves of 64 bits, the low half first. Decimals of at most
+    # 18 digits fit into the low half.
     halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)
     unscaled = halves[filled.offset : filled.offset + len(filled), 0]
     quotients, remainders = np.divmod(unscaled, 5**scale)
-    # A quotient beyond 2^53 may still be exact; `_double` raises an error if it is not.
+    # A double may represent even a quotient beyond 2^53 exactly. If it does not, `_double` raises an error.
     may_be_inexact = (remainders != 0) | (np.abs(quotients) > _MAX_EXACT_WHOLE)
     for row in np.flatnonzero(may_be_inexact):
         _double(decimals[int(row)].as_py())

@@ -31,8 +31,8 @@ from spark_udaf.versions.column_text import text_of
 _SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # The key in a column's metadata by which Spark marks a session window.
 
-# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Names are used if possible: a Column
-# needs more than ten calls to the JVM, and its type needs the analysis of a query, which takes milliseconds.
+# The name of a column of the DataFrame, or a Column that Spark evaluates. A name is used if possible, because it is
+# faster: a Column needs more than ten calls to the JVM, and Spark must analyze a query to find its type.
 Expression = Column | str
 
 
@@ -126,7 +126,7 @@ class Grouped:
             su.group_by(df, "host").pivot("status", [200, 500]).agg(aggr.count())
         """
         if self.totals is not None:
-            raise ValueError(f"pivot cannot follow {self.totals}; pivot the rows of group_by")
+            raise ValueError(f"pivot cannot follow {self.totals}; call pivot directly after group_by")
         return Pivoted(
             replace(self, keys=(*self.keys, _expression(self.df, column))), None if values is None else list(values)
         )
@@ -139,7 +139,7 @@ class Grouped:
             )
         if self.excluded is not None:
             raise ValueError(
-                f"excluded cannot be used with {totals}, which counts each row in several totals; leave it out"
+                f"excluded cannot be used with {totals}, which counts each row in several totals; leave out excluded"
             )
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
@@ -235,7 +235,7 @@ class Grouped:
         return rollup_sets(len(self.keys)) if self.totals == "rollup" else cube_sets(len(self.keys))
 
     def _spark_groups(self) -> Any:
-        """Return the same groups as an object of Spark, whose method ``agg`` computes Spark's own aggregates."""
+        """Return Spark's own object for the same groups. Its method ``agg`` computes Spark's own aggregates."""
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
     def _join_spark_results(self, library_results: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
@@ -266,7 +266,9 @@ class Grouped:
         return joined_results.select(*(quoted_column(column).alias(name) for column, name in final_names.items()))
 
     def _calls_by_name(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
-        """Return the calls by name. Spark's own aggregates have the names that Spark gives them."""
+        """Return a dict from the names of results to calls. For Spark's own aggregates without a name, the names are
+        those that Spark chooses.
+        """
         named_calls = _named_calls(calls, measures)
         built_in = [column for _, column in named_calls if isinstance(column, Column)]
         if built_in:
@@ -381,22 +383,23 @@ class _EvaluatedColumns:
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._original_df = df  # the DataFrame of the caller; keys may be added to ``_df`` as columns
+        self._original_df = df  # This DataFrame is not changed, whereas keys may be added to ``_df`` as columns.
         self._df = df
         self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []
-        self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
+        self._texts: dict[str, str] = {}  # maps the SQL text of an input to the quoted name of its column
         names_in_conditions = {
             name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)
         }
-        # The columns that SQL conditions name. They are not renamed, because Python evaluates the conditions.
+        # The columns that occur in SQL conditions of `aggr` calls. These columns are not renamed, because Python
+        # evaluates the conditions with the original names.
         self._condition_columns = names_in_conditions.intersection(df.columns)
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
-        """Return the keys, and add their columns to those that Spark evaluates.
+        """Return the keys, and add their columns to the columns that Spark evaluates.
 
-        If a key is a struct, all keys are first added to the DataFrame as columns. The fields of the struct can then be
-        read as columns. If the struct is a sliding window, Spark repeats each row for all its windows at this point.
+        If a key is a struct, all keys are first added to the DataFrame as columns, so that the fields of the struct can
+        be read as columns. If the struct is a sliding window, Spark then repeats each row for all windows of the row.
         """
         if not keys:
             return []
@@ -422,7 +425,8 @@ class _EvaluatedColumns:
 
     def _key(self, field: StructField, key: Expression) -> _Key:
         if not isinstance(field.dataType, StructType):
-            if isinstance(key, str) and key in self._columns_by_name:  # a key that is passed twice becomes two columns
+            # If a key is passed twice, its column is added twice, under two names.
+            if isinstance(key, str) and key in self._columns_by_name:
                 key = quoted_column(key)
             return _Key(field.name, (self._add(field.name, key),))
         column = quoted_column(key) if isinstance(key, str) else key
@@ -432,7 +436,9 @@ class _EvaluatedColumns:
         return _Key(field.name, tuple(self._add(*part) for part in parts), tuple(field_names))
 
     def measure(self, call: Call | Measure) -> Measure:
-        """Return the measure of a call. Its inputs are the names of columns that Spark evaluates."""
+        """Return a call as a measure, and add its inputs to the columns that Spark evaluates. The inputs of the measure
+        are the names of the added columns.
+        """
         if isinstance(call, Measure):
             column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
@@ -467,8 +473,8 @@ class _EvaluatedColumns:
         return self._df.select(*columns or [F.lit(1).alias("nothing")])
 
     def _text(self, text: str) -> str:
-        """Return the quoted name of the column with the values of ``text``, an expression in SQL. If several calls have
-        the same text, the column is evaluated only once.
+        """Return the quoted name of a column whose values are those of ``text``, an expression in SQL. The column is
+        evaluated only once if several calls contain the same text.
         """
         if text not in self._texts:
             self._texts[text] = self._input(_expression(self._df, text), text)
@@ -479,8 +485,8 @@ class _EvaluatedColumns:
         return quoted(self._inputs[-1])
 
     def _add(self, name: str, column: Expression) -> str:
-        """Add a column to those that Spark evaluates, and return its name: ``name``, or a similar name if this one is
-        taken. A column of the DataFrame is added only once.
+        """Add a column to the columns that Spark evaluates, and return the name of the added column: ``name``, or a
+        similar name if ``name`` is already used. A column of the DataFrame is added only once.
         """
         if isinstance(column, str):
             if (
@@ -495,7 +501,7 @@ class _EvaluatedColumns:
         return name
 
     def _unused_name(self, name: str) -> str:
-        """Return ``name``, or a similar name if the DataFrame has a column with this name."""
+        """Return ``name``, or a similar name if the DataFrame already has a column with the name ``name``."""
         return _unused_name(name, self._original_df.columns)
 
 
@@ -529,14 +535,16 @@ def _check_key(field: StructField) -> None:
 
 
 def _spark_group_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
-    """Return the DataFrame of Spark's own ``groupBy`` for the keys. It never runs: it is used for its schema, and for
-    Spark's errors for invalid keys.
+    """Return a DataFrame that Spark's own ``groupBy`` creates for the keys. The DataFrame is never computed. It is used
+    for its schema, and to raise Spark's errors for invalid keys.
     """
     return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
 
 
 def _named_calls(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Return pairs of a name and a call. Spark's own aggregates that were passed without a name have the name None."""
+    """Return a pair of a name and a call for each argument of ``agg``. One of Spark's own aggregates that was passed
+    without a name has the name None.
+    """
     named_calls: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)
@@ -561,13 +569,13 @@ def _default_name(measure: Measure) -> str:
 
 
 def _counting_rows(measure: Measure) -> Measure:
-    """Return ``count("*")`` as a measure that counts rows, as in SQL. Other measures are returned unchanged."""
+    """Replace the measure ``count("*")`` by a measure that counts rows, as in SQL. Return other measures unchanged."""
     return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 
 
 def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
-    """Return Columns and names of columns of the DataFrame unchanged. Other text is an expression in Spark's SQL, and
-    its Column is returned.
+    """Return a Column, or the name of a column of ``df``, unchanged. Any other text is an expression in Spark's SQL.
+    For such an expression, return a Column.
     """
     if isinstance(column_or_text, Column):
         return column_or_text

@@ -17,24 +17,26 @@ from spark_udaf.versions.grouped_data import reject_measures_in_pyspark_agg
 
 ExplainError: TypeAlias = Callable[[str], str | None]
 
-# Texts in the traceback of a task. They show that the error was raised by a function whose messages are for the user.
+# Texts that are in the traceback of a task if its error was raised by this library with a message for the user.
 _TRACEBACK_TEXTS = ("in error_label", "in check_version")
 _WRAPPER_MARK = "_tiltframe_explains"
 _explain_functions: list[ExplainError] = []
 
 
 def explain_errors(explain: ExplainError) -> None:
-    """Register a function that receives the text of Spark's error, and returns an explanation or None."""
+    """Register the function ``explain``, which receives the text of an error of Spark, and returns an explanation of
+    the error, or None. The explanation is put before the text of the error.
+    """
     if explain not in _explain_functions:
         _explain_functions.append(explain)
     replace_converters(_with_explanation)
-    # This is repeated, because the classes of Spark Connect may have been imported since the last call.
+    # Both functions are called every time, because modules of Spark Connect may have been imported since the last call.
     reject_measures_in_pyspark_agg()
 
 
 def explain_task_errors() -> None:
-    """Register an explanation of tasks that fail with an error of this library. The text of Spark's error then begins
-    with the message of that error.
+    """Register an explanation for jobs that fail because a task raised an error of this library. The text of Spark's
+    error then begins with the message of the task's error.
     """
     explain_errors(_explain_task_error)
 
@@ -51,7 +53,7 @@ def _with_explanation(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def convert_and_explain(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)
-        with suppress(Exception):  # an error in an explanation must not replace Spark's error
+        with suppress(Exception):  # An error that occurs in an explanation must not replace Spark's error.
             text = str(error)
             explanations = (explain(text) for explain in _explain_functions)
             explanation = next((explanation for explanation in explanations if explanation is not None), None)
@@ -64,9 +66,10 @@ def _with_explanation(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prepend_explanation(error: Exception, explanation: str) -> None:
-    """Change an error so that its text begins with an explanation. PySpark computes the text of some errors only when
-    the text is read. The class of the error is therefore replaced by a subclass, which adds the explanation at that
-    time.
+    """Change an error so that its text begins with an explanation.
+
+    PySpark computes the text of some errors only when the text is read. The class of the error is therefore replaced by
+    a subclass, which adds the explanation when the text is read.
     """
     error_class = type(error)
 

@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
 _CALL_INTERVAL = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
-_CALL_ID_LIMIT = 100_000  # call ids are smaller than this, so that they have at most five digits
+_CALL_ID_LIMIT = 100_000  # Call ids are less than this limit, so that they have at most five digits.
 _MAX_LABELS = 3
 _LATEST_QUERIES = 5
-# The time limit for counting the values of each group, so that the error appears within ten seconds.
+# The time limit in seconds for counting the values of each group. With this limit, the error of the query appears
+# within ten seconds.
 _COUNT_SECONDS = 6.0
 _next_call_ids = count()
-# The label of each call with a bounded list -> the maximum number of values of a list, and the call id. The label that
-# was used last is at the end.
+# A dict from the label of each call that reads bounded lists to two values: the maximum number of values of a list, and
+# the call id. The label that was registered last is at the end.
 _registered_calls: dict[str, tuple[int, int]] = {}
 
 
 def register_call(label: str, limit: int) -> int:
-    """Return the call id of the call ``label``, and record that its lists have at most ``limit`` values. The call id is
-    part of the plan of the query. After an error, the label is found by the call id in the plan.
+    """Return the call id of the call ``label``, and record that the lists of this call have at most ``limit`` values.
+    The call id is a part of the plan of the query. After an error, the plan thus reveals the call.
     """
     if label in _registered_calls:
         _, call_id = _registered_calls.pop(label)
@@ -48,8 +49,8 @@ def register_call(label: str, limit: int) -> int:
 
 
 def interval_text(seconds: int, call_id: int) -> str:
-    """Return the text of an interval in Spark's SQL with this number of seconds. Its microseconds are the call id,
-    followed by the digit 1.
+    """Return the text of an interval of ``seconds`` seconds in Spark's SQL. The microseconds of the interval consist of
+    the call id and the digit 1.
 
     >>> interval_text(7, 12)
     "INTERVAL '7.000121' SECOND"
@@ -123,5 +124,5 @@ def _latest_plans(df: DataFrame | None) -> Iterator[str]:
         last = queries.size() - 1
         for index in range(last, max(last - _LATEST_QUERIES, -1), -1):
             yield str(queries.apply(index).physicalPlanDescription())
-    except Exception:  # an error here must not replace the error of the query
+    except Exception:  # An error that occurs here must not replace the error of the query.
         return

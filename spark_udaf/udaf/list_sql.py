@@ -48,7 +48,8 @@ _AFTER_RESULTS = (
     TokenType.INTERSECT,
     TokenType.SEMICOLON,
 )
-_NAMED_ARGUMENT = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
+# Matches an argument that is passed by name, such as ``weight => n``.
+_NAMED_ARGUMENT = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Call:
     start: int
     end: int
     arguments: Sequence[str]
-    condition: str  # the text ``FILTER (…)``, or the empty string
+    condition: str  # the text ``FILTER (…)`` after the call, or the empty string
     is_distinct: bool
 
 
@@ -97,7 +98,8 @@ def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -
             called_names.add(name)
             continue
         call = _read_call(query, tokens, position, functions[name])
-        if call is None:  # a call with OVER is not rewritten, because Spark cannot collect lists over windows
+        # The call has OVER. It is not rewritten, because Spark cannot collect lists over windows.
+        if call is None:
             called_names.add(name)
             continue
         rewritten_arguments = [with_lists(argument, functions, max_values) for argument in call.arguments]
@@ -119,7 +121,9 @@ def read_tokens(query: str) -> Sequence[Token]:
 
 @dataclass(frozen=True)
 class _Edit:
-    """A text that replaces the part of a query from the position ``start`` to the position ``end``, exclusive."""
+    """A change of a query: the text ``text`` replaces the characters from the position ``start`` to the position
+    ``end``, exclusive.
+    """
 
     start: int
     end: int
@@ -127,7 +131,7 @@ class _Edit:
 
 
 def _apply_edits(query: str, edits: Sequence[_Edit]) -> str:
-    """Return the query in which all ``edits`` have been made. They must not overlap."""
+    """Return the query after all ``edits`` have been made. The edits must not overlap."""
     parts: list[str] = []
     last_end = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -165,8 +169,8 @@ def _has_alias(result: str) -> bool:
 
 def _results(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     """Yield the positions of the first and the last token of each result of a SELECT clause."""
-    # For the text outside of brackets and for each open bracket: the position at which the current result of a SELECT
-    # clause begins, or None outside of such a clause.
+    # A stack with one element for the text outside of all brackets, and one for each open bracket. An element is the
+    # position at which the current result of a SELECT clause begins, or None outside of such a clause.
     starts: list[int | None] = [None]
     for position, token in enumerate([*tokens, None]):
         token_kind = None if token is None else token.token_type
@@ -191,9 +195,10 @@ def _ends_result(tokens: Sequence[Token], position: int) -> bool:
     previous_kind = tokens[position - 1].token_type
     next_kind = tokens[position + 1].token_type if position + 1 < len(tokens) else None
     if (token_kind, previous_kind) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
-        return False  # FROM in ``x IS DISTINCT FROM y``, and EXCEPT in ``* EXCEPT (y)``
+        # FROM is a part of the result ``x IS DISTINCT FROM y``, and EXCEPT is a part of the result ``* EXCEPT (y)``.
+        return False
     if token_kind == TokenType.WINDOW and next_kind == TokenType.L_PAREN:
-        return False  # the function ``window(ts, '1 hour')``, not the clause WINDOW
+        return False  # The token is the name of the function ``window(ts, '1 hour')``, not the clause WINDOW.
     return token_kind in (*_CLOSING_TOKENS, TokenType.COMMA, *_AFTER_RESULTS)
 
 
@@ -225,7 +230,7 @@ def _read_call(query: str, tokens: Sequence[Token], position: int, function: Fun
 
 
 def _closing_position(tokens: Sequence[Token], opening: int) -> int:
-    """Return the position of the closing bracket for an opening bracket."""
+    """Return the position of the token that closes the bracket at the position ``opening``."""
     depth = 0
     for position in range(opening, len(tokens)):
         depth += (tokens[position].token_type in _OPENING_TOKENS) - (tokens[position].token_type in _CLOSING_TOKENS)
@@ -280,7 +285,7 @@ def _list_call(call: _Call, arguments: Sequence[str], max_values: int) -> tuple[
     list_expression = " ".join(filter(None, [collect_call, call.condition]))
     if not call.is_distinct:
         overflow_check = " ".join(filter(None, [_overflow_check(call.name, row, max_values), call.condition]))
-        # the bound is null if there are no values, and IF then returns the empty array
+        # Without rows, the sum in `overflow_check` is null, and IF returns the empty array.
         list_expression = f"IF({overflow_check} >= INTERVAL '0' SECOND, {list_expression}, array())"
     return f"{call.name}{LIST}({', '.join([list_expression, *parameters])})", f"{call.name}{LIST}"
 
@@ -288,11 +293,11 @@ def _list_call(call: _Call, arguments: Sequence[str], max_values: int) -> tuple[
 def check_columns(name: str, arguments: Sequence[str]) -> None:
     """Raise ``ValueError`` if the first argument of a call is missing, or an argument stands for all columns."""
     if not arguments:
-        raise ValueError(f"{name}: it needs a column as its first argument; rows are counted by aggr_count(1)")
+        raise ValueError(f"{name}: the call needs a column as its first argument; to count rows, use aggr_count(1)")
     stars = [argument for argument in arguments if argument == "*" or argument.endswith(".*")]
     if stars:
         raise ValueError(
-            f"{name}: {stars[0]} stands for all columns; pass the column by its name; rows are counted by aggr_count(1)"
+            f"{name}: {stars[0]} stands for all columns; pass one column by its name; to count rows, use aggr_count(1)"
         )
 
 

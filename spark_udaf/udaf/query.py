@@ -81,7 +81,8 @@ def sql(
         su.sql(spark, "SELECT host, max(ms), aggr_dds(ms) FILTER (WHERE status = 200) FROM requests GROUP BY host")
         su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)
     """
-    # imported here, because sqlglot takes a tenth of a second, and each Python worker of Spark imports this package
+    # These modules are imported only when they are needed. They import sqlglot, which takes a tenth of a second, and
+    # each Python worker of Spark imports this package.
     from spark_udaf.store.rewritten_sql import store_sql
     from spark_udaf.udaf.checked_calls import check_calls
     from spark_udaf.udaf.list_sql import with_lists
@@ -116,7 +117,9 @@ def sql(
         name = (error.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
         if f"aggr_{name}" not in families_by_function:
             raise
-        raise ValueError(f"{name} is not a function of Spark; in SQL, this library's is called aggr_{name}") from None
+        raise ValueError(
+            f"{name} is not a function of Spark; use aggr_{name}, the name of this library's function in SQL"
+        ) from None
     library_functions = called_functions.intersection(families_by_function)
     if library_functions and result.isStreaming:
         raise ValueError(
@@ -130,12 +133,12 @@ def sql(
 def _functions(
     classes: tuple[type[Function], ...], registered: tuple[Family, ...]
 ) -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return two dicts whose keys are names of SQL functions. The first maps the functions that aggregate rows or merge
-    states to functions of `aggr`. The second maps all functions to their families.
+    """Return two dicts whose keys are names of SQL functions. The first dict maps each SQL function that aggregates
+    rows or merges states to its function of `aggr`. The second dict maps every SQL function to its family: the SQL
+    functions that are made from one function of `aggr`.
 
-    A family consists of the SQL functions that are made from one aggr function. The dicts contain the families of all
-    functions with the default types. ``registered`` contains further families, which `register` has registered. The
-    dicts contain such a family only if the class of its function is one of ``classes``.
+    ``classes`` contains the classes of all registered functions of `aggr`. ``registered`` contains families that
+    `register` has added. A family whose function is not registered any more is left out.
     """
     functions: dict[str, Function] = {}
     families_by_function: dict[str, Family] = {}

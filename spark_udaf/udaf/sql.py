@@ -50,11 +50,11 @@ from spark_udaf.versions.same_version import check_version, installed_version
 from spark_udaf.versions.sql_function import SqlFunction
 
 T = TypeVar("T")
-LIST = "_list"  # the suffix of the names of functions that read lists
+LIST = "_list"  # the end of the name of each SQL function that reads lists
 _TYPES = ("bigint", "string", "timestamp")
 _MISPLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
-# The families that `register` has registered in any session, by name. All sessions share this dict, because a name
-# stands for the same family in each of them.
+# The families that `register` has registered, by name. All sessions share this dict, because a name belongs to the same
+# family in each session.
 _registered_families: dict[str, Family] = {}
 
 
@@ -69,8 +69,8 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         Functions such as ``"dds"`` and ``"hdr"``. The default is all functions, which are
         registered by one call to the JVM. On Spark Connect each function is one request.
     types : names of Spark types
-        Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double. Each
-        type adds functions that read the column in that type, such as ``aggr_min_string`` and ``aggr_sum_bigint``.
+        Functions whose result has the type of their column (min, max, sum, first, last, …) read the column as double.
+        Each type adds functions that read the column in this type, such as ``aggr_min_string`` and ``aggr_sum_bigint``.
 
     Returns
     -------
@@ -127,16 +127,17 @@ def _explain_misplaced_aggregate(text: str) -> str | None:
 
 
 def registered_families() -> tuple[Family, ...]:
-    """Return the families that `register` has registered in this process, in any session."""
+    """Return the families of SQL functions that `register` has registered in this process, in any session."""
     return tuple(_registered_families.values())
 
 
 @dataclass(frozen=True)
 class Family:
-    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``.
+    """The SQL functions that are made from one function of `aggr`. They aggregate rows, merge states and compute
+    results from states.
 
-    They aggregate rows, merge states and read results from states. Without ``dtype``, the column is read in its own
-    type, because the types of the results do not depend on it.
+    The functions read their column in the type ``dtype``. Without ``dtype``, the column is read in its own type,
+    because the types of the results do not depend on the type of the column.
     """
 
     name: str
@@ -145,14 +146,14 @@ class Family:
 
     @property
     def aggregate_names(self) -> tuple[str, ...]:
-        """The names of the functions that aggregate rows or merge states. For each of them, there is also a function
-        that reads lists.
+        """The names of the SQL functions that aggregate rows or merge states. For each such function, there is also
+        a function that reads lists.
         """
         return (self.name, f"{self.name}_state", f"{self.name}_merge")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all functions of the family."""
+        """The names of all SQL functions of the family."""
         reader_suffixes = ["finish", *accessors_of(type(self.function))]
         if self.name == f"aggr_{aggr.ApproxCountDistinct.name}":
             reader_suffixes += SET_OPERATIONS
@@ -161,7 +162,7 @@ class Family:
         return (*self.aggregate_names, *list_function_names, *reader_names)
 
     def udfs(self) -> dict[str, SqlFunction]:
-        """Return the functions by their names in SQL."""
+        """Return a dict from the names of the SQL functions of the family to the functions."""
         return _udfs_of(self)
 
     def _make_udfs(self) -> dict[str, SqlFunction]:
@@ -180,10 +181,10 @@ class Family:
 
 @dataclass(frozen=True)
 class _FamilyFunction(SqlFunction):
-    """A SQL function that belongs to a `Family`: the SQL functions that are made from one function of `aggr`.
+    """A SQL function that belongs to a `Family`.
 
-    Its pickle is small: it contains only the family and the name of the function, from which a worker creates the
-    function.
+    The pickle of the function is small. It contains only the family and the name of the function, from which a worker
+    creates the function again.
     """
 
     family: Family | None = None
@@ -214,7 +215,9 @@ def _function_of(driver_version: str | None, family_pickle: bytes, name: str) ->
 
 
 def families(types: Sequence[str] = _TYPES) -> list[Family]:
-    """Return the families of SQL functions for all registered functions. ``types`` is the same as in `register`."""
+    """Return the families of SQL functions for all registered functions of `aggr`. ``types`` is the same as in
+    `register`.
+    """
     types_by_name = {name: arrow_type(name) for name in types}
     return [family for name in _all_names() for family in _families(name, types_by_name, is_requested=False)]
 
@@ -224,9 +227,9 @@ def _all_names() -> list[str]:
 
 
 def _families(name: str, types_by_name: Mapping[str, pa.DataType], is_requested: bool) -> list[Family]:
-    """Return the families of a function. There is one family if the type of its results does not depend on the type of
-    the column. Otherwise, there is one for doubles, and one for each type in ``types_by_name`` that the function
-    accepts.
+    """Return the families of SQL functions for the function ``name`` of `aggr`. There is one family if the type of the
+    results does not depend on the type of the column. Otherwise, there is a family for doubles, and a family for each
+    type in ``types_by_name`` that the function accepts.
 
     A function whose result type depends on its parameters, such as funnel, has no families. For such a function, raise
     ``ValueError`` if ``is_requested`` is true, and otherwise return an empty list.
@@ -236,8 +239,8 @@ def _families(name: str, types_by_name: Mapping[str, pa.DataType], is_requested:
         input_types = input_kinds(function)
         _ = UdafSpec(function, name, input_types[0]).result_type
         has_fixed_type = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
-    except aggr.UnknownFunction as error:
-        raise ValueError(str(error)) from None
+    except aggr.UnknownFunction as unknown_function:
+        raise ValueError(str(unknown_function)) from None
     except TypeError:
         if is_requested:
             raise ValueError(
@@ -261,9 +264,10 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
     sql_result_type = sql_type(result_spec.result_type)
     state_type = state_spec.result_type
     input_count = len(function.inputs)
-    # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
+    # The parameters have the same order as the arguments of the call in `aggr`: keyword-only parameters are last.
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
-    # The parameters that determine the state, and the parameters that determine only the result.
+    # Some parameters determine the state. The other parameters determine only how the result is computed from the
+    # state.
     state_parameters = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     result_parameters = [parameter for parameter in parameters if parameter not in state_parameters]
 
@@ -297,7 +301,7 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
             column, parameters = _column(positional)
             _constants([], parameters, named)
             # A state contains the parameters of its function, and a null does not. If all states are null, the
-            # parameters of the merged state are unknown, so it is null.
+            # parameters of the merged state are unknown, so the merged state is null.
             if column.null_count == len(column):
                 return pa.scalar(None, column.type)
             return _with_state_parameters(function, column).merge(column, Groups.single(len(column)))[0]
@@ -317,8 +321,9 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
         f"{name}_merge": SqlFunction(f"{name}_merge", merge_states, state_type, is_aggregate=True, returns_states=True),
         f"{name}_finish": SqlFunction(f"{name}_finish", finish_states, sql_result_type, is_aggregate=False),
     }
-    # These functions receive lists unchanged, so their `input_count` is 0. The inputs of the other functions are
-    # wrapped in lists of at most one value.
+    # The functions above receive each value of an input as a list of at most one value, which is unpacked for the first
+    # `input_count` arguments. The following functions receive real lists, which must not be unpacked, so their
+    # `input_count` is 0.
     list_functions = [
         SqlFunction(f"{name}{LIST}", results_of_lists, sql_result_type, is_aggregate=False, input_count=0),
         SqlFunction(
@@ -344,14 +349,14 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
 def _read_list_arguments(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
-    """Return three values: ``spec`` with the parameters that SQL passes as columns, an array with the elements of all
-    lists, and the groups of the elements, one per list. If there are several inputs or weights, the elements are
-    structs.
+    """Return three values for a call that reads lists: ``spec`` with the parameters of the call, an array with the
+    elements of all lists, and the groups of the elements, one group per list. If there are several inputs or weights,
+    the elements are structs. SQL passes parameters as columns.
     """
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
         if not pa.types.is_list(lists.type):
-            raise TypeError(f"it needs lists, such as {spec.label}{LIST}(collect_list(x)); got {lists.type}")
+            raise TypeError(f"the call needs lists, such as {spec.label}{LIST}(collect_list(x)); got {lists.type}")
         values, groups = groups_of_lists(lists)
         constants = _constants(names, parameters, named)
         inputs = spec.function.inputs
@@ -362,9 +367,8 @@ def _read_list_arguments(
             return called_spec, values, groups
         if field_count != len(called_spec.names):
             raise TypeError(
-                f"it needs lists of structs, such as {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); "
-                "got "
-                f"{lists.type}"
+                f"the call needs lists of structs, such as {spec.label}{LIST}(collect_list(struct("
+                f"{', '.join(inputs)}))); got {lists.type}"
             )
         rows = pa.StructArray.from_arrays(values.flatten(), names=list(called_spec.names), mask=values.is_null())
         return called_spec, rows, groups
@@ -376,8 +380,8 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _with_state_parameters(function: Function, states: pa.Array) -> Function:
-    """Return ``function`` with the parameters that the states contain. Its methods raise an error for states of other
-    functions.
+    """Return a copy of ``function`` with the parameters that ``states`` contain. If the states belong to another
+    function, the methods of the copy raise an error.
     """
     function_of_states = function_of(states)
     state_parameters = {
@@ -397,7 +401,7 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
             arguments = _arguments(list(parameters), columns, named)
             if not arguments and not all(parameters.values()):
                 parameter = next(iter(parameters))
-                raise ValueError(f"it needs {parameter} after the states, as in {name}(states, {parameter})")
+                raise ValueError(f"the call needs {parameter} after the states, as in {name}(states, {parameter})")
             if not arguments:
                 return read_accessor(states, name)
             ((parameter, values),) = arguments.items()
@@ -405,7 +409,8 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
                 raise TypeError(f"{parameter} must be a single value, such as a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
             results = pa.nulls(len(states), result_type(name, function))
-            for value in distinct_values:  # usually one iteration, because the parameter has the same value in all rows
+            # There is usually only one distinct value, because the parameter is the same in all rows.
+            for value in distinct_values:
                 rows = pc.fill_null(pc.equal(values, value), False)
                 results_of_value = with_nulls(
                     read_accessor(states.filter(rows), name, _parameter_value(value.as_py())), rows
@@ -419,8 +424,9 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
 def _read_arguments(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
-    """Return three values: ``spec`` with the parameters that SQL passes as columns after the inputs, the array of
-    values (of structs if there are several inputs), and the array of weights or None. Weights are passed by name.
+    """Return three values for a call that aggregates rows: ``spec`` with the parameters of the call, an array with the
+    values of the inputs, and an array of the weights, or None without weights. If there are several inputs, the values
+    are structs. SQL passes parameters as columns after the inputs, and weights by name.
     """
     with error_label(spec.label):
         values, positional = _column(positional)
@@ -439,8 +445,9 @@ def _read_arguments(
 def further_inputs(
     inputs: Sequence[str], positional: Sequence[T], named: Mapping[str, T]
 ) -> tuple[list[T], Sequence[T], Mapping[str, T]]:
-    """Return the inputs after the first, and the remaining positional and named arguments, which are parameters. An
-    input is passed by keyword or by position. Raise ``ValueError`` if an input is missing.
+    """Return three values: the inputs of a call after its first input, and the remaining positional and named
+    arguments, which are parameters. An input is passed by name or by position. Raise ``ValueError`` if an input is
+    missing.
     """
     remaining = list(positional)
     remaining_named = dict(named)
@@ -455,24 +462,25 @@ def further_inputs(
             missing.append("event times" if role == EVENT_TIME else f"a column for {role}")
     if missing:
         by_name = ", ".join(f"{keyword(role)} => column" for role in inputs[1:])
-        raise ValueError(f"it needs {' and '.join(missing)}, after its first column or by name: {by_name}")
+        raise ValueError(f"the call needs {' and '.join(missing)}, after its first column or by name: {by_name}")
     return further_columns, remaining, remaining_named
 
 
 def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:
     if not positional:
-        raise ValueError("it needs a column as its first argument; rows are counted by aggr_count(1)")
+        raise ValueError("the call needs a column as its first argument; to count rows, use aggr_count(1)")
     return positional[0], positional[1:]
 
 
 def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return a dict from names of parameters to positional and named arguments. ``names`` are the parameters in the
-    order of positional arguments.
+    """Return a dict from the names of parameters to their arguments, which are positional or named. ``names`` contains
+    the names of the parameters in the order of positional arguments.
     """
-    expectation = f"it takes {', '.join(names) or 'no parameters'} after its column"
+    expectation = f"the call takes {', '.join(names) or 'no parameters'} after its column"
     if len(positional) > len(names):
         raise ValueError(
-            f"{expectation}; got {len(positional)} (* stands for all columns; rows are counted by aggr_count(1))"
+            f"{expectation}; got {len(positional)} arguments after the column; if the call contains *, which stands "
+            "for all columns, pass one column instead, or count rows by aggr_count(1)"
         )
     arguments = dict(zip(names, positional, strict=False))
     for name, column in named.items():
@@ -483,7 +491,9 @@ def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, Any]:
-    """Return the values of parameters, which must be equal in all rows."""
+    """Return a dict from the names of parameters to their values. SQL passes a parameter as a column, whose values must
+    be equal in all rows.
+    """
     constants = {}
     for name, column in _arguments(names, positional, named).items():
         if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
@@ -497,8 +507,8 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _parameter_value(value: Any) -> Any:
-    """Convert a value of SQL to the value of a parameter. Decimals, such as 0.99, become floats, and lists become
-    tuples.
+    """Convert a value from SQL to the value of a function's parameter. Decimals, such as 0.99, become floats, and lists
+    become tuples.
     """
     if isinstance(value, list):
         return tuple(_parameter_value(element) for element in value)
@@ -506,8 +516,8 @@ def _parameter_value(value: Any) -> Any:
 
 
 def sql_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of results in SQL. It must not depend on parameters, because a SQL function is registered with
-    one type. Quantiles are therefore a map and not a record.
+    """Return the type in SQL of results whose type in Python is ``dtype``. A SQL function is registered with one result
+    type, which must not depend on parameters. Quantiles are therefore a map and not a record.
     """
     if not pa.types.is_struct(dtype):
         return dtype
@@ -521,7 +531,7 @@ def _sql_field_type(field: pa.Field) -> pa.DataType:
 
 
 def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return results as ``dtype``, their type in SQL."""
+    """Return results converted to ``dtype``, the type of the results in SQL."""
     if not pa.types.is_struct(dtype):
         return results.cast(dtype)
     pairs = zip(results.flatten(), dtype, strict=True)
@@ -530,7 +540,9 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _sql_field(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return a field of records in its type in SQL. Quantiles are a record in Python, and a map in SQL."""
+    """Return a field of results converted to ``dtype``, its type in SQL. Quantiles are a record in Python and a map in
+    SQL.
+    """
     if pa.types.is_map(dtype) and pa.types.is_struct(values.type):
         return _quantile_maps(values)
     return values.cast(dtype, safe=False)

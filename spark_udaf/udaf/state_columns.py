@@ -52,12 +52,15 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
     explain_errors(_explain_other_column)
     states = list(map(column, columns))
     result = scalar_function(call_with_label, dtype)(*(_requiring_states(argument, name) for argument in states))
-    names = ", ".join(map(text_of, states)).replace("`", "")  # Spark leaves out backticks in names of results
+    # Names of results have no backticks, as in Spark.
+    names = ", ".join(map(text_of, states)).replace("`", "")
     return result.alias(f"{name}({names})")
 
 
 def _requiring_states(states: Column, name: str) -> Column:
-    """Return a Column with the same values, whose expression Spark cannot analyze if they are not states."""
+    """Return a Column with the same values as ``states``. If the values are not states, Spark cannot analyze the
+    expression of this Column, and raises an error.
+    """
     first_field = F.when(F.lit(f"{_CALL_PREFIX}{name}").isNotNull(), states)[FUNCTION]
     return F.when(first_field.isNotNull() | F.lit(True), states)
 

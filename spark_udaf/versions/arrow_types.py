@@ -28,7 +28,7 @@ _SIMPLE_TYPES: list[tuple[type[T.DataType], pa.DataType]] = [
     (T.DayTimeIntervalType, pa.duration("us")),
     (T.NullType, pa.null()),
 ]
-if hasattr(T, "TimeType"):  # since PySpark 4.1
+if hasattr(T, "TimeType"):  # This type exists since PySpark 4.1.
     _SIMPLE_TYPES.append((T.TimeType, pa.time64("ns")))
 
 _BY_ARROW_ID = {
@@ -38,7 +38,7 @@ _BY_ARROW_ID = {
     pa.large_binary().id: T.BinaryType,
     pa.binary(1).id: T.BinaryType,
 }
-# Names of types that are looked up here, because Spark's parser takes long to start.
+# Types that are found by name in this dict, because the start of Spark's parser takes long.
 _PLAIN_NAMES: dict[str, type[T.DataType]] = {
     "bigint": T.LongType,
     "string": T.StringType,
@@ -73,7 +73,7 @@ def to_arrow_type(spark_type: T.DataType) -> pa.DataType:
         return pa.struct([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in spark_type])
     if isinstance(spark_type, T.UserDefinedType):
         return to_arrow_type(spark_type.sqlType())
-    if hasattr(T, "VariantType") and isinstance(spark_type, T.VariantType):  # since PySpark 4.0
+    if hasattr(T, "VariantType") and isinstance(spark_type, T.VariantType):  # This type exists since PySpark 4.0.
         return _VARIANT
     for spark_class, dtype in _SIMPLE_TYPES:
         if isinstance(spark_type, spark_class):
@@ -112,27 +112,28 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
 
 
 def _has_times_without_zone() -> bool:
-    """Return whether the name ``timestamp`` may mean times without a zone. This is true if ``spark.sql.timestampType``
-    of the active session has another value than TIMESTAMP_LTZ, or if there is no active session, so that the setting
-    is unknown.
+    """Return whether the type name ``timestamp`` may mean times without a zone. It means instants if the setting
+    ``spark.sql.timestampType`` of the active session is TIMESTAMP_LTZ. If there is no active session, the setting is
+    unknown, and the result is true.
     """
     session: Any = SparkSession.getActiveSession()
     return session is None or session.conf.get(_TIMESTAMP_TYPE, _INSTANTS) != _INSTANTS
 
 
 def parse_type(text: str) -> T.DataType:
-    """Return the Spark type that has this name in SQL, such as ``"decimal(20,2)"``. Spark parses the name, and raises
-    its own errors.
+    """Return the Spark type with a name in SQL, such as ``"decimal(20,2)"``. Spark parses the name, and raises its own
+    error if the name is invalid.
     """
     if text in _PLAIN_NAMES:
         return _PLAIN_NAMES[text]()
     if text == "timestamp" and not _has_times_without_zone():
         return T.TimestampType()
     schema: Any
-    if hasattr(T.StructType, "fromDDL"):  # since PySpark 4.0
+    if hasattr(T.StructType, "fromDDL"):  # This method exists since PySpark 4.0.
         schema = T.StructType.fromDDL(f"x {text}")
     else:
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         schema = session.createDataFrame([], f"x {text}").schema
-    (field,) = schema.fields  # raises an error for a text such as "int, y int", which describes two columns
+    # The assignment fails for a text that describes two columns, such as "int, y int".
+    (field,) = schema.fields
     return cast(T.DataType, field.dataType)

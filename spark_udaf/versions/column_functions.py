@@ -93,9 +93,10 @@ def iterating_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Convert a function of Arrow arrays to an Arrow UDF of PySpark, which must have ``arrow_udf``. If ``is_aggregate``
-    is true, the function returns one value per group. PySpark reads this from the annotations of the function, which
-    are set here.
+    """Convert a function of Arrow arrays to a function of Columns by ``arrow_udf``, which PySpark must have.
+
+    If ``is_aggregate`` is true, the function returns one value per group, and otherwise one value per row. PySpark
+    reads this property from the annotations of the function, which are therefore set.
     """
     from pyspark.sql.pandas import functions
 
@@ -106,7 +107,7 @@ def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate:
 
     result = pa.Scalar if is_aggregate else pa.Array
     call.__annotations__ = {"positional": pa.Array, "named": pa.Array, "return": result}
-    call.__name__ = function.__name__  # Spark uses this name in the name of the result column
+    call.__name__ = function.__name__  # The name of the function becomes a part of the name of the result column.
     make: Any = functions.arrow_udf
     udf: Callable[..., Column] = make(call, dtype)
     return udf

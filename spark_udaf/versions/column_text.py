@@ -12,6 +12,7 @@ def text_of(column: Column | str) -> str:
         return column
     try:
         return str(column).removeprefix("Column<'").removesuffix("'>")
-    # Spark 3.5 raises this error for an expression that selects a field, such as ``x.a``, before ``x`` is resolved.
+    # Spark 3.5 raises this error for an expression such as ``x.a``, which selects a field of a column, if Spark has not
+    # resolved the column ``x`` yet.
     except AnalysisException:
         return "expression"

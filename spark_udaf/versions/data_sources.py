@@ -20,8 +20,8 @@ from spark_udaf.versions.same_version import TaskFunction
 
 
 class _VersionedSource(TaskFunction):
-    """A wrapper of the class of a data source. Its pickle contains the version of the driver. Unpickling checks the
-    version, and returns the class itself.
+    """A wrapper of the class of a data source. The pickle of the wrapper contains the version of tiltframe on the
+    driver. Unpickling compares this version with the installed version, and returns the class without the wrapper.
     """
 
     def name(self) -> str:
@@ -30,8 +30,8 @@ class _VersionedSource(TaskFunction):
 
 
 def register_data_source(spark: SparkSession, source: Any) -> None:
-    """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session. A second registration
-    has no effect.
+    """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session. A second registration of the class has
+    no effect.
     """
     source = _VersionedSource(source)
     if hasattr(spark, "_jsparkSession") and has_session_sources():
@@ -48,7 +48,8 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
             )
     try:
         spark.dataSource.register(source)
-    # Spark 4.0 raises this error if its search for data sources has already found the module pyspark_tiltframe.
+    # Spark 4.0 raises this error if its own search for data sources has already found this data source in the module
+    # pyspark_tiltframe.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise

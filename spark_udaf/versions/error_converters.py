@@ -13,8 +13,8 @@ _NAME = "convert_exception"
 
 
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
-    """In each imported module of PySpark that has a function ``convert_exception``, replace this function by
-    ``wrap(function)``. ``wrap`` may return the function unchanged.
+    """Replace each of PySpark's functions ``convert_exception`` by the function that ``wrap`` returns for it. ``wrap``
+    may return the function unchanged. Modules that have not been imported are skipped.
     """
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect is slow, and the user may not need it.

@@ -36,18 +36,17 @@ class LargestGroup(NamedTuple):
 
 
 def failed_dataframe() -> DataFrame | None:
-    """Return the DataFrame whose method is running in this thread, or None."""
+    """Return the DataFrame whose method is running in the current thread, or None if there is no such DataFrame."""
     frame = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
         if owner is not None and not isinstance(owner, type):
             if hasattr(owner, "mapInArrow"):
                 return cast("DataFrame", owner)
-            frame_of_writer = (
-                vars(owner).get("_df") if hasattr(owner, "__dict__") else None
-            )  # a writer stores its DataFrame
-            if hasattr(frame_of_writer, "mapInArrow"):
-                return cast("DataFrame", frame_of_writer)
+            # A writer, such as ``df.write``, stores its DataFrame in the attribute ``_df``.
+            df_of_writer = vars(owner).get("_df") if hasattr(owner, "__dict__") else None
+            if hasattr(df_of_writer, "mapInArrow"):
+                return cast("DataFrame", df_of_writer)
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -111,8 +110,10 @@ def largest_group(df: DataFrame, marker: str, seconds: float) -> LargestGroup | 
 
 
 def _count_largest_group(df: DataFrame, marker: str, is_late: threading.Event) -> LargestGroup | None:
-    """Return the largest group of the first aggregation with keys that has the text ``marker`` in a result expression.
-    Return None if the plan has no such aggregation, or if ``is_late`` is set before the count starts.
+    """Return the group with the most values in the first matching aggregation of the DataFrame's plan. An aggregation
+    matches if it has keys and the text ``marker`` in a result expression.
+
+    Return None if no aggregation matches, or if the event ``is_late`` is set before the count starts.
     """
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]
@@ -127,7 +128,7 @@ def _count_largest_group(df: DataFrame, marker: str, is_late: threading.Event) -
         lists = [text for text in texts if text.startswith(_LIST)]
         child = aggregate.child()
         # The aggregated rows may come from a query of a WITH clause. The plan of the rows does not contain the
-        # definition of that query, so it is added here.
+        # definitions of such queries, so they are added to the plan.
         for with_clause in _nodes(plan, "WithCTE"):
             child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, with_clause.cteDefs())
         java_class = getattr(jvm, df._jdf.getClass().getName())
@@ -156,5 +157,5 @@ def _nodes(tree: Any, name: str) -> Iterator[Any]:
 
 
 def _sequence(values: Any) -> list[Any]:
-    """Return the elements of a Scala sequence."""
+    """Return the elements of a sequence of Scala, an object of the JVM, as a list."""
     return [values.apply(index) for index in range(values.size())]

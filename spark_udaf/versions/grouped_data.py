@@ -17,7 +17,9 @@ _CHECK_MARK = "_tiltframe_checks"
 
 
 def reject_measures_in_pyspark_agg() -> None:
-    """From now on, raise ``TypeError`` with an alternative if a measure is passed to ``agg`` of PySpark's classes."""
+    """Change the method ``agg`` of PySpark's classes: it raises ``TypeError`` if a measure is passed. The message names
+    an alternative.
+    """
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect is slow and needs further packages.
         grouped_class = getattr(sys.modules.get(name), "GroupedData", None)

@@ -31,8 +31,8 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def column_to_json(column: Column) -> Column:
-    """Return a Column with the values of a Column as JSON text. Spark must be able to write the type of the values as
-    JSON.
+    """Return a Column with the values of ``column`` as JSON text. The type of the values must be one that Spark can
+    write as JSON.
     """
     return F.to_json(F.struct(column.alias("v")), _OPTIONS)
 
@@ -53,10 +53,10 @@ def array_from_json(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array
 
 
 def array_to_json(values: pa.Array) -> list[str]:
-    """Return the values of an array as texts for `column_from_json`."""
+    """Return each value of an array as a JSON text, in the form that `column_from_json` reads."""
     convert = _writer(values.type)
-    # `_with_lossless_times` reads the buffers of lists from their beginning. The buffers of an array with an offset
-    # begin before its first value, so `take` copies the values to new buffers.
+    # If an array has an offset, its buffers begin before its first value. `_with_lossless_times` reads the buffers of
+    # lists from their beginning, so the values are first copied to new buffers by `take`.
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
     return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain_values(values)]
@@ -115,8 +115,8 @@ def _interval_micros(text: str) -> int:
 
 
 def _plain_values(values: pa.Array) -> list[Any]:
-    """Return the values of an array as Python values. Times are text and intervals are whole microseconds, so that they
-    are not rounded.
+    """Return the values of an array as Python values. Times become texts, and intervals become whole microseconds,
+    because Python's own types would round them.
     """
     return list(_with_lossless_times(values).to_pylist())
 

@@ -32,7 +32,9 @@ _COLUMNS_PER_LIST = 4
 
 
 def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Callable[..., Column]:
-    """Return the function that `spark_udaf.versions.column_functions.scalar_function` describes."""
+    """Convert ``function`` by ``pandas_udf``, with the same parameters and result as
+    `spark_udaf.versions.column_functions.scalar_function`.
+    """
     compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
@@ -50,7 +52,9 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Calla
 def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
-    """Return the function that `spark_udaf.versions.column_functions.window_function` describes."""
+    """Convert ``function`` by ``pandas_udf``, with the same parameters and result as
+    `spark_udaf.versions.column_functions.window_function`.
+    """
     compute = TaskFunction(function)
 
     def aggregate(texts: pd.Series, type_names: pd.Series) -> str:
@@ -71,7 +75,9 @@ def window_function(
 def list_function(
     function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
 ) -> Callable[[Column], Column]:
-    """Return the function that `spark_udaf.versions.column_functions.list_function` describes."""
+    """Convert ``function`` by ``pandas_udf``, with the same parameters and result as
+    `spark_udaf.versions.column_functions.list_function`.
+    """
     compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
@@ -93,15 +99,17 @@ def list_function(
 
 
 def text_udf(apply: Callable[..., Any], name: str) -> Callable[..., Column]:
-    """Return a pandas function of Columns that returns text. Spark names the result column after ``name``."""
+    """Return a function of Columns that calls ``apply`` with pandas columns, and returns a Column of texts. Spark uses
+    ``name`` in the name of the result column.
+    """
     apply.__name__ = name
     udf: Callable[..., Column] = pandas_udf(apply, "string")  # type: ignore[call-overload]
     return udf
 
 
 def _call_text(name: str, columns: Sequence[Column]) -> str:
-    """Return the text, such as ``f(x, y)``, by which Spark names the result if the function ``name`` is called
-    directly.
+    """Return the text of a call of the function ``name``, such as ``f(x, y)``. Spark would use this text as the name of
+    the result if the function were called directly.
     """
     return f"{name}({', '.join(map(text_of, columns))})"
 
@@ -116,7 +124,8 @@ def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column,
     Otherwise, the third Column contains the lists as JSON text. The fourth Column contains the name of the type of the
     lists.
     """
-    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Spark evaluates this condition when it plans the query
+    # Spark evaluates this condition only once, when it plans the query, because the condition depends only on a type.
+    is_exact = F.typeof(lists).isin(_EXACT_LISTS)
     values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
     if has_nulls:
         nulls = F.when(is_exact, F.transform(lists, lambda value: value.isNull()))

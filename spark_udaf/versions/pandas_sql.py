@@ -30,7 +30,7 @@ _ZONE = "spark.sql.session.timeZone"
 
 
 def scalar_udf(sql_function: SqlFunction) -> Any:
-    """Return a pandas function that computes one result per row."""
+    """Return a SQL function that computes one result per row as a user-defined function of pandas columns."""
     zone = _session_zone()
 
     def apply(*positional: pd.Series, **named: pd.Series) -> pd.Series:
@@ -50,7 +50,9 @@ def scalar_udf(sql_function: SqlFunction) -> Any:
 
 
 def aggregate_udf(sql_function: SqlFunction) -> Any:
-    """Return a pandas aggregate function. If its result is a record, it raises ``ValueError`` when a task calls it."""
+    """Return a SQL function that aggregates rows as a user-defined function of pandas columns. If its result is a
+    record, the function raises ``ValueError`` when a task calls it.
+    """
     zone = _session_zone()
     is_record = pa.types.is_struct(sql_function.dtype) and not sql_function.returns_states
 
@@ -71,8 +73,9 @@ def aggregate_udf(sql_function: SqlFunction) -> Any:
         )
 
     aggregate.__name__ = sql_function.name
-    # A function whose result is a record always raises an error in the task. It is declared with a map type, from which
-    # a query may select any field, so that Spark accepts the query, runs it, and shows this error.
+    # A function whose result is a record always raises an error in the task. The function is declared with a map as its
+    # result type, so that Spark accepts a query that selects a field of the result, runs the query, and shows the
+    # error.
     if is_record:
         kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
     else:
@@ -81,7 +84,7 @@ def aggregate_udf(sql_function: SqlFunction) -> Any:
 
 
 def pack_states(states: pa.Array) -> list[bytes | None]:
-    """Return each state as a binary value, and null as None."""
+    """Return each state of an array as a binary value, and null as None."""
     rows = [states.slice(row, 1) for row in range(len(states))]
     return [None if row.null_count else _pack_state(row) for row in rows]
 
@@ -156,9 +159,10 @@ def _lists(column: Any, zone: str) -> pa.ListArray:
 
 
 def _with_zone(values: pa.Array, registered_zone: str) -> pa.Array:
-    """Return instants in UTC. PySpark passes them as local times in the time zone of the session.
+    """Return the values, with instants in UTC. PySpark passes instants to pandas functions as local times in the time
+    zone of the session.
 
-    Raises ``pyarrow.ArrowInvalid`` for a local time that occurs twice or never.
+    Raise ``pyarrow.ArrowInvalid`` for a local time that occurs twice or never in this time zone.
     """
     if not pa.types.is_timestamp(values.type):
         return values

@@ -26,7 +26,8 @@ from spark_udaf.versions.features import has_arrow_udf
 from spark_udaf.versions.sql_function import SqlFunction
 from spark_udaf.versions.sql_udfs import ArrowFunction, sql_udf
 
-# The constructors of Spark's case classes differ between versions, so they are called by reflection.
+# The source code of a Java class with a method that registers functions. The method calls the constructors of Spark's
+# classes by reflection, because they have different parameters in different versions of Spark.
 _JAVA = """
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
@@ -83,12 +84,13 @@ public class Registration {
 """
 
 
-# Spark context -> future of the compiled Java method
+# A dict from a Spark context to a future of its compiled Java method.
 _compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()
 
 
 def compile_ahead(spark: SparkSession) -> None:
-    """Start to compile the Java method that registers functions, in another thread, while functions are prepared.
+    """Start to compile the Java method that registers functions. Another thread compiles it, so that the caller can
+    prepare functions in the meantime.
 
     The first compilation in a JVM takes tenths of a second. Further calls have no effect. On Spark Connect, do nothing.
     """
@@ -97,7 +99,7 @@ def compile_ahead(spark: SparkSession) -> None:
 
 
 def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) -> None:
-    """Register functions for SQL in a session."""
+    """Register functions for SQL in a session, by one call to the JVM if possible, and otherwise one by one."""
     first_function, *remaining = functions
     registered_function = spark.udf.register(first_function.name, sql_udf(first_function))
     if not remaining:
@@ -128,8 +130,8 @@ def _register_at_once(spark: Any, registered_function: Any, functions: Sequence[
 
 
 def _method_future(spark: Any) -> Future[Any]:
-    """Return a future of the compiled Java method for the context of a session. Another thread compiles the method
-    once.
+    """Return a future of the compiled Java method that registers functions. Another thread compiles the method, once
+    for each Spark context.
     """
     future = _compiled_methods.get(spark.sparkContext)
     if future is None or (future.done() and future.exception() is not None):
@@ -171,8 +173,10 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 
 
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Yield the same values as `_pandas_commands`, with functions of Arrow arrays (`ArrowFunction`) in the commands.
-    These functions are pickled by the standard library, which is much faster than PySpark's pickler.
+    """Yield the name, the command, the result type as JSON, and PySpark's evaluation type of each function.
+
+    In contrast to `_pandas_commands`, a command contains a function of Arrow arrays (`ArrowFunction`). The standard
+    library can pickle this function, which is much faster than PySpark's pickler.
     """
     types: dict[pa.DataType, str] = {}
     eval_types: dict[bool, int] = {}
@@ -187,8 +191,8 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function. It is pickled as a reference to the function, and unpickling it returns Spark's
-    type. The pickle is therefore short, which matters because Spark logs every command.
+    """The result type of a function, for its command. The pickle contains only the function, and unpickling returns
+    Spark's type. The command is therefore short, which matters because Spark logs every command.
     """
 
     function: SqlFunction

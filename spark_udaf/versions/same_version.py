@@ -40,8 +40,8 @@ def check_version(driver_version: str | None) -> None:
 
 
 class TaskFunction:
-    """A function for tasks. Its pickle contains the version of tiltframe in this process, and only a process with the
-    same version can load it.
+    """A function that tasks call. Its pickle contains the version of tiltframe in this process. Only a process with the
+    same version can load the pickle.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -50,7 +50,7 @@ class TaskFunction:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
-        """Call the function."""
+        """Call the function with the same arguments, and return its result."""
         return self._function(*positional, **named)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,15 +61,16 @@ class SentWithVersion:
     """A base class of objects that are sent to tasks and must be instances of a class of Spark, such as readers of a
     data source.
 
-    Their pickles contain the version of tiltframe in this process, and only a process with the same version can load
-    them.
+    The pickle of such an object contains the version of tiltframe in this process. Only a process with the same version
+    can load the pickle.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _load_object, (installed_version(), pickle_for_tasks((type(self), self.__dict__)))
 
 
-# Workers with another version unpickle a reference to this function, so its name must stay the same.
+# The name of this function must not change. Pickles contain the name, and workers with another version of tiltframe
+# must find the function, so that it can raise its error.
 def _load(driver_version: str | None, pickle_bytes: bytes) -> Any:
     check_version(driver_version)
     return pickle.loads(pickle_bytes)

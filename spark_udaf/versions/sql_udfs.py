@@ -33,12 +33,12 @@ class ArrowFunction:
     """The object that PySpark calls for a SQL function. Its arguments are Arrow arrays, one per argument in SQL."""
 
     def __init__(self, sql_function: SqlFunction) -> None:
-        """Store the function."""
+        """Store the SQL function, and use its name as the name of this object."""
         self.__name__ = sql_function.name
         self._sql_function = sql_function
 
     def __call__(self, *positional: pa.Array, **named: pa.Array) -> Any:
-        """Return an array with a result per row, or a scalar if the function aggregates the rows of a group."""
+        """Return an array with one result per row. If the function aggregates the rows of a group, return a scalar."""
         inputs = [
             values_of_single_lists(column) if pa.types.is_list(column.type) else column
             for column in positional[: self._sql_function.input_count]

@@ -43,7 +43,7 @@ def parse_type_name(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """Return the parts of a text between the commas that are outside brackets."""
+    """Split a text at its commas, except those inside brackets."""
     parts = [""]
     depth = 0
     for character in text:

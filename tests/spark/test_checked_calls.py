@@ -21,10 +21,10 @@ def jobs(spark) -> int:
 MISTAKES = {
     "SELECT k, aggr_dds(x, array(2.0D)) FROM checked_rows GROUP BY k": r"^aggr_dds: a quantile must be a number from 0",
     "SELECT aggr_dds(x, array(0.5), -0.1) FROM checked_rows": r"^aggr_dds: relative_accuracy",
-    "SELECT aggr_dds(x, quantile => array(0.5)) FROM checked_rows": r"^aggr_dds: it takes .*; got 'quantile'",
+    "SELECT aggr_dds(x, quantile => array(0.5)) FROM checked_rows": r"^aggr_dds: the call takes .*; got 'quantile'",
     "SELECT aggr_dds(text) FROM checked_rows": r"^aggr_dds: .*string",
     "SELECT aggr_sum(text) FROM checked_rows": "^aggr_sum: the column has the type string, but is read as double",
-    "SELECT aggr_first(x) FROM checked_rows": "^aggr_first: it needs",
+    "SELECT aggr_first(x) FROM checked_rows": "^aggr_first: the call needs",
     "SELECT aggr_var(i, 'one') FROM checked_rows": "^aggr_var: ddof must be a whole number",
     "SELECT max(s) FROM (SELECT aggr_sum(text) AS s FROM checked_rows)": "^aggr_sum: the column has the type string",
     "WITH t AS (SELECT concat(text, 'a') AS y FROM checked_rows) SELECT aggr_avg(y) FROM t": r"^aggr_avg: .*string",

@@ -55,9 +55,9 @@ def test_results_are_named_by_the_text_of_the_query(query, expected):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("aggr_dds(*)", r"^aggr_dds: \* stands for all columns; pass the column by its name"),
+        ("aggr_dds(*)", r"^aggr_dds: \* stands for all columns; pass one column by its name"),
         ("aggr_first(t.*)", r"^aggr_first: t\.\* stands for all columns"),
-        ("aggr_dds()", "^aggr_dds: it needs a column as its first argument"),
+        ("aggr_dds()", "^aggr_dds: the call needs a column as its first argument"),
         ("aggr_dds_merge(*)", r"^aggr_dds_merge: \* stands for all columns"),
     ],
 )
@@ -137,7 +137,7 @@ def test_mistakes_are_told_in_a_sentence(spark_with_rows):
     spark = spark_with_rows
     with pytest.raises(ValueError, match="aggr_first takes several columns, but DISTINCT works only with one"):
         su.sql(spark, "SELECT aggr_first(DISTINCT i, ts) FROM rows_of_lists")
-    with pytest.raises(ValueError, match="dds is not a function of Spark; in SQL, this library's is called aggr_dds"):
+    with pytest.raises(ValueError, match="dds is not a function of Spark; use aggr_dds"):
         su.sql(spark, "SELECT dds(i) FROM rows_of_lists")
     with pytest.raises(AnalysisException, match="ddz"):
         su.sql(spark, "SELECT ddz(i) FROM rows_of_lists")

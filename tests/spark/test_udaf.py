@@ -485,7 +485,7 @@ def test_sql_in_two_steps(spark, df):
         spark.sql("SELECT aggr_dds(x, array(1.5D)) FROM rows").collect()
     with pytest.raises(Exception, match="aggr_var: ddof must be the same in all rows"):
         spark.sql("SELECT aggr_var(x, i) FROM rows").collect()
-    with pytest.raises(Exception, match="aggr_first: it needs event times"):
+    with pytest.raises(Exception, match="aggr_first: the call needs event times"):
         spark.sql("SELECT aggr_first(x) FROM rows").collect()
 
 
