@@ -188,7 +188,7 @@ def _open_source(spark: SparkSession, source: str, settings: dict[str, str], fol
     try:
         reader = spark.readStream.format(source).options(**settings)
         return reader.load() if folder is None else reader.load(str(folder))
-    except Exception as error:  # PySpark does not convert the JVM's error for an unknown source to its own class.
+    except Exception as error:  # For an unknown source, PySpark raises the unconverted error of the JVM.
         condition = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
         if condition is None:
             raise

@@ -292,8 +292,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 def _null_if_all_null(
     merged: pa.Table, states: pa.Table, keys: Sequence[pa.Array], state_columns: Sequence[str]
 ) -> pa.Table:
-    """Return the table ``merged`` with null for each group whose ``states`` are all null. ``merged`` has one merged
-    state per group.
+    """Return the table ``merged``, which has one merged state per group. In the returned table, the merged state of a
+    group is null if all ``states`` of the group are null.
 
     A state contains the parameters of its function, and a null does not. Merging only nulls therefore gives a state
     with default parameters. This state could not be merged with the states of other tasks if these have other

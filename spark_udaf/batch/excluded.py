@@ -48,9 +48,8 @@ class ExclusionColumns:
     def column_names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
         """The names of the columns of counts, for each column of states and each level.
 
-        A key of the dict is a pair of a column of states and a level, or None for measures without a frame.
-        The value is a pair of names: the column that counts groups beyond the limit, and the column that counts
-        refused values.
+        A key of the dict is a pair: a column of states, and a level (None for measures without a frame). The value is a
+        pair of names: the column that counts groups beyond the limit, and the column that counts refused values.
         """
         levels: list[str | None] = [None]
         if isinstance(self.measures, TiltFrame):

@@ -273,7 +273,7 @@ def without_null_times(rows: Any, time: str, on_null_time: str | Observation, me
                 "on_null_time='skip' works only with a DataFrame, because tasks that read files do not skip rows; "
                 "pass spark.read.parquet(…) in the place of the files"
             )
-        return rows  # If this is neither a DataFrame nor files, a later check raises an error.
+        return rows  # For an object that is neither a DataFrame nor files, a later check raises an error.
     if time not in rows.columns:
         return rows
     column = rows[f"`{time.replace('`', '``')}`"]

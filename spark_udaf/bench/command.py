@@ -157,7 +157,8 @@ def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str
     import pyarrow.dataset as ds
 
     if "://" in path:
-        return  # Such files may be accessible only to Spark, for example with credentials in its settings.
+        # The path is a URI. Its files may be accessible only to Spark, for example with credentials in its settings.
+        return
     schema = ds.dataset(path, format="parquet", partitioning="hive").schema
     for measure in measures:
         measure.function.zero(0, measure.input_type(schema, pa.timestamp("us", "UTC")))

@@ -46,8 +46,8 @@ _COMPILING = ("compile_reducing", "compile_merging")
 _SAMPLE = 20_000
 
 # Options that make short jobs faster. A JVM that uses only one of its two compilers, and collects garbage in one
-# thread, needs a third less processor time for a job of a few seconds. If there is no archive of classes, it saves
-# another sixth by not verifying the classes of Spark, which come from the installed package.
+# thread, needs a third less processor time for a job of a few seconds. Without an archive of classes, the JVM saves
+# another sixth of the time because it does not verify the classes of Spark, which come from the installed package.
 _JVM_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TieredStopAtLevel=1",

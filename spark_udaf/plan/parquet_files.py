@@ -115,8 +115,8 @@ def dataset_of(
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
-    """Return ``schema`` in which the columns that the first file of ``dataset`` stores as INT96 have the type
-    ``timestamp[us, UTC]``, because Spark reads INT96 as instants.
+    """Return ``schema`` with the type ``timestamp[us, UTC]`` for each column that is INT96 in the first file of
+    ``dataset``. This is the type of instants, and Spark reads INT96 as instants.
     """
     first_file = next(iter(dataset.get_fragments()), None)
     if first_file is None:

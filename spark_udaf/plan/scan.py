@@ -154,9 +154,10 @@ class ParquetScan:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Return a DataFrame of ``schema``. Each task calls ``function`` with the batches of its row groups, which have
-        only the named ``columns``, and with the index of the task; ``function`` yields the batches of the DataFrame.
-        Texts in the columns ``keys`` are dictionary-encoded.
+        """Return a DataFrame with the batches of ``schema`` that ``function`` yields in each task.
+
+        ``function`` receives two arguments: the batches of the row groups that the task reads, and the index of the
+        task. The batches have only the columns ``columns``. Texts in the columns ``keys`` are dictionary-encoded.
         """
         tasks = self.tasks
         key_columns_in_files = columns_in_files(keys, (piece.partition_condition for task in tasks for piece in task))

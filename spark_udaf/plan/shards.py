@@ -119,9 +119,9 @@ def _text_words(column: pa.Array) -> Words:
     """Return one hash per text: the value of a polynomial at `_BASE`, modulo 2^64. The coefficients are the bytes of
     the text, each increased by 1.
 
-    No loop over the texts is needed. One running sum contains the terms of all bytes of all texts, and the hash of a
-    text follows from the difference of two of its values. The exponents in the running sum do not start again at each
-    text, so the difference is divided by the power of the base at the start of the text.
+    No loop over the texts is needed. One running sum is computed over the terms of all texts. The hash of a text is
+    the difference between the sums at its end and at its start, divided by the power of the base at its start. The
+    division is needed because the exponents of the running sum start only at the first text.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

@@ -91,7 +91,8 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
         unsupported_options = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
         if unsupported_options:
             raise ValueError(
-                f"states=true returns the states of the levels of the store; leave out {unsupported_options[0]}"
+                f"the option {unsupported_options[0]} cannot be used with states=true, which returns the states of a "
+                "level; leave it out"
             )
         store.frame.level(query.sizes[0])
     should_warn(options)  # This call raises an error if the option ``warn`` has an invalid value.

@@ -57,7 +57,9 @@ class OrderedJob(Job):
 
     @property
     def _computed_keys(self) -> dict[str, str]:
-        """The keys that are expressions: a dict from the name of the column that a task adds to its expression."""
+        """The keys that are expressions. The dict maps the name of the column that a task adds for a key to the
+        expression of the key.
+        """
         pairs = zip(self.shard_query.keyed_by.values(), self.query.keyed_by.values(), strict=True)
         return {name: text for name, text in pairs if name != text}
 

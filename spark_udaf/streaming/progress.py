@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# A dict from the id of a query to the store and the name of the stream. They cannot be attributes of the query object,
-# because Spark may create another StreamingQuery object for the same query.
+# A dict from the id of a query to its store and the name of its stream. These values cannot be attributes of the query
+# object, because Spark may create another StreamingQuery object for the same query.
 _stores_and_streams: dict[str, tuple[FrameStore, str]] = {}
 
 

@@ -108,7 +108,7 @@ class Job:
     @property
     def emitted_schema(self) -> pa.Schema:
         """The schema of emitted states."""
-        raise NotImplementedError
+        raise NotImplementedError("a subclass of Job must define emitted_schema")
 
     def send_messages(self, batches: Batches, task: int) -> Batches:
         """Yield the messages that a task sends to the shards. They contain the rows of the task's partition, or states
@@ -123,7 +123,7 @@ class Job:
         return with_count_messages(self._messages(batches, task), self.shuffle_keys, task, SHARD_INPUT_SCHEMA)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
-        raise NotImplementedError
+        raise NotImplementedError("a subclass of Job must define _messages")
 
     def checked_messages(self, shard: object, rows: Iterable[Row]) -> list[Row]:
         """Return the messages of a batch for one shard, without count messages. Raise ``NotConserved`` if messages are

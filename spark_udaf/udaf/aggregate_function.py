@@ -110,7 +110,7 @@ class UdafSpec:
         return self._reduce(values, columns.field(WEIGHT), groups)
 
     def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
-        if groups is None:  # The check is not `groups or …`, because an object of groups without rows is false.
+        if groups is None:  # `groups or …` would also replace groups without rows, which are false.
             groups = Groups.single(len(values))
         return self.function.reduce(self._cast_values(values), groups, weights)
 

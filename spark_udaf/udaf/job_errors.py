@@ -30,7 +30,8 @@ def explain_errors(explain: ExplainError) -> None:
     if explain not in _explain_functions:
         _explain_functions.append(explain)
     replace_converters(_with_explanation)
-    # Both functions are called every time, because modules of Spark Connect may have been imported since the last call.
+    # This call is repeated, as is `replace_converters`, because modules of Spark Connect may have been imported since
+    # the last call.
     reject_measures_in_pyspark_agg()
 
 

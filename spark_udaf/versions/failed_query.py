@@ -75,7 +75,7 @@ def largest_group(df: DataFrame, marker: str, seconds: float) -> LargestGroup | 
     -------
     LargestGroup or None
         None on Spark Connect, for an aggregation without keys, if the plan cannot be read, or if the count takes
-        longer.
+        more than ``seconds``.
     """
     groups: list[LargestGroup] = []
     if query_execution(df) is None:

@@ -42,7 +42,7 @@ def has_iterating_aggregate() -> bool:
     """Return whether ``arrow_udf`` can aggregate a group from an iterator over its rows (4.2)."""
     from pyspark import util
 
-    eval_types = getattr(util, "PythonEvalType", None)  # Spark 3.5 has this class in another module.
+    eval_types = getattr(util, "PythonEvalType", None)  # In Spark 3.5, the class is in another module.
     return hasattr(eval_types, "SQL_GROUPED_AGG_ARROW_ITER_UDF")
 
 

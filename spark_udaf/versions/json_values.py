@@ -116,7 +116,7 @@ def _interval_micros(text: str) -> int:
 
 def _plain_values(values: pa.Array) -> list[Any]:
     """Return the values of an array as Python values. Times become texts, and intervals become whole microseconds,
-    because Python's own types would round them.
+    so that no value is rounded.
     """
     return list(_with_lossless_times(values).to_pylist())
 

@@ -149,8 +149,8 @@ def _array(sql_function: SqlFunction, column: Any, zone: str, is_input: bool) ->
 
 
 def _lists(column: Any, zone: str) -> pa.ListArray:
-    """Return a column of numpy arrays, the form in which pandas passes lists, as an Arrow array of lists. The elements
-    must not be null, because pandas does not distinguish null from NaN.
+    """Convert a column of lists, which pandas passes as numpy arrays, to an Arrow array of lists. The elements must not
+    be null, because pandas does not distinguish null from NaN.
     """
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
