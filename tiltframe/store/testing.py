@@ -2,7 +2,7 @@
 requires.
 """
 
-from tiltframe.store.backends.check_backend import check_backend
+from tiltframe.store.backends.guarantees.check_backend import check_backend
 from tiltframe.store.backends.memory import MemoryBackend
 
 __all__ = ["MemoryBackend", "check_backend"]

@@ -1,0 +1,1 @@
+"""The guarantees of a backend, and checks of them for any implementation."""
