@@ -147,7 +147,7 @@ def test_mistakes_are_told_in_a_sentence(spark_with_rows):
         su.sql(spark, 3)
     with pytest.raises(ValueError, match="there is no function 'ddz'; did you mean 'dds'"):
         su.register(spark, "ddz")
-    with pytest.raises(AttributeError, match=r"su has no function count; for a column of states, use su\.states\.count"):
+    with pytest.raises(AttributeError, match=r"no function count; for a column of states, use su\.states\.count"):
         _ = su.count
 
 
