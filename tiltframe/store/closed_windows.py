@@ -257,9 +257,9 @@ class ClosedWindows:
         must have saved `to_ipc()` before.
 
         The commit also records the stream's watermark minus its delay and lateness. Queries with ``closed=True`` return
-        only windows that end by this time. If no closed windows wait, this time is recorded in a commit without states,
-        but only if it closes a window of a coarser level that the previously recorded time leaves open. Return True if
-        states were added, and False if no closed windows waited or the store already had this commit.
+        only windows that end by this time. If no closed windows wait, this time is recorded in a commit without states.
+        This commit is left out if the time does not close further windows of coarser levels. Return True if states were
+        added, and False if no closed windows waited or the store already had this commit.
 
         Raise `StoreError` if the store cannot be written, or has other states under this commit number because the
         stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes;

@@ -1,8 +1,8 @@
 """The frame store: states in a folder, an object store or a database, and all ways to query them.
 
 Queries use a view of the store at the current moment (`tiltframe/store/view.py`). The operations that change the store
-are functions in `tiltframe/store/changes/`. `tiltframe/store/address.py` opens its backend, and
-`tiltframe/store/creation.py` reads or creates its manifest.
+are functions in `tiltframe/store/changes/`. `tiltframe/store/address.py` opens the backend of
+the store, and `tiltframe/store/creation.py` reads or creates the manifest.
 """
 
 from __future__ import annotations

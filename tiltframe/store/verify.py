@@ -207,7 +207,7 @@ def _level_problem(
 
 def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
     """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that can be compared with the level
-    ``fine``: neither they nor any windows of ``fine`` inside them have expired.
+    ``fine``. These windows have not expired, and do not contain expired windows of ``fine``.
     """
     first_comparable = max(available_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_comparable == EVER[0] else (first_start_from(first_comparable, coarse), EVER[1])

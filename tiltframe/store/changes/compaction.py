@@ -34,7 +34,7 @@ def compact_parts(
 
     For each level, return the number of merged parts, and the number of parts that replace them. For each level,
     ``progress`` receives the number of parts merged so far and the total number of parts to merge. ``jobs`` is the
-    number of buckets that are merged at the same time; the merged parts do not depend on it.
+    number of buckets that are merged at the same time; the merged parts do not depend on ``jobs``.
     """
     threads = threads_of(backend, jobs)
     return {

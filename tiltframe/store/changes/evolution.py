@@ -87,8 +87,8 @@ def _derive_levels(
     Return the written parts.
 
     ``starts`` maps each new level to a time; only windows that begin at or after this time are derived. ``derived``
-    contains the parts that earlier attempts have written. If the parts from which they were derived still exist, the
-    written parts are used again.
+    contains the parts that earlier attempts have written. These parts are used again if the parts from which they were
+    derived still exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))

@@ -99,9 +99,9 @@ class Retraction:
 
 
 class StatesToSubtract(NamedTuple):
-    """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level that
-    have states to subtract, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states
-    to subtract from the windows of a level that start in a range.
+    """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows from which
+    states are subtracted on a level, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged
+    states to subtract from the windows of a level that start in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]

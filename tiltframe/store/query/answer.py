@@ -110,8 +110,8 @@ class Answer:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
-        """Return an answer with the same results. If it has derived keys, it calls ``report`` after its last slice was
-        read.
+        """Return an answer with the same results. If the results have derived keys, the returned answer calls
+        ``report`` after the last slice was read.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ class NotKnown(UserWarning):
 
 
 def warn_of_missing(expired: Iterable[str], unknown: Iterable[str]) -> None:
-    """Emit a warning `Expired` for each message in ``expired``, and `NotKnown` for each in ``unknown``."""
+    """Emit a warning `Expired` for each message in ``expired``, and `NotKnown` for each message in ``unknown``."""
     for sentence in expired:
         warn_caller(sentence, Expired)
     for sentence in unknown:

@@ -132,7 +132,7 @@ def finish_measures(
 
 def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
     """Return a table without rows, in the form in which `finish_measures` returns results. ``stored`` is the schema of
-    the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed for these types.
+    the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed from this schema.
     """
     keys = select_rows(stored.empty_table(), plan).schema
     fields = [pa.field(START, INSTANT), pa.field(END, INSTANT)]
