@@ -379,8 +379,8 @@ class RowFunction(Hashable, Protocol):
 
 @runtime_checkable
 class PartChecker(Protocol):
-    """An operation of backends whose `Backend.read` does not read all bytes of a part. Without this operation, damage
-    of the other bytes would not be found.
+    """An operation of backends whose `Backend.read` does not read all bytes of a part. This operation finds damage in
+    the bytes that `Backend.read` skips.
     """
 
     def part_problems(self, part: Part) -> list[str]:

@@ -193,8 +193,8 @@ class DeltaBackend:
             return self._snapshot(open_table, open_table.contents, names)
 
     def _is_current(self, contents: Contents) -> bool:
-        """Return True if the table is in a folder and ``contents`` are those of its last version. Otherwise the
-        contents may still be current, for example if the table is in an object store.
+        """Return True if the table is in a folder and ``contents`` are those of its last version. If the result is
+        False, ``contents`` may still be current, for example if the table is in an object store.
         """
         if contents.version < 0 or not self._is_in_folder or not is_last_version(self._path, contents.version):
             return False
@@ -449,8 +449,8 @@ class DeltaBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """In a level's plain table, replace the rows of the windows that start in ``ranges`` by ``results``. In the
-        same commit, replace the list of the parts from which the table was computed by ``sources``.
+        """In a level's plain table, remove the rows of the windows that start in ``ranges``, and add the rows of
+        ``results``. In the same commit, store ``sources`` as the list of the parts from which the table was computed.
         """
         with as_store_errors(self.uri):
             write_results(self._plain_table_path(level), dict(self.options), ranges, results=results, sources=sources)

@@ -124,8 +124,9 @@ class _File:
     def _compute(
         self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]
     ) -> dict[str, dict[int, pa.Array]]:
-        """Read row groups of the file, and return the values of each column of ``read`` by row group. These are results
-        of the function, or stored values if the function equals None. About `_ROWS_AT_ONCE` rows are read at once.
+        """Read row groups of the file, and return the values of each column of ``read`` by row group. The values are
+        results of the column's function, or stored values if the function equals None. About `_ROWS_AT_ONCE` rows are
+        read at once.
         """
         values_by_group: dict[str, dict[int, pa.Array]] = {name: {} for name in read}
         columns = [name if function is None else function.column for name, function in read.items()]

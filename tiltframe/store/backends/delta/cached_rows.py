@@ -56,7 +56,9 @@ def cached_columns(version: FileVersion) -> Columns:
 
 
 def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
-    """Add columns of a file to those in memory, and return all of them. ``rows`` has all rows of the file."""
+    """Add the columns of ``rows`` to the columns of a file that are in memory, and return all columns that are in
+    memory. ``rows`` has all rows of the file.
+    """
     columns = {**cached_columns(version), **_columns_of(rows)}
     CACHE.put((version, "rows"), columns, _bytes_of(columns))
     return columns

@@ -41,9 +41,9 @@ def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | 
 def write_results(
     path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
 ) -> None:
-    """Replace the rows of a plain table whose windows begin in ``ranges`` by ``results``. In the same commit, record
-    ``sources``, the parts of the store from which the complete table was computed. Raise `Conflict` if another writer
-    has changed the table.
+    """In a plain table, remove the rows of the windows that begin in ``ranges``, and add the rows of ``results``. In
+    the same commit, record ``sources``, the parts of the store from which the complete table was computed. Raise
+    `Conflict` if another writer has changed the table.
     """
     columns = [stored(one_array(column)) for column in results.columns]
     new_table = pa.table(columns, schema=stored_schema(results.schema))

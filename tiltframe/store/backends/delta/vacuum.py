@@ -28,9 +28,9 @@ _LOG_PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration
 
 
 def bound_log(table: DeltaTable, older_than: float) -> None:
-    """Set the properties of a table with which Delta Lake limits the size of the log. It then deletes entries of the
-    log that are part of a checkpoint. New checkpoints do not list files that were removed from the table more than
-    ``older_than`` seconds before.
+    """Set the properties of a table with which Delta Lake limits the size of the log. Delta Lake then deletes entries
+    of the log that are part of a checkpoint. New checkpoints do not list files that were removed from the table more
+    than ``older_than`` seconds before.
     """
     kept_seconds = max(math.ceil(older_than), 60)
     properties = {**_LOG_PROPERTIES, "delta.deletedFileRetentionDuration": f"interval {kept_seconds} seconds"}

@@ -244,9 +244,9 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """In a level's plain table, replace the rows of the windows that start in ``ranges`` by ``results``. In the
-        same transaction, replace the list of the parts from which the table was computed by ``sources``. Concurrent
-        writers wait for each other.
+        """In a level's plain table, remove the rows of the windows that start in ``ranges``, and add the rows of
+        ``results``. In the same transaction, store ``sources`` as the list of the parts from which the table was
+        computed. Concurrent writers wait for each other.
         """
         with self._store() as (db, store):
             layout = store.layout

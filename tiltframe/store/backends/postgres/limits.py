@@ -27,8 +27,8 @@ _LAST_DAY = 2_145_031_948
 
 
 def check_columns(columns: pa.Schema) -> None:
-    """Raise `StoreError` if a table of PostgreSQL cannot have these columns, because of a name, their number or the
-    size of a row.
+    """Raise `StoreError` if PostgreSQL cannot have a table with the columns ``columns``, because of a name, the number
+    of columns or the size of a row.
     """
     for name in columns.names:
         if name in _OWN_COLUMNS:

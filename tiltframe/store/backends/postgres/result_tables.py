@@ -90,8 +90,8 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """In ``plain_table``, replace the rows of the windows that begin in ``ranges`` by ``results``. In
-    ``parts_table``, replace the list of the parts from which the plain table of the level was computed by ``sources``.
+    """In ``plain_table``, remove the rows of the windows that begin in ``ranges``, and add the rows of ``results``. In
+    ``parts_table``, store ``sources`` as the list of the parts from which the plain table of the level was computed.
     The caller commits the transaction.
     """
     for low, high in ranges:
