@@ -54,7 +54,7 @@ class Scale(Field):
         scales = field_of_type(column, pa.int8()).to_numpy()
         if len(scales) and not COARSEST <= scales.min() <= scales.max() <= self.finest:
             invalid_scale = scales[(scales < COARSEST) | (scales > self.finest)][0]
-            raise DamagedState(f"is {invalid_scale}, and a scale must be from {COARSEST} to {self.finest}")
+            raise DamagedState(f"is the scale {invalid_scale}, and scales must be from {COARSEST} to {self.finest}")
 
 
 @dataclass(frozen=True)

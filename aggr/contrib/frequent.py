@@ -237,7 +237,10 @@ class Frequent(Function):
     def __post_init__(self) -> None:
         share = self.share
         if isinstance(share, bool) or not isinstance(share, Real) or not _MIN_SHARE <= share <= 1:
-            raise ValueError(f"share, the fraction of rows with a value, must be from 0.0001 to 1; got {shown(share)}")
+            raise ValueError(
+                "share, the minimum fraction of the rows for a listed value, must be a number from 0.0001 to 1; got "
+                f"{shown(share)}"
+            )
         object.__setattr__(self, "share", float(share))
 
     @property

@@ -171,7 +171,9 @@ class Per(Function):
         if self.top is not None:
             checked_whole(self.top, "top, the number of keys that are listed,", 1)
             if self.by is None and len(measures) > 1:
-                raise ValueError(f"top needs by, the result that ranks the keys: one of {', '.join(measures)}")
+                raise ValueError(
+                    f"top needs by, the name of the result that ranks the keys: one of {', '.join(measures)}"
+                )
         if self.by is not None and not (isinstance(self.by, str) and self.by in measures):
             raise ValueError(
                 f"by must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -25,7 +27,7 @@ def check_weight_type(dtype: pa.DataType) -> None:
 def read_weights(column: pa.Array) -> Weights:
     """Return weights as int64. Null counts as 0.
 
-    Raises ``TypeError`` for a column that is not numeric, and ``ValueError`` for a weight that is negative, not whole,
+    Raise ``TypeError`` for a column that is not numeric, and ``ValueError`` for a weight that is negative, not whole,
     not finite, or beyond int64.
 
     >>> read_weights(pa.array([2.0, None, 0.0]))
@@ -34,14 +36,28 @@ def read_weights(column: pa.Array) -> Weights:
     check_weight_type(column.type)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64)
+    weights = _cast_weights(column)
+    if weights is None or (len(weights) and weights.min() < 0):
+        weight = _first_invalid_weight(column)
+        hint = "correct the weight, or exclude the row by where"
+        if 0 < weight < 1:
+            hint = "use weighted_avg for fractional weights"
+        raise ValueError(f"{_WEIGHT_RULE}; got {weight}; {hint}")
+    return weights
+
+
+def _cast_weights(column: pa.Array) -> Weights | None:
+    """Return a column as int64, with 0 for null. Return None if a value is not whole, not finite, or beyond int64."""
     try:
         integers = column.cast(pa.int64())
     except pa.ArrowInvalid:
-        raise _weight_error(column) from None
+        return None
     weights: Weights = (integers.fill_null(0) if integers.null_count else integers).to_numpy()
-    if len(weights) and weights.min() < 0:
-        raise _weight_error(column)
     return weights
+
+
+def _first_invalid_weight(column: pa.Array) -> Any:
+    return next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
 
 
 def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
@@ -49,7 +65,7 @@ def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
 
     Rejected weights and nulls become 0.
 
-    Raises ``TypeError`` for a column that is not numeric.
+    Raise ``TypeError`` for a column that is not numeric.
 
     >>> accepted_weights(pa.array([2.0, None, -1.0, 0.5]))
     (array([2, 0, 0, 0]), array([False, False,  True,  True]))
@@ -78,16 +94,6 @@ def _exceeds_int64(dtype: pa.DataType) -> bool:
     if pa.types.is_decimal(dtype):
         return bool(dtype.precision - dtype.scale >= 19)
     return bool(pa.types.is_floating(dtype) or dtype == pa.uint64())
-
-
-def _weight_error(column: pa.Array) -> ValueError:
-    """Return the error for a column of weights. Its message names the first invalid weight."""
-    weight = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
-    is_fraction = 0 < weight < 1
-    hint = (
-        "use weighted_avg for fractional weights" if is_fraction else "correct the weight, or exclude the row by where"
-    )
-    return ValueError(f"{_WEIGHT_RULE}; got {weight}; {hint}")
 
 
 def float_parts(weights: Weights) -> list[Floats]:

@@ -104,6 +104,6 @@ def _checked_nested(nested: object) -> tuple[str, ...]:
     lengths = [read_duration(text, "length in nested") for text in texts]
     if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
         raise ValueError(
-            f"each length of nested must be a greater multiple of the one before; got {shown(list(texts))}"
+            f"each length in nested must be a greater multiple of the length before it; got {shown(list(texts))}"
         )
     return tuple(texts)
