@@ -1,4 +1,4 @@
-"""per: a map from each key to the states of other functions for the rows of the key."""
+"""per: a map from each key to the results of other functions for the rows with this key."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class MapState(State):
 
 @dataclass(frozen=True)
 class Per(Function):
-    """Compute a map from each key to the states of other functions for the rows of the key.
+    """Compute a map from each key to the results of other functions for the rows with this key.
 
     Rows whose key is null are skipped. Both zeros count as one key. All NaN count as one key, which is the greatest.
 

@@ -12,7 +12,7 @@ from aggr.extend.states import MOMENTS
 
 @dataclass(frozen=True)
 class _Shape(ExactSums):
-    """The base class of functions of the moments up to the fourth."""
+    """The base class of `Skewness` and `Kurtosis`, which are computed from exact Σx, Σx², Σx³ and Σx⁴."""
 
     sample: bool = False
 

@@ -236,8 +236,8 @@ def _add_products(left: Whole, right: Whole, is_square: bool, powers: Whole, ids
 
     ``left`` and ``right`` have the bits of the factors, shape (parts, rows). If ``is_square`` is true, ``left`` and
     ``right`` are the same numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b².
-    ``powers`` has one exponent per row, or is empty: the product of a row is multiplied by ``2^power``. ``ids`` has the
-    group of each row, and ``origin`` is described in `origins`.
+    If ``powers`` is not empty, it has one exponent per row, and the product of a row is multiplied by ``2^power``.
+    ``ids`` has the group of each row, and ``origin`` is described in `origins`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):

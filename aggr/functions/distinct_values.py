@@ -1,5 +1,5 @@
-"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of a column's values, and results that are computed
-from it.
+"""collect_set, count_distinct, sum_distinct, avg_distinct: the set of distinct values of a column, and results that are
+computed from this set.
 """
 
 from __future__ import annotations

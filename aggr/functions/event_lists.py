@@ -148,8 +148,8 @@ class Series:
     def has_points_outside(self) -> tuple[Flags, Flags]:
         """Two masks of groups, each of shape (n,).
 
-        The first selects the groups whose first point lies before the start of their window. The second selects the
-        groups whose last point lies at or after the end of their window.
+        The first mask selects the groups whose first point lies before the start of their window. The second mask
+        selects the groups whose last point lies at or after the end of their window.
         """
         if self.window is None:
             all_false = np.zeros(len(self.lengths), np.bool_)
