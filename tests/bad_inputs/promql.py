@@ -134,7 +134,7 @@ UNANSWERED = {
     "mean @ 1774661400": "the modifier @",
     "max_over_time(mean[1h:1m] @ end())": "the modifier @",
     "max_over_time(mean[1h:])": "[1h:] has no step",
-    "rate(requests_total[1h:1m])": "rate of a subquery",
+    "rate(requests_total[1h:1m])": "rate is not supported for subqueries",
     "stddev_over_time(mean[1h:1m])": "stddev_over_time cannot be computed by merging",
     '{host="a"}': "does not name a metric",
     '{__name__=~"mean|spread"}': "does not name a metric",

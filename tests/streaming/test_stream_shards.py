@@ -425,5 +425,5 @@ def test_a_damaged_piece_is_refused_where_it_is_needed(monkeypatch):
     (place,) = [place for place in stored if place[0] == "0.held.states"]
     (piece,) = stored[place]
     stored[place] = (piece[:-20] + bytes([piece[-20] ^ 1]) + piece[-19:],)
-    with pytest.raises(ValueError, match=r"not a saved state of open windows \(its checksum"):
+    with pytest.raises(ValueError, match=r"not a saved state of open windows \(the checksum"):
         stream.batch(rows_of_keys("a", at=2))

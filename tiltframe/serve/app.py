@@ -43,10 +43,6 @@ from tiltframe.serve.writing import Writing
 from tiltframe.store import StoreError
 from tiltframe.store.backends import set_cache_memory
 
-_MESSAGES_BY_STATUS = {
-    404: "there is no page {path}; the page / and /openapi.json list all addresses",
-    405: "{path} does not support the method {method}; /openapi.json lists the methods",
-}
 _CORS_OPTIONS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
 _CORS_OPTIONS |= {"expose_headers": ["ETag", "Warning"]}
 _PAGE_FOLDER = Path(__file__).parent / "page"
@@ -147,10 +143,14 @@ def _error_response(request: Request, error: Exception) -> Response:
     contains the path. An error that is a `Refused` already, or has another status than 404 and 405, is raised again.
     """
     assert isinstance(error, HTTPException)
-    if isinstance(error, Refused) or error.status_code not in _MESSAGES_BY_STATUS:
+    if isinstance(error, Refused) or error.status_code not in (404, 405):
         raise error
-    sentence = _MESSAGES_BY_STATUS[error.status_code].format(path=shown(request.url.path), method=request.method)
-    raise Refused(error.status_code, sentence, error.headers)
+    path = shown(request.url.path)
+    if error.status_code == 404:
+        raise Refused(404, f"there is no page {path}; the page / and /openapi.json list all addresses", error.headers)
+    raise Refused(
+        405, f"{path} does not support the method {request.method}; /openapi.json lists the methods", error.headers
+    )
 
 
 def _page_file(path: str, name: str) -> Route:

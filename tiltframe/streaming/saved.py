@@ -327,7 +327,7 @@ def _parse_states(data: bytes) -> list[Saved]:
     appended data is the second element.
     """
     if not isinstance(data, bytes):
-        raise not_a_saved_state(f"it is {shown(data)}")
+        raise not_a_saved_state(f"expected bytes, got {shown(data)}")
     records: list[Saved] = []
     at = 0
     while at < len(data) or not records:
@@ -345,7 +345,7 @@ def _parse_state_at(data: bytes, at: int) -> tuple[Saved, int]:
     head = data[begin:end]
     place = end + _CHECKSUM
     if place > len(data) or zlib.crc32(head).to_bytes(_CHECKSUM, "big") != data[end:place]:
-        raise not_a_saved_state("its checksum does not match its bytes")
+        raise not_a_saved_state("the checksum does not match the bytes")
 
     def block(name: str, size: int, checksum: int) -> StoredTable:
         nonlocal place

@@ -49,7 +49,7 @@ class StoredTable:
         """The bytes of the Arrow IPC stream. Raises ``ValueError`` if their size or checksum is wrong."""
         data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
-            raise not_a_saved_state("its checksum does not match its bytes")
+            raise not_a_saved_state("the checksum does not match the bytes")
         return data
 
     @cached_property

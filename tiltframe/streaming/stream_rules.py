@@ -249,9 +249,16 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
     names = checked_type(states, pa.Table, "states").column_names
     required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
     missing = [name for name in required if name not in names]
-    if missing or LEVEL in names:
-        why = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
-        raise ValueError(f"the states do not fit the stream: {why}; compute them with reduce_rows(rows, partial_frame)")
+    if missing:
+        raise ValueError(
+            f"the states have no column {missing[0]!r}, which the stream needs; compute them with "
+            "reduce_rows(rows, partial_frame)"
+        )
+    if LEVEL in names:
+        raise ValueError(
+            f"the states have a column {LEVEL!r}, so they are not states of panes; compute them with "
+            "reduce_rows(rows, partial_frame)"
+        )
     return states.select(required)
 
 

@@ -253,7 +253,10 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
             supported = ", ".join(SUBQUERY_FUNCTIONS)
-            raise Unanswerable(f"{name} of a subquery is not supported, only {supported} are; {REMOTE_READ_ADVICE}")
+            raise Unanswerable(
+                f"{name} is not supported for subqueries; {REMOTE_READ_ADVICE}; this server supports only {supported} "
+                "for subqueries"
+            )
         vector, steps, moments = _subquery(argument, evaluation)
         range_length = _micros(argument.range)
         values = reduce_steps(

@@ -90,9 +90,9 @@ def _check_regexes(text: str) -> None:
     steps = sum(map(count_regex_steps, weighted))
     if steps > _MAX_REGEX_STEPS:
         raise BadData(
-            f"the regular expressions of the expression have about {steps:,} characters after repetitions are "
-            f"expanded; at most {_MAX_REGEX_STEPS:,} are allowed; use shorter ones, or plain texts: a|b|c; if each "
-            f"alone is below the limit, {REMOTE_READ_ADVICE}"
+            f"the regular expressions have about {steps:,} characters in total, with repetitions expanded, and at most "
+            f"{_MAX_REGEX_STEPS:,} are allowed; use shorter ones, or plain texts such as a|b|c; if each one alone is "
+            f"below the limit, {REMOTE_READ_ADVICE}"
         )
 
 

@@ -85,7 +85,7 @@ class AfterKeyExpire(ByClock):
         if self.span_of is not None:
             checked_name(self.span_of, "span_of, the column that spans are measured by,")
         if checked_truth(self.only, "only") and self.maxspan is None:
-            raise ValueError("only= selects keys whose time span exceeds maxspan; pass maxspan, such as '5m'")
+            raise ValueError("only= emits only keys whose span is longer than maxspan; pass maxspan, such as '5m'")
         if self.mode != "accumulating":
             raise ValueError(
                 f"mode={self.mode} cannot be used, because a key that expires is emitted once; leave it out"
