@@ -20,10 +20,10 @@ _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to try if all levels
 def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
     """Return the finest windows in ``timezone`` such that at most ``points`` windows start in the range ``within``.
 
-    They have the size of a level from which no windows in the range have expired. If even the coarsest level has more
-    than ``points`` windows, they are hours, days, weeks, months, quarters or years. The start of the first window of
-    the store and the end of the last one replace open ends of the range. Raise ``ValueError`` if there are more than
-    ``points`` years.
+    They have the size of a level. Levels from which windows in the range have expired are skipped, except for the
+    coarsest level that can be used. If even the coarsest level has more than ``points`` windows, the windows are hours,
+    days, weeks, months, quarters or years. The start of the first window of the store and the end of the last one
+    replace open ends of the range. Raise ``ValueError`` if there are more than ``points`` years.
     """
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)
