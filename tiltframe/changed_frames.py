@@ -23,7 +23,8 @@ def states_after_change(
 
     ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where``
     is the place of the old frame in messages, such as "the store". Raise ``ValueError`` if a measure needs other
-    states than the old measure of the same name, or if a new column has the name of an existing or a dropped column.
+    states than the old measure of the same name. Also raise it if a new column has the name of an existing or a dropped
+    column.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
     new_measures: dict[str, Measure] = {}

@@ -48,8 +48,8 @@ class TiltFrame:
         the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. A
         window after a level of hopping windows must consist of whole panes, not of whole hopping windows:
         ``["hopping(1h, 10m)", "1d"]`` is allowed, because a day consists of whole panes of ten minutes. A session,
-        ``["session(30m)"]``, must be the only level. The text ``sec ... year`` is the seconds, minutes, hours, days,
-        months and years.
+        ``["session(30m)"]``, must be the only level. The text ``sec ... year`` means the levels of seconds, minutes,
+        hours, days, months and years.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``

@@ -23,7 +23,7 @@ from tiltframe.event_time import event_times
 # the number of ranges of time, which have equal lengths; the groups of one range should fit into the processor's cache
 PARTS = 64
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
-Span = tuple[int, int]  # the first and the last time, in microseconds
+Span = tuple[int, int]  # a range of time: its first and its last time, in microseconds
 
 
 def partition_by_time(
@@ -91,8 +91,9 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
     """Return the first and the last time of a batch, in microseconds UTC, or None if the batch must not be partitioned
     by time.
 
-    It must not be partitioned if it is empty, if its times contain null or are not timestamps, or if it has a
-    dictionary that is large compared with its rows, because the dictionary would be repeated for each range of time.
+    It must not be partitioned if it is empty, or if its times contain null or are not timestamps. A batch with a
+    dictionary that is large compared with its rows must not be partitioned either, because the dictionary would be
+    repeated for each range of time.
     """
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):

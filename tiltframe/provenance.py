@@ -21,12 +21,12 @@ from aggr.measure import from_description
 from aggr.tables.state_plan import StateColumn, can_compute
 from tiltframe.names import END, LEVEL, START
 
-KEY = b"tiltframe"  # the key of the description in the metadata of the field
+KEY = b"tiltframe"  # the key of a frame's description in the metadata of the field ``level``
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
-    """Return the measure from which a column of states was computed, as a dict that JSON can represent. Parameters that
-    do not affect states, such as quantiles, are left out.
+    """Describe the measure from which a column of states was computed, as a dict that JSON can represent. Parameters
+    that do not affect states, such as quantiles, are left out.
     """
     described = column.measure.describe()
     shaping = column.measure.function.own_state.parameters

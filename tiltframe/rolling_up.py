@@ -143,8 +143,8 @@ def _states_of_panes_and_levels(
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Return the states at every level for rows that already contain states, such as those of the intervals of a
-    histogram log.
+    """Return the states at every level for rows that already contain states, such as the intervals of a histogram
+    log.
 
     Parameters
     ----------

@@ -208,7 +208,10 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
         return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND
     start = _first_instant(local, timezone)
     if _first_instant(local_end, timezone) <= start:
-        raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it; choose another range")
+        raise ValueError(
+            f"the range {text!r} is empty, because the clock of {timezone} skips these local times; choose another "
+            "range"
+        )
     return start, int(window(size, timezone).ends(np.array([start]))[0])
 
 

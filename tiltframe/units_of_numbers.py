@@ -51,7 +51,7 @@ def refuse_other_units(numbers: pa.Array, name: str, option_text: Callable[[str]
 
 
 def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
-    """Return the time format in which all numbers are valid dates, such as ``%Y%m%d%H``, or None if there is none.
+    """Return the time format in which all numbers are valid dates, such as ``%Y%m%d%H``, or None if no format fits.
     ``lowest`` and ``greatest`` are the smallest and the largest number.
     """
     for pairs_of_digits, layout in enumerate(_LAYOUTS):

@@ -218,7 +218,7 @@ def test_an_ending_that_can_only_be_read_is_refused_unless_a_format_is_named(nam
     out = tmp_path / name
     status, _, error = call(capfd, "query", store, "--per", "1m", "--out", out)
     assert (status, out.exists()) == (2, False)
-    assert f"end in {out.suffix} are only read; write --out" in " ".join(error.split())
+    assert f"end in {out.suffix} can only be read; write --out" in " ".join(error.split())
     assert call(capfd, "query", store, "--per", "1m", "--format", "csv", "--out", out)[0] == 0
     assert "window_start" in out.read_text()
 

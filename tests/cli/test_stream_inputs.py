@@ -149,7 +149,7 @@ def test_a_stream_is_seen_from_outside(tmp_path, forked):
     ("options", "message"),
     [
         ("--input a=in --input a=other", "--input a is used twice"),
-        ("--input a=in --input b=in/../in", "its rows would be counted twice"),
+        ("--input a=in --input b=in/../in", "so the rows of in/../in would be counted twice"),
         ("--input in", "cannot read --input in; write NAME=PATH"),
         ("--input a=nowhere", "nowhere does not exist"),
         ("in --input a=-", "both name inputs"),

@@ -57,8 +57,8 @@ class LevelCapacity:
     states_per_day : float
         The number of states per day. A window has one state for each key that has rows in it.
     bytes_per_state : mapping of str to float
-        The compressed bytes of one row of states in a folder store, divided into those of ``window and keys`` and those
-        of each column of states. A column of states is named after the measures that are computed from it.
+        The compressed bytes of one row of states in a folder store. They are listed separately for ``window and keys``
+        and for each column of states, which is named after the measures that are computed from it.
     retained_states : float
         The number of states that a store keeps: those added during the level's retention, or during a year if the level
         has no retention.
@@ -182,7 +182,7 @@ def explain(
         the ratio of ``keys`` to the number of keys in the sample.
     keys : int, optional
         The expected number of different combinations of keys; by default the number in the sample. Keys that are not in
-        the sample are assumed to have as many rows as those in it.
+        the sample are assumed to have as many rows as the keys in the sample.
     retention : level -> duration, optional
         How long each level is kept, as for a store. Levels without a retention are counted for a year.
     reading : ReadOptions, optional
@@ -232,10 +232,10 @@ def explain(
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
     # The expected number of keys divided by the number of keys in the sample. The number of states in the sample is
-    # multiplied by this ratio, because the other keys are assumed to have as many rows as those in the sample.
+    # multiplied by this ratio, because the other keys are assumed to have as many rows as the keys in the sample.
     key_ratio = count / sampled_keys
     rate = float(rows_per_day or sampled_rate * key_ratio)
-    levels, seconds = _roll_up_twice(_at_rate(rows, times, frame, rate / key_ratio / sampled_rate), frame)
+    levels, seconds = _roll_up_twice(_compress_times(rows, times, frame, rate / key_ratio / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, key_ratio, rate=rate, retained=retained)
     shuffled = level_capacities[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
@@ -262,7 +262,7 @@ def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
     return group_by(list(key_columns), len(next(iter(key_columns))))[0].n if frame.keys else 1
 
 
-def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, speedup: float) -> pa.Table:
+def _compress_times(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, speedup: float) -> pa.Table:
     """Return the rows with new event times. The distances between the times are divided by ``speedup``, so that each
     key has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
@@ -302,9 +302,9 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
 
 
 def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
-    """Return the number of files that a commit writes: one for each combination of a level, a bucket of time (the hour,
-    day, month or year in one folder of a store) and a table of states that a task writes. Return 0 if a store cannot
-    contain windows of the levels.
+    """Return the number of files that a commit writes. It writes one file for each combination of a level, a bucket of
+    time, and a table of states that a task writes. A bucket of time is the hour, day, month or year of one folder of a
+    store. Return 0 if a store cannot contain windows of the levels.
 
     ``states_bytes`` is the number of bytes of the states of the finest level that are added per day.
     """
@@ -332,9 +332,11 @@ def _level_capacities(
     rate: float,
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
-    """Return the predicted cost of each level, finest first. ``levels`` has the states of the sample. ``key_ratio`` is
-    the expected number of keys divided by the number of keys in the sample, ``rate`` is the number of rows per day of
-    all expected keys, and ``retained`` maps the names of levels to their retention in days.
+    """Return the predicted cost of each level, finest first.
+
+    ``levels`` has the states of the sample. ``key_ratio`` is the expected number of keys divided by the number of keys
+    in the sample. ``rate`` is the number of rows per day of all expected keys. ``retained`` maps the names of levels to
+    their retention in days.
     """
     capacities: list[LevelCapacity] = []
     # One pair for each level that is not extrapolated: the logarithm of its number of rows per state, and the bytes of

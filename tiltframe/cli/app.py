@@ -100,7 +100,7 @@ def _is_option(option: click.Parameter) -> TypeGuard[click.Option]:
 
 def _load_command(point: EntryPoint) -> click.Command:
     """Return the command of an entry point. If a package that the command requires is missing, return a command that
-    fails, and whose error message names the extra to install.
+    always fails. Its error message names the extra to install.
     """
     try:
         command: click.Command = load(point)

@@ -48,10 +48,10 @@ def ignore_interrupts_at_exit() -> None:
 
 @contextmanager
 def resend_swallowed_interrupts() -> Iterator[None]:
-    """Within the block, send the signal of a Ctrl-C to this process again if the first one arrives in code that
-    cannot raise exceptions, such as the callback of a weak reference.
+    """Within the block, send the signal of a Ctrl-C to this process again if the first signal had no effect.
 
-    In such code, Python prints the KeyboardInterrupt and ignores it, so that the command would continue.
+    A signal may arrive in code that cannot raise exceptions, such as the callback of a weak reference. Python then
+    prints the KeyboardInterrupt and ignores it. Without a second signal, the command would continue.
     """
     previous_hook = sys.unraisablehook
 
@@ -70,8 +70,8 @@ def resend_swallowed_interrupts() -> Iterator[None]:
 
 @contextmanager
 def report_commit_on_interrupt(is_written: Callable[[], bool]) -> Iterator[None]:
-    """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
-    the store contains the new data. ``is_written`` is a function that returns whether the store contains it.
+    """Set the message that is printed if the block is interrupted. The block writes data to a store, and the message
+    says whether the store contains this data. ``is_written`` is a function that returns whether it does.
     """
     set_interrupt_message(COMMIT_UNSURE)
     try:

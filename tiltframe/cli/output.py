@@ -55,7 +55,7 @@ def format_of(out: Path | None) -> str:
         )
     if ending in COMPRESSED or kind not in (None, *FORMATS):
         raise ValueError(
-            f"cannot write {out}: files whose names end in {ending} are only read; write --out "
+            f"cannot write {out}: files whose names end in {ending} can only be read; write --out "
             f"{shown(str(out.with_suffix('.csv')))}, or choose the format by --format ({', '.join(FORMATS)})"
         )
     if kind is None and ending not in ("", ".txt"):

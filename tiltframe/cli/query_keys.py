@@ -1,4 +1,4 @@
-"""The option ``--key`` of queries. A key of the results is either a key of the frame or a look-up. A look-up reads the
+"""The option ``--key`` of queries. A key of the results is either a key of the frame or a lookup. A lookup reads the
 value of the new key from a file, which has a row for each value of a key of the frame.
 """
 
@@ -13,7 +13,7 @@ from tiltframe.store import key_kinds
 
 
 def query_keys_from(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the keys of the results, as a dict from their names to keys of the frame or look-ups. Each of ``texts`` is
+    """Return the keys of the results, as a dict from their names to keys of the frame or lookups. Each of ``texts`` is
     ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
 
     >>> query_keys_from(["host"])
@@ -29,8 +29,8 @@ def query_keys_from(texts: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _read_derived(call: str) -> Any:
-    """Return the look-up that a call such as ``lookup(host, hosts.csv)`` describes. Raise ``ValueError`` if the text is
-    not such a call, or if no package provides look-ups.
+    """Return the lookup that a call such as ``lookup(host, hosts.csv)`` describes. Raise ``ValueError`` if the text is
+    not such a call, or if no package provides lookups.
     """
     kinds = key_kinds()
     if not kinds:

@@ -25,7 +25,7 @@ def input_format(ctx: click.Context, param: click.Parameter, value: str | None) 
     """
     if value is not None and value not in BUILT_IN and value not in readers():
         formats = ", ".join([*BUILT_IN, *readers()])
-        raise click.BadParameter(f"unknown format {value!r}; there are {formats}", ctx, param)
+        raise click.BadParameter(f"unknown format {value!r}; the known formats are {formats}", ctx, param)
     return value
 
 

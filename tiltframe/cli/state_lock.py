@@ -30,8 +30,8 @@ def lock_state(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # Remove the lock file before the lock is released. If another process has already opened the removed file and
-        # now locks it, `_acquire` in that process detects that the file is not at its path, and tries again.
+        # The lock file is removed before the lock is released. Otherwise another process could lock the file just
+        # before the removal. A process that has already opened the file detects the removal in `_acquire`.
         file.unlink(missing_ok=True)
         os.close(descriptor)
 

@@ -44,8 +44,8 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
         same = [other for other, path in inputs.items() if path.resolve() == Path(place).resolve()]
         if same:
             raise ValueError(
-                f"--input {same[0]} and --input {name} are both {place}, so its rows would be counted twice; leave "
-                "out one of them"
+                f"--input {same[0]} and --input {name} both name {place}, so the rows of {place} would be counted "
+                "twice; leave out one of the inputs"
             )
         inputs[name] = Path(place)
     return inputs

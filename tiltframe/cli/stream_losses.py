@@ -22,7 +22,7 @@ _REPORT_SECONDS = 60.0  # the minimum number of seconds between two reports
 
 @dataclass
 class DroppedRows:
-    """The number of rows that were dropped as late, which is printed together with the number of bad rows."""
+    """The number of rows that were dropped as late. It is printed together with the number of bad rows."""
 
     # the frame, from which the name of the time column and the time zone of the windows are read
     row_frame: TiltFrame | OrderedQuery

@@ -99,7 +99,7 @@ class StreamMetrics:
             *_counter(
                 "rows",
                 "Rows that this process has read, including late rows.",
-                [(_of_input(n), c) for n, c in self.row_counts.items()],
+                [(_input_labels(n), c) for n, c in self.row_counts.items()],
             ),
             *_counter(
                 "dropped_rows", "Rows that were dropped.", [({"reason": r}, c) for r, c in self.dropped().items()]
@@ -133,12 +133,12 @@ class StreamMetrics:
             *_gauge(
                 "input_watermark_seconds",
                 "The watermark of each input, in Unix seconds.",
-                [(_of_input(name), at / _MICROS) for name, at in watermarks.items()],
+                [(_input_labels(name), at / _MICROS) for name, at in watermarks.items()],
             ),
             *_gauge(
                 "input_idle",
                 "1 if an input had no rows for the time of --idle, else 0.",
-                [(_of_input(n), n in idle) for n in self.row_counts],
+                [(_input_labels(n), n in idle) for n in self.row_counts],
             ),
         ]
         return "\n".join(lines) + "\n"
@@ -147,7 +147,7 @@ class StreamMetrics:
         return self.sink.closed.commit_number if isinstance(self.sink, StoreSink) else 0
 
 
-def _of_input(name: str) -> dict[str, str]:
+def _input_labels(name: str) -> dict[str, str]:
     """Return the Prometheus labels of an input. The result is empty if ``--input`` is not used."""
     return {} if name == SINGLE_INPUT else {"input": name}
 

@@ -128,8 +128,8 @@ class OrderedOutputSink(OutputSink):
 
 @dataclass
 class StoreSink(Sink):
-    """A destination that commits closed windows to a store. `flush` first saves the state, which includes the closed
-    windows, and then commits these windows, so that a commit can be repeated if the process is killed.
+    """A destination that commits closed windows to a store. `flush` first saves the state, and then commits the closed
+    windows. The saved state includes these windows, so that the commit can be repeated if the process is killed.
     """
 
     closed: ClosedWindows

@@ -361,7 +361,7 @@ class ArrivingFiles:
     single file, the stream ends after it.
 
     ``pause`` is the number of seconds to wait for files before a batch without rows is yielded. ``files_read`` maps the
-    path of each file, relative to the folder, to a list of the digest of its bytes, its size in bytes, and its
+    path of each file, relative to the folder, to three values: the digest of its bytes, its size in bytes, and its
     modification time in nanoseconds. A file that is removed from the folder is also removed from ``files_read``.
     """
 

@@ -195,7 +195,8 @@ def file_batches(
     """Yield batches of the rows of a file, with the columns ``columns``.
 
     If ``bad`` is passed, bad rows are written to it and left out; otherwise a bad row raises an error. ``check`` is a
-    function that receives a table of rows, and raises an error if one of the rows is bad although it could be read.
+    function that receives a table of rows. It raises an error if a row is bad for other reasons, for example because a
+    measure rejects a value.
     """
     if bad is None:
         yield from source.batches_of_file(file, columns)

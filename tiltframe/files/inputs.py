@@ -183,7 +183,7 @@ class Source:
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(types.names, types.types, strict=True))
-            self._check_late(file, kinds, error)
+            self._raise_wider_type(file, kinds, error)
             raise _reading_error(
                 file, error, lambda: find_wrong_value(file, kinds, self.reading, self._preserved_columns())
             ) from None
@@ -197,7 +197,7 @@ class Source:
         """
         return columns_to_prepare(columns, self.schema, self.schema_before_time, time=self.time, reading=self.reading)
 
-    def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
+    def _raise_wider_type(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
         """Find the first value of a CSV file that does not fit the inferred type of its column, and raise
         `WiderTypeNeeded` with a wider type for the column. Do nothing if there is no such value, or if no wider type is
         possible.
@@ -439,9 +439,10 @@ def _unify_schemas(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.
 def _columns_to_examine(
     file: Path, file_schema: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> list[str]:
-    """Return the names of the columns of a file whose texts must be examined before their type is chosen. In CSV, these
-    are columns whose inferred type is a number or a boolean, if a function uses the texts or if the texts must be
-    preserved. In files of all formats, these are text columns that functions read as numbers.
+    """Return the names of the columns of a file whose texts must be examined before their type is chosen.
+
+    In files of all formats, a text column is examined if functions read it as numbers. In CSV, a column of inferred
+    numbers or booleans is examined too if a function uses its texts, or if its texts must be preserved.
     """
     names = []
     for name in [name for name in uses if name in file_schema.names]:

@@ -41,8 +41,8 @@ def open_json_lines(
     block_bytes : int
         The size of a block, in bytes.
     complete_structs : collection of str
-        Columns of ``schema`` for which `NewFields` is raised if a struct has a field that ``schema`` lacks. Reading is
-        slower with such columns.
+        Columns of ``schema``. If a struct in such a column has a field that ``schema`` lacks, `NewFields` is raised.
+        Reading is slower with such columns.
 
     Returns
     -------

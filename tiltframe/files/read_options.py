@@ -38,7 +38,8 @@ class ReadOptions:
     types : column -> type
         For CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``,
         ``date`` or ``timestamp``. For numbers in the time column: ``seconds``, ``milliseconds``, ``microseconds`` or
-        ``nanoseconds``; numbers of seconds or milliseconds may have a fraction. Other types are inferred.
+        ``nanoseconds``; numbers of seconds or milliseconds may have a fraction. The types of other columns are
+        inferred.
     encoding : str
         The encoding of CSV and JSON, as Python names it.
     delimiter : str, optional
@@ -195,8 +196,8 @@ class ReadOptions:
         return (*time_columns, *(name for text in condition_texts for name in possible_columns(text)))
 
     def non_default_options(self) -> list[str]:
-        """Return the names of the options that differ from their defaults, as on the command line but with underscores
-        instead of hyphens, such as ``time_format``. The option ``types`` is returned as ``type``.
+        """Return the names of the options that differ from their defaults. The names are those of the command line,
+        with underscores in place of hyphens, such as ``time_format``. The option ``types`` is returned as ``type``.
         """
         defaults: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
         names = [field.name for field in fields(self) if getattr(self, field.name) not in defaults]
@@ -309,8 +310,8 @@ class ReadOptions:
 
 
 def _encoding(name: str) -> str:
-    """Return the name of an encoding in Python's `codecs`. Raise ``ValueError`` if the encoding is unknown, or if it
-    does not encode text files, such as base64 or unicode-escape.
+    """Return the name of an encoding in Python's `codecs`. Raise ``ValueError`` if the encoding is unknown.
+    Codecs that are not encodings of text files, such as base64 and unicode-escape, are rejected too.
     """
     try:
         codec_name = codecs.lookup(name).name

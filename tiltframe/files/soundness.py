@@ -1,7 +1,7 @@
 """Check a text file before Arrow reads it: its bytes must be valid in the encoding, and every quote must be closed.
 
-Arrow reads files with such errors without an exception: it reads invalid text as a column of bytes, and after a quote
-that is not closed it reads the rest of the file as one field.
+Arrow reads files with such errors without an exception. It reads invalid text as a column of bytes. After a quote that
+is not closed, it reads the rest of the file as one field.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Numbers that are written as text: decide which columns are read as text, and which as text and as numbers.
 
-A column is read as text if a measure or key returns its values, and if they would change as numbers: ``007`` would
-become ``7``, and ``1.10`` would become ``1.1``. If functions also compute with such a column, its numbers are an
+A column is read as text if a measure or key returns its values, and if the values would change as numbers: ``007``
+would become ``7``, and ``1.10`` would become ``1.1``. If functions also compute with such a column, its numbers are an
 additional column (`aggr.sql.number_columns`).
 """
 
@@ -82,8 +82,8 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
 def find_number_types(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the text columns that functions read as numbers, as column → type of the numbers. Columns with texts that
-    are not numbers are left out.
+    """Return the text columns that functions read as numbers, as a dict from columns to types of numbers. Columns with
+    texts that are not numbers are left out.
 
     ``texts`` is a function that returns the first texts of a column. Raise ``ValueError`` for the same reasons as
     `check_shared_states`.

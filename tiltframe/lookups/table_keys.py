@@ -123,9 +123,9 @@ class Lookup(DerivedKey):
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """An int64 array of shape (3, rows) with one column for each row of the table, sorted by key and start of
-        validity. The three numbers of a column are the id of the key's value, the start of validity in microseconds
-        UTC, and the index of the row in the table.
+        """An int64 array of shape (3, rows). Each of its columns describes a row of the table by three numbers: the id
+        of the key's value, the time from which the row is valid, in microseconds UTC, and the index of the row in the
+        table. The columns are sorted by the first and the second number.
         """
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)

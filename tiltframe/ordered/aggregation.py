@@ -330,8 +330,8 @@ def running(
     Parameters
     ----------
     data : table, or batches
-        A table with rows in any order, or another input of `tiltframe.rollup`. Or an iterable of batches; then no row
-        may be earlier than a row of the same key in a previous batch.
+        A table with rows in any order, another input of `tiltframe.rollup`, or an iterable of batches. In an iterable,
+        no row may be earlier than a row of the same key in a previous batch.
     measures : name -> measure, or expression of other measures
         Measures from `aggr.count`, `aggr.dds` and the other functions of `aggr`. ``first`` and ``last`` without ``by=``
         use the order of rows.
@@ -365,11 +365,11 @@ def running(
     Returns
     -------
     table
-        One row for each result, sorted by keys, time, ``order`` and arrival. The columns are those of the rows, and one
-        for each measure; computed keys replace columns of the same name. With ticks, there is also the column ``tick``,
-        which is true in results at ticks. In these, the time is in microseconds UTC, and columns other than keys, time
-        and measures are null. For consecutive windows, the table has only keys, time and measures; the time of a window
-        is that of the row that closes it.
+        One row for each result, sorted by keys, time, ``order`` and arrival. The table has the columns of the rows, and
+        one column for each measure. Computed keys replace columns of the same name. With ticks, there is also the
+        column ``tick``, which is true in results at ticks. In results at ticks, the time is in microseconds UTC, and
+        columns other than keys, time and measures are null. For consecutive windows, the table has only keys, time and
+        measures. The time of a window is the time of the row that closes it.
 
     Raises
     ------

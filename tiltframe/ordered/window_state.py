@@ -35,8 +35,9 @@ class WindowState(NamedTuple):
     """The state of a window between two batches: its `Carry`, and the states of earlier rows that later ranges may
     need.
 
-    For each column of states, there is one state per element of `Carry.open_starts`: the state of the rows from this
-    position of the key up to the next position in the list, exclusively, or up to the last row of the key.
+    The elements of `Carry.open_starts` are positions of rows. For each column of states, there is one state per
+    element. It is the state of the rows of the key from this position up to the next position, exclusively. The last
+    state of a key is the state of the rows up to the last row of the key.
     """
 
     carry: Carry
