@@ -140,7 +140,8 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
 
     Guarantee
     ---------
-    See `running`.
+    The states are bit-for-bit those of `tiltframe.ordered_rollup`, however the rows are partitioned. Rows with equal
+    times are ordered as in `running`.
     """
     use_large_batches(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))

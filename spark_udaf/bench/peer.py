@@ -70,9 +70,11 @@ class SparkPeer(Peer):
 
 
 def _session() -> SparkSession:
-    """Start a session. If the process already has an active session, return a new session of the same Spark instead,
-    because a builder would also change the settings of the active session, such as its time zone. On Spark Connect,
-    return the active session, because Spark Connect cannot create such a session before Spark 4.3.
+    """Return a session for a benchmark on one core. If the process has no active session, start Spark.
+
+    Otherwise, return a new session of the running Spark, so that the settings of the active session, such as its time
+    zone, are not changed. On Spark Connect, return the active session, because Spark Connect cannot create another
+    session in this way before Spark 4.3.
     """
     existing = SparkSession.getActiveSession()
     if existing is None:

@@ -117,8 +117,10 @@ def ways_to_compute(measure: Measure, grouping: Grouping) -> Iterator[tuple[str,
 
 
 def with_time(measure: Measure, time: str | None) -> Measure:
-    """Return the measure with ``time`` as its column of event times, if its function needs event times and the measure
-    does not name a column. In a tilt frame, such a measure uses the time of the frame.
+    """Return the measure with ``time`` as its column of event times. A measure is returned unchanged if its function
+    does not need event times, or if the measure already names their column.
+
+    In a tilt frame, this is not needed, because measures use the time of the frame by default.
     """
     further_inputs = [
         time if text is None and role == EVENT_TIME else text

@@ -37,7 +37,8 @@ def load_classes() -> None:
 
 
 def archive_in_background() -> bool:
-    """Start a process of low priority that writes the archive of Spark's classes. It continues when this process ends.
+    """Start a process of low priority that writes the archive of Spark's classes. The new process continues after the
+    current process has ended.
 
     Returns
     -------

@@ -118,9 +118,9 @@ class PartitionCheck:
             senders = len({task for task, _ in tasks_and_counts})
             sent_counts = (sum(count for _, count in tasks_and_counts), _rows(count_messages))
             received_counts = (len(data_messages), _rows(data_messages))
-            # Every task sends a count message to every shard. If the number of tasks is unknown, the count messages of
-            # the first shard determine it, and each of the other shards must have count messages from the same number
-            # of tasks.
+            # Every task sends a count message to every shard. If the number of tasks is unknown, it is taken from the
+            # count messages of the first shard. Each other shard must have count messages from the same number of
+            # tasks.
             self.tasks = senders if self.tasks is None else self.tasks
             if sent_counts != received_counts or not self.tasks == senders == len(count_messages):
                 raise NotConserved(

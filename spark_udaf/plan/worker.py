@@ -20,8 +20,8 @@ _task_ordinals = count(1)  # a counter of the tasks that run in this process
 
 
 def partition_index_or_random() -> int:
-    """Return the index of the task's partition, which is the same in each attempt. Outside of a Spark task, return a
-    random number.
+    """Return the index of the partition of the current task, which is the same in each attempt of the task. Outside of
+    a Spark task, return a random number.
     """
     context = TaskContext.get()
     return secrets.randbits(62) if context is None else context.partitionId()

@@ -50,6 +50,7 @@ class StreamSource(Protocol):
         schema: pa.Schema,
     ) -> DataFrame:
         """Return a streaming DataFrame of the messages that ``reduce`` yields, with the columns of ``schema``. In each
-        task, ``reduce`` receives rows with the columns ``columns``, and the index of the task. ``keys`` are those
-        columns that are keys. Event times are in the column ``time``; dates in it are days in ``timezone``.
+        task, ``reduce`` receives rows with the columns ``columns``, and the index of the task. ``keys`` are the key
+        columns among these. Event times are in the column ``time``. If this column contains dates, they are days in
+        ``timezone``.
         """

@@ -1,7 +1,8 @@
 """A stream into a store: each micro-batch is one commit, which counts once even if it is repeated.
 
-Spark numbers batches in its checkpoint and repeats the last one after a failure. A store accepts each number of a
-writer once, so every row counts once. Late rows need no treatment, because readers merge them into their windows.
+Spark numbers batches in its checkpoint, and repeats the last batch after a failure. A store accepts each commit number
+of a writer only once, so every row counts once. Late rows need no treatment, because readers merge them into their
+windows.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def quantile(states: Column | str, q: float) -> Column:
 
 
 def rank(states: Column | str, value: float) -> Column:
-    """Return the share of values that are at most ``value``, which is the cumulative distribution function.
+    """Return the share of values that are at most ``value``: the cumulative distribution function at ``value``.
 
     Parameters
     ----------

@@ -154,8 +154,8 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
 
 
 def _probe(columns: Mapping[str, Any], node: exp.Expression, tree: Any) -> exp.Select | None:
-    """Return a query that selects the arguments of a call, from which Spark determines their types. It reads the tables
-    of the SELECT that contains the call. Return None if the call is not in a SELECT.
+    """Return a query that selects the arguments of a call. Spark finds the types of the arguments by analyzing this
+    query, which reads the tables of the SELECT that contains the call. Return None if the call is not in a SELECT.
     """
     select = node.find_ancestor(exp.Select)
     if select is None or not columns or any(column.is_star for column in columns.values()):

@@ -58,8 +58,7 @@ class Grouped:
         Returns
         -------
         Grouped
-            Its method ``agg`` also returns a row for each coarser group. In such a row, the keys by which it is not
-            grouped are null.
+            Its method ``agg`` also returns a row for each coarser group. In such a row, the omitted keys are null.
 
         Raises
         ------
@@ -84,8 +83,8 @@ class Grouped:
         Returns
         -------
         Grouped
-            Its method ``agg`` returns the groups of every combination. The keys that are not in a combination are null
-            in its rows.
+            Its method ``agg`` returns the groups of every combination. In the rows of a combination, the keys that it
+            omits are null.
 
         Raises
         ------
@@ -117,7 +116,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            If it is called after ``rollup`` or ``cube``, as in Spark.
+            If ``pivot`` is called after ``rollup`` or ``cube``, as in Spark.
 
         Examples
         --------
@@ -201,8 +200,8 @@ class Grouped:
         return results.where(F.expr(having) if isinstance(having, str) else having)
 
     def _library_results(self, calls: Mapping[str, Call | Measure], has_set_column: bool = False) -> DataFrame:
-        """Return a DataFrame with the keys and the results of calls. If ``has_set_column`` is true, its last column is
-        the number of the grouping set of each row.
+        """Return a DataFrame with the keys and the results of calls. If ``has_set_column`` is true, the last column
+        contains the number of the grouping set of each row.
         """
         columns_for_python = _EvaluatedColumns(self.df, calls.values())
         keys = columns_for_python.keys(self.keys)

@@ -1,4 +1,4 @@
-"""job_errors: put an explanation before the error of a failed Spark job, which is often the traceback of a task.
+"""job_errors: put an explanation before Spark's error for a failed job. Spark's text is often the traceback of a task.
 
 PySpark converts errors of the JVM in a single function. This module wraps the function to put the explanation before
 Spark's text. If a release of PySpark does not have the function, users see only Spark's text.

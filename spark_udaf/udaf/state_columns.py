@@ -30,8 +30,8 @@ _USE = "states come from su.aggregate and su.rollup; to aggregate values, use sp
 
 
 def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *columns: Column | str) -> Column:
-    """Return a Column that ``function`` computes from columns of states. Its name is the call as text, such as
-    ``mean(latency)``.
+    """Return a Column that ``function`` computes from columns of states. The name of the Column is the text of the
+    call, such as ``mean(latency)``.
 
     Parameters
     ----------

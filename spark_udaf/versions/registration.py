@@ -1,8 +1,9 @@
 """Registration of many SQL functions: by one call to the JVM on classic Spark, and one by one elsewhere.
 
 PySpark registers a function with twenty calls to the JVM, which takes seconds for a thousand functions. In this module,
-PySpark registers only the first function. A method in Java, compiled by Spark's own compiler, copies it for all other
-functions, and replaces the name, the pickled function, the result type and the kind of call.
+PySpark registers only the first function. A method in Java, compiled by Spark's own compiler, copies this
+function once for each other function, and replaces the name, the pickled function, the result type and the kind of
+call in the copy.
 """
 
 from __future__ import annotations
