@@ -66,8 +66,8 @@ def run(options: StreamOptions) -> None:
         raise ValueError(f"--{option} cannot be used with --spark {'and' if uri else 'without'} --store; leave it out")
     if options.reading.time is not None:
         raise ValueError(
-            "--time must be the name of a column of the source with --spark, not an expression; got an expression "
-            f"for {_time_column(frame)!r}"
+            "with --spark, --time must be the name of a column of the source; got an expression for "
+            f"{_time_column(frame)!r}; let the source compute this column"
         )
     if read_options := [name for name in options.reading.non_default_options() if name != "where"]:
         raise ValueError(

@@ -425,7 +425,7 @@ def finish(
         Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
         Accept states without the metadata that describes their measures, and states of `aggregate` whose description
-        names another column, condition or parameter.
+        has another column, condition or parameter than ``measures``.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts the groups with more values than the limit of a measure with
         ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation
@@ -441,7 +441,7 @@ def finish(
     Raises
     ------
     ValueError, TypeError
-        If these are not states of the measures, if their metadata is missing and ``trust`` is not set, or if a union
+        If ``states`` are not states of ``measures``, if the metadata is missing and ``trust`` is not set, or if a union
         has put states of different measures into one column. The error is raised before any job starts.
     """
     is_trusted = checked_truth(trust, "trust")

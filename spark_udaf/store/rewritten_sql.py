@@ -108,8 +108,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
     if store.frame.timezone not in _UTC or zone not in _UTC:
         raise ValueError(
             f"windows of SQL and of a store agree only in UTC; the frame has the time zone {store.frame.timezone}, and "
-            f"spark.sql.session.timeZone is {zone}; set it to UTC if the frame is in UTC, or query the store with "
-            "su.read"
+            f"spark.sql.session.timeZone is {zone}; set this setting to UTC if the frame is in UTC, or query the store "
+            "with su.read"
         )
     schema = session.sql(query).schema  # Here, Spark resolves all names, and raises an error for an invalid query.
     select = parse_select(query)

@@ -101,12 +101,13 @@ def stream(
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``.
     shards : int, optional
-        The number of shards, which are parts of the keys that are processed in parallel. The default is
+        The number of shards, which are groups of keys that are processed in parallel. The default is
         ``spark.sql.shuffle.partitions``, or 1 if the frame has no keys. The number is part of the checkpoint.
     max_keys : int, optional
         The maximum number of distinct keys of one shard.
     beyond : str
-        The treatment of rows whose keys exceed ``max_keys``: ``error``, or ``drop``, which counts them.
+        The treatment of rows with further keys if a shard has ``max_keys`` keys: ``error``, or ``drop``, which drops
+        and counts these rows.
     on_null_time : str
         The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. Each batch counts
         skipped rows in its progress, ``observedMetrics["null_times"]["rows"]``.
@@ -124,8 +125,8 @@ def stream(
     streaming DataFrame
         ``level``, ``window_start``, ``window_end`` (both null for a window over all time), keys, a column for each
         measure, ``span`` (of expiring keys), ``reason``, ``revision``, ``partial``, ``change`` (in a changelog); see
-        `tiltframe.streaming.OpenWindows.advance`. Write it in the output mode ``append``. `progress` returns the
-        figures of the writing query.
+        `tiltframe.streaming.OpenWindows.advance`. Write this DataFrame in the output mode ``append``. `progress`
+        returns the figures of the query that writes it.
 
     Raises
     ------

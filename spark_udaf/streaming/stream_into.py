@@ -59,8 +59,8 @@ def stream_into(
     store : FrameStore
         A store that is accessible to the driver and the tasks. It may be new, and may have other writers.
     name : str
-        The name of the stream, and of the query in Spark. The writer of its batches is ``NAME ID``, with the id of the
-        checkpoint's query.
+        The name of the stream, and of the query in Spark. In the store, the batches have the writer ``NAME ID``, which
+        consists of this name and the id of the query to which the checkpoint belongs.
     checkpoint : path or URI
         A separate folder for this stream that is accessible to Spark. The stream continues from it.
     trigger : duration or "available_now", optional

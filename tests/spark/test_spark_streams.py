@@ -301,7 +301,7 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
         ("--format rate --skip-rows 2", "--skip-rows applies only to files that tiltframe reads itself"),
         ("--format rate --thousands ,", "--thousands applies only to files that tiltframe reads itself"),
         ("--format rate --null - --where host='a'", "--null applies only to files that tiltframe reads itself"),
-        ("--format rate --time ts=value/2", "--time must be the name of a column of the source with --spark"),
+        ("--format rate --time ts=value/2", "with --spark, --time must be the name of a column of the source"),
         ("--format rate --emit periodic(1m) --once", "--once would not end with --emit periodic(1m)"),
         ("--format rate --emit never", "never"),
         ("--format rate --store s --state c --disorder 5s", "--disorder cannot be used with --spark and --store"),
