@@ -57,7 +57,9 @@ class InterruptibleCall(Generic[T]):
             finally:
                 self._end(was_raised)
         except _Stopped:
-            raise OutOfTime("the request has ended, and its work was stopped") from None
+            raise OutOfTime(
+                "the computation was stopped, because its request has ended; send the request again"
+            ) from None
 
     def stop(self) -> None:
         """Stop the call, which then raises `OutOfTime`. If the call has not begun, the function is not run. If the call

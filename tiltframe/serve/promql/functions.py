@@ -42,9 +42,8 @@ def check_range_function(name: str, kind: str, text: str) -> None:
     """
     if name not in MERGES[kind]:
         raise Unanswerable(
-            f"{name}({text}) cannot be computed by merging windows; {REMOTE_READ_ADVICE}; for this metric, this server "
-            f"supports {', '.join(MERGES[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses "
-            f"the values of windows"
+            f"{name}({text}) cannot be computed by merging windows; {REMOTE_READ_ADVICE}; for this metric, use "
+            f"{' or '.join([*MERGES[kind], 'a subquery such as [1h:1m]'])}"
         )
 
 

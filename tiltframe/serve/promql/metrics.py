@@ -246,7 +246,7 @@ class Metric:
     # the aggregation that merges the states: `SUM`, `MIN`, `MAX`, `AVG` or `LAST`; `GAUGE` if no aggregation merges
     # them; `HISTOGRAM` for the states of a sketch; `BUCKETS` for the buckets of a classic histogram
     kind: str
-    # label → the key of the store's frame, or the field of such a key, whose values the label has
+    # label → the key of the store's frame, or the field of a key, from which the values of the label are read
     labels: Mapping[str, str]
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets if the kind is `BUCKETS`; otherwise empty
 

@@ -74,8 +74,8 @@ class AfterKeyExpire(ByClock):
         if self.timeout is None:
             if self.maxspan is None:
                 raise ValueError(
-                    "after_key_expire needs timeout, the time after a key's last event, such as '1m', or maxspan, the "
-                    "time after its first event, such as '500ms'; pass at least one of them"
+                    "after_key_expire needs timeout or maxspan; pass timeout, the time after a key's last event, such "
+                    "as '1m', or maxspan, the time after its first event, such as '500ms'"
                 )
             object.__setattr__(self, "clock", "event")
         if self.changed != "rows":
