@@ -36,9 +36,9 @@ PARTS_OVER_TIME = {
     "max_over_time": "max",
     "avg_over_time": "mean",
 }
-# For each kind of metric, the range functions that merge its states over time. Each of these functions has, as its
-# value, the aggregation that merges the same states over series, or None if no aggregation does. If a kind has several
-# range functions, `merge_of` returns the first one.
+# For each kind of metric, the range functions that merge its states over time. The value of a range function is the
+# aggregation that merges the same states over series, or None if no aggregation does. If a kind has several range
+# functions, `merge_of` returns the first one.
 MERGES: Mapping[str, Mapping[str, str | None]] = {
     SUM: {INCREASE: SUM, RATE: SUM, "sum_over_time": SUM},
     MIN: {"min_over_time": MIN},
