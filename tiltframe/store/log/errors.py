@@ -35,8 +35,10 @@ class OtherFrame(StoreError):
 
 
 class CommitConflict(StoreError):
-    """Another commit has used the writer's commit number for other states, or has recorded a value under the same
-    name.
+    """A commit was not applied because of commits of other writers.
+
+    Either another commit has used the writer's commit number for other states, or has recorded a value under the same
+    name, or the commit conflicted with other commits in every attempt.
     """
 
     __module__ = PUBLIC_MODULE
