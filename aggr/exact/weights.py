@@ -40,7 +40,7 @@ def read_weights(column: pa.Array) -> Weights:
     if weights is None or (len(weights) and weights.min() < 0):
         weight = _first_invalid_weight(column)
         hint = "correct the weight, or exclude the row by where"
-        if 0 < weight < 1:
+        if 0 < weight < 2**63:  # The weight is rejected because it is not whole.
             hint = "use weighted_avg for fractional weights"
         raise ValueError(f"{_WEIGHT_RULE}; got {weight}; {hint}")
     return weights

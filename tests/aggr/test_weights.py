@@ -129,6 +129,7 @@ def test_more_than_int64_in_merged_dds_is_refused():
         (pa.array([1, -1]), "from 0 to 2.*; got -1"),
         (pa.array([1.0, 2.5]), "a whole number.*; got 2.5"),
         (pa.array([0.25, 1]), "got 0.25; use weighted_avg for fractional weights"),
+        (pa.array([2.5, 1]), "got 2.5; use weighted_avg for fractional weights"),
         (pa.array([1, math.nan]), "got nan"),
         (pa.array([1, math.inf]), "got inf"),
         (pa.array([1, 2.0**63]), r"got 9\.2"),
