@@ -56,8 +56,8 @@ class TiltFrame:
         names their zone. A date is the first instant of the day in ``timezone``.
     measures : name -> measure, or expression of other measures
         `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures. A text is an SQL expression over the
-        results of other measures, the keys, ``window_start`` and ``window_end``: ``{"rate": "errors / requests"}``. It
-        has no states, and is computed when results are read.
+        results of other measures, the keys, ``window_start`` and ``window_end``: ``{"rate": "errors / requests"}``. An
+        expression has no states, and is computed when results are read.
     keys : column names, or name -> column or expression
         Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as

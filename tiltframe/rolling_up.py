@@ -40,12 +40,13 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, j
     ----------
     data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
         Rows with the frame's time, keys and the columns of its measures: an object with ``__arrow_c_stream__``, a
-        pyarrow dataset or scanner, or a path or list of paths of Parquet, CSV or JSON-lines files, or of folders of
-        them. Streams, datasets and files are read once, in batches.
+        pyarrow dataset or scanner, a path, or a list of paths. Paths name Parquet, CSV or JSON-lines files, or folders
+        of such files. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
     reading : ReadOptions, optional
         Information that files do not contain, such as types and the notation of numbers. It may also contain an
-        expression that computes the time, and a condition that selects rows. These two apply to all inputs.
+        expression that computes the time, and a condition that selects rows. The expression and the condition apply to
+        all inputs, and not only to files.
     jobs : int, optional
         The number of threads that reduce rows, by default one for each available core, but at most four. The states do
         not depend on it.
@@ -68,7 +69,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, j
         For each measure with ``beyond="null"`` that has groups with more values than its limit. The warning has the
         number of such groups.
     RefusedValues
-        For each measure with ``bad_values="skip"`` that has skipped values. The warning has their number.
+        For each measure with ``bad_values="skip"`` that has skipped values. The warning has the number of values that
+        were skipped.
 
     Examples
     --------

@@ -126,7 +126,7 @@ def rows_of(
         Keys. Text columns with the name of a key are returned as dictionaries if all files are Parquet.
     reading : ReadOptions
     timezone : str
-        The time zone of the windows, in which dates are read.
+        The time zone of the windows. Dates are read in this zone.
     check : function
         A function that receives the schema of files, and raises an error if the schema does not fit. If the schema does
         not fit because a column of numbers has a value that is not a number, another error is raised, which names this

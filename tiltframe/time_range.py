@@ -47,7 +47,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     ``within`` may have the following forms:
 
     - A complete year, month, day, hour, minute or second: ``2026``, ``2026-03``, ``2026-03-28``, ``2026-03-28 14``,
-      ``2026-03-28 14:05 +01:00``; a `datetime.date`.
+      ``2026-03-28 14:05 +01:00``, or a `datetime.date`.
     - The time until now: ``-24h`` is the last 24 hours. The units s, m, h, d (24 hours) and w have a fixed length. The
       units mo (months), q (quarters) and y (years) follow the calendar.
     - Two moments, as a tuple, a list or the text ``START,END``. A moment is a datetime (also of pandas or numpy); a

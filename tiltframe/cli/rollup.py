@@ -113,7 +113,8 @@ def rollup(
     Rows are added to an existing store. Files whose rows the store already contains are skipped.
 
     \b
-    KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
+    KEY is a column, or NAME=EXPRESSION such as route=lower(route). With tag=each(tags), a row counts once per element
+    of the list in the column tags.
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp. For a time column of
     whole numbers, TYPE is seconds, milliseconds, microseconds or nanoseconds.
     """

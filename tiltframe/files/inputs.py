@@ -69,10 +69,10 @@ class Source:
     time : str
         The name of the column of event times.
     uses : column -> uses
-        How measures and keys use a column, which decides whether its digits must be preserved.
+        How measures and keys use a column. This decides whether the digits of the column must be preserved.
     reading : ReadOptions
     timezone : str
-        The time zone of the windows, in which dates and the times in expressions are read.
+        The time zone of the windows. Dates, and the times in expressions, are read in this zone.
     schema_before_time : pa.Schema, optional
         If an expression computes the event times, the schema before the column of event times is added or replaced;
         otherwise None.
@@ -338,10 +338,10 @@ def open_source(
     time : str
         The column of event times.
     uses : ColumnUses
-        How measures and keys use columns, which decides whether the digits of a column must be preserved.
+        How measures and keys use columns. This decides whether the digits of a column must be preserved.
     reading : ReadOptions
     timezone : str
-        The time zone of the windows, in which dates and the times in expressions are read.
+        The time zone of the windows. Dates, and the times in expressions, are read in this zone.
     sample : function
         A function that receives a file, and returns the file from which its types are inferred: the same file, or a
         sample of it.

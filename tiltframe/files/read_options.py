@@ -36,10 +36,10 @@ class ReadOptions:
     Parameters
     ----------
     types : column -> type
-        For CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``,
-        ``date`` or ``timestamp``. For numbers in the time column: ``seconds``, ``milliseconds``, ``microseconds`` or
-        ``nanoseconds``; numbers of seconds or milliseconds may have a fraction. The types of other columns are
-        inferred.
+        For columns of CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``,
+        ``bool``, ``date`` or ``timestamp``. For a time column of numbers, the unit of the numbers: ``seconds``,
+        ``milliseconds``, ``microseconds`` or ``nanoseconds``. Numbers of seconds or milliseconds may have a fraction.
+        The types of columns that are not listed are inferred.
     encoding : str
         The encoding of CSV and JSON, as Python names it.
     delimiter : str, optional

@@ -48,9 +48,9 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
         time in this column until the time of the next row for the value. If its time is null, it is valid from the
         beginning.
     valid : str
-        ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window uses
-        the row that is valid at the start of the window. These are the windows of the stored level that the query
-        reads, not the windows of its results.
+        ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window of
+        the stored level that the query reads uses the row that is valid at the start of this window. The level of the
+        results may be coarser.
 
     Returns
     -------

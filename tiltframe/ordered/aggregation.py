@@ -337,7 +337,7 @@ def running(
         use the order of rows.
     window : an ordered window, its text, or measure -> window
         A window from `windows.ordered`. By default, and for measures that are missing in a mapping, the window contains
-        all rows of the key up to the present row.
+        all rows of the key up to the current row.
     time : str
         The column of event times, of any type that `TiltFrame` accepts.
     keys : column names, or name -> column or expression
@@ -345,7 +345,8 @@ def running(
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list; a row then occurs
         once per element.
     order : column names
-        Columns by which rows with equal times are sorted. If these are equal too, rows keep the order of their arrival.
+        Columns by which rows with equal times are sorted. Rows that are equal in these columns too keep the order of
+        their arrival.
     ticks : ticks
         Ticks, such as the start of every hour, at which there are additional results.
     emit : ``rows``, ``ticks`` or ``final``

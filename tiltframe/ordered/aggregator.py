@@ -93,7 +93,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Set the state to that in ``tables``, which `carried` returned. ``schema`` is the schema of the batches."""
+        """Restore the state from ``tables``, which `carried` returned. ``schema`` is the schema of the batches."""
         self._begin(schema)
         *columns, latest, last_time, first_time = (one_array(column) for column in tables[_KEYS].columns)
         bounds = (self._keys.last_time, self._keys.first_time)

@@ -52,9 +52,10 @@ class OrderedFrame(OrderedQuery):
     measures : name -> measure, or expression of other measures
         See `TiltFrame`.
     keys : column names, or name -> column or expression
-        Results are computed per combination of key values; keys are computed as in a `TiltFrame`.
+        Results are computed per combination of key values. A key is computed as in a `TiltFrame`.
     order : column names
-        Columns by which rows with equal times are sorted. If these are equal too, rows keep the order of their arrival.
+        Columns by which rows with equal times are sorted. Rows that are equal in these columns too keep the order of
+        their arrival.
 
     Raises
     ------
