@@ -50,8 +50,8 @@ def warm(functions: tuple[str, ...]) -> None:
     """Compile the loops of FUNCTIONS, by default of all functions, and print the folders of the compiled code.
 
     In a container image, set three variables: NUMBA_CACHE_DIR to a folder in the image, NUMBA_CPU_NAME to generic, and
-    NUMBA_CPU_FEATURES to an empty text. Set them both when the image is built and when it runs. Without them, the code
-    can be used only on the type of processor on which it was compiled.
+    NUMBA_CPU_FEATURES to an empty text. Set them when the image is built, and also when it runs. Without them, the
+    code can be used only on the type of processor on which it was compiled.
     """
     folders = warm_functions(functions or None)
     click.echo(f"compiled the loops of {', '.join(functions or aggr.names())}; the code is stored in:", err=True)

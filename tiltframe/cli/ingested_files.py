@@ -7,9 +7,9 @@ A file is identified by a digest of its bytes. Each commit records, in addition 
     content 4123…         {"held": true, "range": [from, to]}
     path /data/a.csv      "4123…"
 
-The name of a ``content`` record contains the digest of a file. Its value ``held`` is true if the rows of the file are
-in the store, and false if they were replaced by other rows. Its value ``range`` is the range of the windows of the
-rows, or null. The value of a ``path`` record is the digest that the file at this path had when it was last recorded.
+The name of a ``content`` record contains the digest of a file. In the value of the record, ``held`` is true if the rows
+of the file are in the store, and false if they were replaced by other rows. ``range`` is the range of the windows of
+the rows, or null. The value of a ``path`` record is the digest of the file at this path when it was last recorded.
 """
 
 from __future__ import annotations

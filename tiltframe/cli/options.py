@@ -265,8 +265,8 @@ def _ordered_aggregator(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Return the amount of memory in the value of an option, in bytes. Return None if the option was not passed. Raise
-    ``BadParameter`` if the text cannot be read by `tiltframe.memory_sizes.memory_size`.
+    """Convert the value of an option, an amount of memory, to a number of bytes. Return None if the option was not
+    passed. Raise ``BadParameter`` if `tiltframe.memory_sizes.memory_size` cannot read the value.
 
     >>> memory_bytes(None, None, "512MiB")
     536870912

@@ -86,8 +86,8 @@ def schema_of_file(
 ) -> pa.Schema:
     """Return the names and types of a file's columns.
 
-    The types in a text file are inferred from its first 16 MB. In JSON, a needed column may first appear after them.
-    Therefore more lines are read as long as ``is_missing`` returns true for the schema.
+    The types in a text file are inferred from its first 16 MB. In JSON, a needed column may first appear in a later
+    line. Therefore more lines are read as long as ``is_missing`` returns true for the schema.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -294,8 +294,8 @@ def _can_parse_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> 
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a type that fits all values of a column of a CSV file. It is called after a value did not fit
-    the inferred type ``guess``. The type is float64 if ``guess`` is an integer type and all values are numbers, and
+    """Return the name of a type that fits all values of a column of a CSV file, in which a value did not fit the
+    inferred type ``guess``. The type is float64 if ``guess`` is an integer type and all values are numbers, and
     otherwise text.
 
     Return None instead of text if a function computes with the values, or compares them as numbers.

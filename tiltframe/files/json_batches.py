@@ -90,7 +90,7 @@ class _Blocks:
         if schema is not None and reads_all:
             check_fields(schema, table.schema, self._complete_structs)
             table = table.select(schema.names)
-            if table.schema != schema:  # Structs have additional fields, which have no values.
+            if table.schema != schema:  # Structs in this block have additional fields, without values.
                 table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema))
         table = table.combine_chunks()
         batches = table.to_batches()
