@@ -34,7 +34,9 @@ from aggr.extras import MissingExtra
 try:
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("spark_udaf outside of a cluster that provides PySpark", "spark-local", error) from None
+    raise MissingExtra(
+        what="spark_udaf outside of a cluster that provides PySpark", extra="spark-local", error=error
+    ) from None
 
 from spark_udaf.versions import features  # noqa: F401 (imported first, because it checks the version of PySpark)
 

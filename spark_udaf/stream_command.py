@@ -28,8 +28,8 @@ from tiltframe.text.results import json_lines
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Options of the command with their defaults. Options in the first dict cannot be used with --spark. Options in the
-# second dict can be used only if windows are emitted, without --store, and options in the third only with --store.
+# Options of the command with their defaults. With --spark, options in `_UNSUPPORTED` cannot be used, options in
+# `_ONLY_WITHOUT_STORE` can be used only without --store, and options in `_ONLY_WITH_STORE` only with --store.
 _UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}
 _ONLY_WITHOUT_STORE = {
     "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
@@ -71,8 +71,8 @@ def run(options: StreamOptions) -> None:
         )
     if read_options := [name for name in options.reading.non_default_options() if name != "where"]:
         raise ValueError(
-            f"--{read_options[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with "
-            "--spark the source reads them; use an --option KEY=VALUE of the source"
+            f"--{read_options[0].replace('_', '-')} applies only to files that tiltframe reads itself; with --spark, "
+            "the source reads the files, so use an option of the source instead, --option KEY=VALUE"
         )
     settings = dict(_parse_setting(text) for text in options.source_options)
     if uri is not None and isinstance(frame, OrderedAggregator):
@@ -192,8 +192,9 @@ def _open_source(spark: SparkSession, source: str, settings: dict[str, str], fol
         condition = re.search(r"\[([A-Z_.]+)\] ([^\n]*)", str(error))
         if condition is None:
             raise
+        reason = condition[2]
         advice = _PACKAGE if "SOURCE" in condition[1] else ""
-        raise ValueError(f"Spark cannot open the source {source}: {condition[2]}{advice}") from None
+        raise ValueError(f"Spark cannot open the source {source}: {reason}{advice}") from None
     finally:
         spark.conf.set(inference, previous_setting)
 

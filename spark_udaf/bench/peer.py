@@ -97,7 +97,7 @@ def aggregate_in_spark(df: DataFrame, expression: str, keys: Sequence[Any]) -> D
     """
     try:
         return df.groupBy(*keys).agg(F.expr(expression).alias("result"))
-    except AnalysisException as error:  # The parser's ParseException is a subclass.
+    except AnalysisException as error:  # includes ParseException, the error of Spark's parser
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"Spark cannot evaluate {expression!r}, which must be an aggregate of the columns, such as "

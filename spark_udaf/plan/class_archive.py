@@ -19,8 +19,8 @@ _ARCHIVE_OPTION = "-XX:SharedArchiveFile="
 
 
 def archive_file() -> Path | None:
-    """Return the file of the archive in the cache folder of the user, which may not exist yet. The name of the file
-    contains a checksum of the JVM and of Spark's jars.
+    """Return the path of the archive in the cache folder of the user. The file may not exist yet. Its name contains a
+    checksum of the JVM and of Spark's jars.
 
     Return None if Java or Spark is not installed, if the user has no home folder, as in some containers, or if the path
     of the file contains a space, because spaces separate options of the JVM.

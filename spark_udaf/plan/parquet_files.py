@@ -219,8 +219,8 @@ def _dictionary_encoded(column: pa.Field) -> pa.Field:
 def scanner(
     data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
 ) -> ds.Scanner:
-    """Return a scanner of the named columns and of the rows that pass ``filters``. The scanner reads in the calling
-    thread, at most one batch in advance.
+    """Return a scanner that reads the columns ``columns`` of the rows that pass ``filters``. The scanner reads files in
+    the calling thread. It reads at most one batch in advance.
     """
     settings = {"columns": list(columns), "filter": filters, "batch_size": REDUCE_ROWS, "use_threads": False}
     readahead = {"batch_readahead": 1, "fragment_readahead": 1}

@@ -120,8 +120,8 @@ def _text_words(column: pa.Array) -> Words:
     the text, each increased by 1.
 
     No loop over the texts is needed. One running sum is computed over the terms of all texts. The hash of a text is
-    the difference between the sums at its end and at its start, divided by the power of the base at its start. The
-    division is needed because the exponents of the running sum start only at the first text.
+    the difference between the sums at the end and at the start of the text, divided by the power of the base at the
+    start of the text. The division is needed because the exponents of the terms increase from text to text.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

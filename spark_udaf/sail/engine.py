@@ -24,11 +24,11 @@ def sail_session() -> Iterator[SparkSession]:
     """Start Sail in this process, without Java, yield its session, and stop Sail at the end. Raise `MissingExtra` if it
     is not installed.
     """
-    os.environ.setdefault("RUST_LOG", "error")  # the log level
+    os.environ.setdefault("RUST_LOG", "error")  # This is the log level of Sail.
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:
-        raise MissingExtra("Spark without Java", "sail", error) from None
+        raise MissingExtra(what="Spark without Java", extra="sail", error=error) from None
     from pyspark.sql import SparkSession
 
     server = SparkConnectServer()

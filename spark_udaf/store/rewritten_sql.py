@@ -310,8 +310,8 @@ class _RewrittenQuery:
         # A query without aggregates needs only the groups, but `read` requires a measure.
         measures: Any = self.measures or list(self.store.frame.measures)[:1]
         try:
-            # `ask` plans the query, to find missing parts of its range. The DataFrame that `read` returns below reads
-            # the results in tasks.
+            # `ask` plans the query without reading results, to find parts of the range that the store lacks. Below,
+            # `read` returns a DataFrame whose tasks read the results.
             answer = self.store.ask(
                 Query(self.per, within=self.within, where=self.where, measures=measures, keys=self.keys)
             )

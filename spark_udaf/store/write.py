@@ -117,8 +117,8 @@ def replace(
     within : range
         A range of complete windows of the finest level, as in `tiltframe.Query`.
     recorded, replacing : name -> plain data, optional
-        Data to record in the same commit, and the data that the store must have under these names before; see
-        `tiltframe.FrameStore.replace`.
+        ``recorded`` is data to record in the same commit. ``replacing`` is the data that the store must have under the
+        same names before the commit. See `tiltframe.FrameStore.replace`.
 
     Raises
     ------

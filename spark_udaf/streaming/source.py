@@ -35,8 +35,8 @@ class StreamSource(Protocol):
         """
 
     def input_schema(self, select_names: Read) -> pa.Schema:
-        """Return the schema of the rows. ``select_names`` selects the columns to read. Other columns need not have
-        their own types in the schema, because they are not read.
+        """Return the schema of the rows. ``select_names`` selects the columns to read. The types of other
+        columns in the schema may be wrong, because these columns are not read.
         """
 
     def map(

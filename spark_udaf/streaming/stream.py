@@ -312,7 +312,7 @@ def _configure_state_store(spark: SparkSession) -> None:
     try:
         import google.protobuf  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("su.stream, which needs protobuf,", "spark", error) from None
+        raise MissingExtra(what="su.stream, which needs protobuf,", extra="spark", error=error) from None
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,8 @@ def error_label(label: str) -> Iterator[None]:
         labelled_error = with_text(error, f"{label}: {error}")
         raise labelled_error from labelled_error.__cause__
     except pa.ArrowNotImplementedError as error:
-        raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        raise TypeError(f"{label}: Arrow does not support this operation: {reason}; cast the column") from None
 
 
 def udaf_spec(

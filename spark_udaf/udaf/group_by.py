@@ -360,8 +360,8 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
 
 @dataclass(frozen=True)
 class _Key:
-    """A key, and the names of the columns in which it is sent to Python (``parts``). A key that is a struct is sent as
-    a boolean column, which is true if the struct is null, and one column per field.
+    """A key by which rows are grouped. ``parts`` are the names of the columns in which Spark sends the key to Python. A
+    struct is sent as a boolean column, which is true if the struct is null, and one column per field.
     """
 
     name: str

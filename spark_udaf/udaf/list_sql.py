@@ -68,7 +68,8 @@ class _Call:
 
 
 def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -> tuple[str, set[str]]:
-    """Return a query whose calls read lists, and the names of the functions that it calls.
+    """Return two values: the query with its calls of ``functions`` rewritten, so that they read lists, and the names of
+    the functions that the rewritten query calls.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -
             called_names.add(name)
             continue
         call = _read_call(query, tokens, position, functions[name])
-        # The call has OVER. It is not rewritten, because Spark cannot collect lists over windows.
+        # A call with OVER is read as None. It is not rewritten, because Spark cannot collect lists over windows.
         if call is None:
             called_names.add(name)
             continue

@@ -60,7 +60,11 @@ def aggregate_udf(sql_function: SqlFunction) -> Any:
         if is_record:
             alternative = f"write {sql_function.name}_finish({sql_function.name}_state(…)), or su.group_by in Python"
             raise ValueError(
-                refusal(f"the SQL function {sql_function.name}, whose result is a record,", "4.1", alternative)
+                refusal(
+                    feature=f"the SQL function {sql_function.name}, whose result is a record,",
+                    since="4.1",
+                    alternative=alternative,
+                )
             )
         result = sql_function.function(
             *_arrays(sql_function, positional, zone), **_named_arrays(sql_function, named, zone)
@@ -132,7 +136,7 @@ def _array(sql_function: SqlFunction, column: Any, zone: str, is_input: bool) ->
         alternative = (
             "make states by the _state functions in SQL, or use su.merge, su.finish and su.states.quantile in Python"
         )
-        raise ValueError(refusal(f"{sql_function.name} of a struct", "4.1", alternative))
+        raise ValueError(refusal(feature=f"{sql_function.name} of a struct", since="4.1", alternative=alternative))
     if column.dtype == object:
         first = next((value for value in column if value is not None), None)
         if isinstance(first, bytes) and first.startswith(_STATE_PREFIX):

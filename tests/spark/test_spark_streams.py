@@ -296,7 +296,7 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
         ("--format rate --store s", "needs a folder for Spark's checkpoint; pass --state FOLDER"),
         ("--format rate --stream s", "--stream cannot be used with --spark without --store"),
         ("--format rate --dropped s", "--dropped cannot be used with --spark without --store"),
-        ("--format rate --type host=text", "the source reads them; use an --option KEY=VALUE of the source"),
+        ("--format rate --type host=text", "the source reads the files, so use an option of the source"),
         ("--format rate --delimiter ;", "--delimiter applies only to files that tiltframe reads itself"),
         ("--format rate --skip-rows 2", "--skip-rows applies only to files that tiltframe reads itself"),
         ("--format rate --thousands ,", "--thousands applies only to files that tiltframe reads itself"),
