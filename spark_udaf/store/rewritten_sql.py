@@ -136,8 +136,8 @@ class _RewrittenQuery:
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
             refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
-        # A dict from the normalized text of each GROUP BY expression and each aggregate to the name of the column of
-        # the store's results that contains its values.
+        # A key of this dict is the normalized text of a GROUP BY expression or of an aggregate. The value is the name
+        # of the column that contains the values of this expression in the store's results.
         self.columns: dict[str, str] = {}
         self.keys: list[str] = []
         self.per = "all"

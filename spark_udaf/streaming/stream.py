@@ -133,7 +133,8 @@ def stream(
     ValueError, TypeError
         Before a query starts: if arguments cannot be read, rows do not fit the frame, or the policy needs a watermark
         that ``df`` lacks. Later: if the checkpoint has another frame or number of shards, the first batch of the query
-        fails, and the error names the difference. Measures may be added; they contain the rows after the restart.
+        fails, and the error names the difference. Measures may be added; an added measure includes only the rows after
+        the restart.
 
     Guarantee
     ---------
@@ -144,7 +145,7 @@ def stream(
     -----
     Spark must store the state in RocksDB; this is configured for the session. If a policy uses the clock (periods,
     timeouts), Spark runs a batch at every trigger, with or without rows. Give the query a trigger such as
-    ``processingTime="1 second"``. ``availableNow`` would not end.
+    ``processingTime="1 second"``. With the trigger ``availableNow``, the query would not end.
 
     Examples
     --------
