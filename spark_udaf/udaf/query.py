@@ -95,7 +95,7 @@ def sql(
                 "query), or su.sql(query, store) to answer the query from a store"
             )
         if args is not None:
-            raise TypeError("the argument args is for su.sql(spark, query); with a store, write the values into the query")
+            raise TypeError("the argument args is for su.sql(spark, query); with a store, write values into the query")
         return store_sql(first, second, spark, exact=checked_truth(exact, "exact"))
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
