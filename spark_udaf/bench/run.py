@@ -330,8 +330,8 @@ def _checked_ways(
     omission_reasons: list[str] = []
     rows = Rows(rows_to_plan, None)
     for name, build in ways_to_compute(measure, grouping):
-        # A way that reads files cannot be checked here, because the files do not exist yet. Another way has the same
-        # plan but reads a DataFrame, and this other way is checked.
+        # A way that reads files cannot be checked here, because the files do not exist yet. It has the same plan as
+        # another way, which reads a DataFrame and is checked.
         if name.endswith(FILES_SUFFIX):
             library_ways[name] = build
             continue

@@ -186,7 +186,10 @@ def verify_year(rows: pa.Table, store: FrameStore) -> None:
     merged_states = store.states("1y")
     reduced_states = rollup(rows, YEARS)
     if not all(same_bits(merged_states.column(c.name), reduced_states.column(c.name)) for c in FRAME.states):
-        raise ValueError("the states of the year merged from hours differ from the states reduced from the rows")
+        raise ValueError(
+            "the states of the year merged from hours differ from the states reduced from the rows; report this error "
+            "to the project of tiltframe"
+        )
     hours = store.inspect().levels[0].rows
     bits = digest(merged_states.column("dep_delay"))
     click.echo(

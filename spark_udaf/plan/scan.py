@@ -271,7 +271,7 @@ def scan_parquet(
     try:
         dataset = dataset_of(files, filesystem, partitioning)
         scan = ParquetScan(spark, dataset, filters, rows_per_task)
-        # This raises an error if a filter names a missing column.
+        # The scanner raises an error if a filter names a missing column.
         scanner(dataset, scan.schema, scan.schema.names, filters)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(

@@ -341,7 +341,8 @@ def scan_parquet_stream(
     )
     try:
         no_files = files.dataset([])
-        scanner(no_files, schema, schema.names, condition)  # This raises an error if a filter names a missing column.
+        # The scanner raises an error if a filter names a missing column.
+        scanner(no_files, schema, schema.names, condition)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(
             f"cannot scan {path}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"

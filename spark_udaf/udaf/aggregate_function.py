@@ -110,7 +110,7 @@ class UdafSpec:
         return self._reduce(values, columns.field(WEIGHT), groups)
 
     def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
-        if groups is None:  # `groups or …` would also replace groups without rows, which are false.
+        if groups is None:  # Groups without rows are false, so `groups` must be compared with None.
             groups = Groups.single(len(values))
         return self.function.reduce(self._cast_values(values), groups, weights)
 
