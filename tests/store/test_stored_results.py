@@ -14,7 +14,7 @@ from tiltframe import FrameStore, Query, TiltFrame
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta import row_groups
-from tiltframe.store.query import execution
+from tiltframe.store.query import execution, kept_merges
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -92,6 +92,8 @@ def answer_of(store: FrameStore, query: Query) -> object:
 def test_random_results_equal_those_of_merged_states(tmp_path, small_row_groups, monkeypatch, trial):
     draws = random.Random(f"{SEED} {trial}")
     monkeypatch.setattr(execution, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(kept_merges, "_MIN_ROWS", draws.choice([1, 100, 1000]))
+    monkeypatch.setattr(kept_merges, "_MAX_SHARE", draws.choice([0.25, 10.0]))
     monkeypatch.setattr(execution, "_RESULTS_AT_ONCE", draws.choice([300, 100_000]))
     frame = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host", "code"])
     jobs = draws.choice([1, 2])

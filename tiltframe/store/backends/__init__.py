@@ -20,6 +20,7 @@ from tiltframe.store.backends.protocol import (
     ResultTables,
     RowFunction,
     Snapshot,
+    TableKeeper,
     Transaction,
     Vacuumed,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "RowFunction",
     "Snapshot",
     "StoreError",
+    "TableKeeper",
     "Transaction",
     "UnreachableStore",
     "Vacuumed",

@@ -34,6 +34,7 @@ __all__ = [
     "ResultTables",
     "RowFunction",
     "Snapshot",
+    "TableKeeper",
     "Transaction",
     "Vacuumed",
 ]
@@ -441,6 +442,50 @@ class ResultReader(Protocol):
             For the same reasons as `Backend.read`.
         ValueError, TypeError, OverflowError
             If a result cannot be computed. The state may belong to a row outside of the ranges and the condition.
+        """
+
+
+@runtime_checkable
+class TableKeeper(Protocol):
+    """Operations of backends that keep tables in memory which were computed from parts, such as merged states."""
+
+    def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
+        """Return a table that was passed to `keep_table`.
+
+        Parameters
+        ----------
+        parts : sequence of Part
+        key : hashable
+            See `keep_table`.
+
+        Returns
+        -------
+        table or None
+            The table that was kept for equal parts and an equal key; None if there is none, or if the stored data of a
+            part has changed since then.
+
+        Raises
+        ------
+        Conflict, DamagedStore
+            If the stored data of a part is missing, for the same reasons as `Backend.read`.
+        """
+
+    def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
+        """Keep a table in memory until the memory is needed for other data.
+
+        Parameters
+        ----------
+        parts : sequence of Part
+            The parts from which the table was computed.
+        key : hashable
+            A description of the computation. Equal descriptions must give equal tables.
+        table : table
+            A table without slices of larger tables, which would stay in memory too.
+
+        Raises
+        ------
+        Conflict, DamagedStore
+            For the same reasons as `kept_table`.
         """
 
 

@@ -21,7 +21,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text
-from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, threads_of
+from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, TableKeeper, threads_of
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import available_from, column_starts
@@ -30,6 +30,7 @@ from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.answer import PlannedRead
 from tiltframe.store.query.filling import empty_rows_of_all_windows, fill_values
+from tiltframe.store.query.kept_merges import merge_parts, merges_parts
 from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.partitions import has_open_end, split_range, without_open_ends
@@ -93,7 +94,14 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
     else:
         pieces = split_by_windows(part_ranges, level if plan.has_single_window else plan.window)
 
+    keeper = backend if isinstance(backend, TableKeeper) and merges_parts(plan) else None
+    narrowing = plan.narrowing(manifest.schema)
+
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
+        if keeper is not None:
+            # If another process has replaced a part, the parts that replaced it are read.
+            with suppress(Conflict):
+                return merge_parts(backend, keeper, plan, pieces_read, span=span, narrowing=narrowing)
         return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
 
     states = map_in_threads(read_and_merge, pieces, threads)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,9 @@ from tiltframe.names import BUCKET, LEVEL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
 from tiltframe.store.backends.delta.cached_results import read_results
+from tiltframe.store.backends.delta.cached_rows import memory_of
 from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
+from tiltframe.store.backends.delta.file_cache import CACHE, version_of
 from tiltframe.store.backends.delta.files import (
     constant_field_problems,
     copy_file,
@@ -397,6 +399,24 @@ class DeltaBackend:
         requested = pa.schema([schema.field(name) for name in dict.fromkeys(needed)])
         with self._folder_to_read(parts) as folder:
             return read_results(parts, folder, requested, functions=functions, keys=columns, bounds=bounds)
+
+    def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
+        """Return a table that `keep_table` has put into the cache of files. Return None for object stores, and if the
+        file of a part has changed.
+        """
+        if not self._is_in_folder:
+            return None
+        table: pa.Table | None = CACHE.get(self._key_of_table(parts, key))
+        return table
+
+    def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
+        """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept."""
+        if self._is_in_folder:
+            CACHE.put(self._key_of_table(parts, key), table, memory_of(table.columns))
+
+    def _key_of_table(self, parts: Sequence[Part], key: Hashable) -> Hashable:
+        with self._folder_to_read([(part, part.range) for part in parts]) as folder:
+            return tuple(version_of(part.name, folder) for part in parts), key
 
     @contextmanager
     def _folder_to_read(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:

@@ -6,7 +6,7 @@ of this process do not read the file. Columns that were read from other small fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -60,7 +60,7 @@ def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
     memory. ``rows`` has all rows of the file.
     """
     columns = {**cached_columns(version), **_columns_of(rows)}
-    CACHE.put((version, "rows"), columns, _bytes_of(columns))
+    CACHE.put((version, "rows"), columns, memory_of(columns.values()))
     return columns
 
 
@@ -69,7 +69,7 @@ def cache_written(version: FileVersion, rows: pa.Table) -> None:
     if is_small(version) and rows.nbytes <= _MAX_BYTES_OF_WRITTEN_FILE:
         # The rows are copied, because ``rows`` may be a slice, which would keep the complete table in memory.
         columns = _columns_of(rows.take(pa.array(np.arange(rows.num_rows))))
-        _WRITTEN.put(version, columns, _bytes_of(columns))
+        _WRITTEN.put(version, columns, memory_of(columns.values()))
 
 
 def forget_columns(version: FileVersion) -> None:
@@ -82,8 +82,9 @@ def _columns_of(rows: pa.Table) -> Columns:
     return dict(zip(map(column_of, rows.schema), rows.columns, strict=True))
 
 
-def _bytes_of(columns: Columns) -> int:
-    return sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns.values())
+def memory_of(columns: Iterable[pa.ChunkedArray]) -> int:
+    """Return the memory that columns of one chunk take, in bytes, including that of their arrays themselves."""
+    return sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns)
 
 
 def _count_arrays(dtype: pa.DataType) -> int:

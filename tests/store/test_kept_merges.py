@@ -1,0 +1,224 @@
+"""Merged states of parts that a store in a folder keeps in memory: queries read only new and changed parts, and their
+results equal those of a store that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.arrow.bit_equality import digest
+from tiltframe import FrameStore, Query, TiltFrame, rollup
+from tiltframe.store import StoreError
+from tiltframe.store.backends.delta.backend import DeltaBackend
+from tiltframe.store.query import kept_merges
+from tiltframe.store.testing import MemoryBackend
+from windows import window
+
+pytestmark = pytest.mark.store
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+BEGIN, MINUTE, HOUR, DAY = 1_714_521_600_000, 60_000, 3_600_000, 86_400_000  # 2024-05-01, in milliseconds
+MEASURES = {
+    "n": aggr.count(),
+    "mean": aggr.avg("x"),
+    "spread": aggr.stdev("x"),
+    "high": aggr.max("x"),
+    "p": aggr.dds("x", [0.5, 0.99]),
+    "hosts": aggr.approx_count_distinct("host"),
+    "last": aggr.last("x"),
+}
+FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host", "code"])
+MERGED = Query("1m", keys=[])
+
+
+@pytest.fixture(autouse=True)
+def keep_small_parts(monkeypatch):
+    monkeypatch.setattr(kept_merges, "_MIN_ROWS", 1)
+
+
+@pytest.fixture
+def parts_read(monkeypatch):
+    """The names of the parts that stores in folders read."""
+    names: list[str] = []
+    read = DeltaBackend.read
+
+    def recorded_read(self, parts, columns, where=None):
+        names.extend(part.name for part, _ in parts)
+        return read(self, parts, columns, where)
+
+    monkeypatch.setattr(DeltaBackend, "read", recorded_read)
+    return names
+
+
+def rows_of(draws: random.Random, first: int, minutes: int, hosts: int = 8) -> pa.Table:
+    """One to three rows of each host in most minutes of a range, with values whose sums must be rounded."""
+    events = [
+        (BEGIN + (first + minute) * MINUTE + draws.randrange(MINUTE), f"h{host}", draws.randrange(3))
+        for minute in range(minutes)
+        for host in range(hosts)
+        for _ in range(draws.randrange(4))
+    ]
+    return pa.table(
+        {
+            "ts": [ts for ts, _, _ in events],
+            "host": [host for _, host, _ in events],
+            "code": [code for _, _, code in events],
+            "x": [draws.choice([0.1, -1e18, 5e-324, draws.expovariate(0.01)]) for _ in events],
+        }
+    )
+
+
+def bits_of(store: FrameStore, query: Query) -> object:
+    results = store.ask(query).table()
+    return results.schema, [digest(column.combine_chunks()) for column in results.columns]
+
+
+def drawn_query(draws: random.Random) -> Query:
+    options: dict[str, object] = {"keys": draws.choice([[], ["host"], ["code"], ["code", "host"]])}
+    if draws.random() < 0.5:
+        options["where"] = draws.choice(["host = 'h3'", "code <> 1", "host IN ('h1', 'h2') OR code = 0"])
+    if draws.random() < 0.5:
+        low = BEGIN + draws.randrange(48 * 60) * MINUTE
+        options["within"] = draws.choice([(low, low + draws.randrange(1, 30) * HOUR), (low, None), (None, low)])
+    if draws.random() < 0.5:
+        options["measures"] = draws.choice([["n"], ["p", "mean"], {"q": aggr.dds("x", [0.25]), "v": aggr.var("x")}])
+    if draws.random() < 0.3:
+        options["timezone"] = draws.choice(["Europe/Berlin", "Asia/Kolkata"])
+    if draws.random() < 0.2:
+        options |= draws.choice([{"latest": True}, {"fill": True}, {"running": True}, {"flat": True}])
+    per = draws.choice(["1h", "2h", "1d"] if "timezone" in options else ["1m", "10m", "1h", "6h", "1d", "2d", "all"])
+    if per == "all" or options.get("timezone") == "Asia/Kolkata":
+        options.pop("running", None)
+        options.pop("fill", None)
+        per = "30m" if options.get("timezone") == "Asia/Kolkata" else per
+    return Query(per, now=BEGIN + 40 * HOUR, **options)
+
+
+@pytest.mark.parametrize("trial", range(3))
+def test_random_queries_have_the_results_of_a_store_that_keeps_nothing(tmp_path, monkeypatch, trial):
+    draws = random.Random(f"{SEED} {trial}")
+    monkeypatch.setattr(kept_merges, "_MIN_ROWS", draws.choice([1, 300, 1 << 15]))
+    monkeypatch.setattr(kept_merges, "_MAX_SHARE", draws.choice([0.25, 1.0]))
+    stores = [FrameStore(str(tmp_path / "st"), FRAME), FrameStore(MemoryBackend(f"kept {SEED} {trial}"), FRAME)]
+    earlier: list[Query] = []
+    for commit in range(5):
+        rows = rows_of(draws, first=draws.choice([commit * 500, draws.randrange(2500)]), minutes=draws.choice([5, 60]))
+        for store in stores:
+            if commit == 3:
+                store.evolve(FRAME.with_measures({"low": aggr.min("x")}), row_schema=rows.schema)
+            store.append_rows(rows, "w", commit)
+        if draws.random() < 0.4:
+            stores[0].compact()
+        queries = [drawn_query(draws) for _ in range(8)]
+        for query in [*queries, *earlier]:
+            assert bits_of(stores[0], query) == bits_of(stores[1], query), (SEED, trial, commit, query)
+        earlier = queries
+
+
+def test_a_repeated_query_reads_only_new_parts(tmp_path, parts_read):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    store.append_rows(rows_of(random.Random(SEED), 0, 60), "w", 1)
+    expected = bits_of(store, MERGED)
+    assert parts_read
+    parts_read.clear()
+    assert bits_of(store, MERGED) == expected
+    assert bits_of(FrameStore(str(tmp_path / "st")), MERGED) == expected  # all stores of a process share the memory
+    assert not parts_read
+    old = {part.name for part in store.at().snapshot.parts}
+    store.append_rows(rows_of(random.Random(SEED + 1), 30, 60), "w", 2)
+    parts_read.clear()
+    bits_of(store, MERGED)
+    assert parts_read
+    assert not old & set(parts_read)
+
+
+def test_small_parts_are_kept_together(tmp_path, monkeypatch, parts_read):
+    monkeypatch.setattr(kept_merges, "_MIN_ROWS", 1 << 15)
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    for commit in range(3):
+        store.append_rows(rows_of(random.Random(SEED + commit), 30 * commit, 60), "w", commit)
+    expected = bits_of(store, MERGED)
+    assert len({*parts_read}) == 3
+    parts_read.clear()
+    assert bits_of(store, MERGED) == expected
+    assert not parts_read
+
+
+def test_queries_with_other_conditions_keys_or_zones_are_not_answered_from_the_same_states(tmp_path):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    store.append_rows(rows_of(random.Random(SEED), 0, 120), "w", 1)
+    queries = [
+        Query("1h", keys=[]),
+        Query("1h", keys=[], where="host = 'h1'"),
+        Query("1h", keys=["code"]),
+        Query("1h", keys=["host"]),
+        Query("2h", keys=[]),
+        Query("1h", keys=[], measures=["n"]),
+        Query("1h", keys=[], timezone="Europe/Berlin"),
+        Query("6h", keys=[], timezone="Europe/Berlin"),
+        Query(window("6h"), keys=[], timezone="Europe/Berlin"),  # windows in UTC
+        Query("1h", keys=[], within=(BEGIN + HOUR, BEGIN + 2 * HOUR)),
+    ]
+    fresh = FrameStore(MemoryBackend(f"other {SEED}"), FRAME)
+    fresh.append_rows(rows_of(random.Random(SEED), 0, 120), "w", 1)
+    for query in [*queries, *queries]:
+        assert bits_of(store, query) == bits_of(fresh, query), (SEED, query)
+
+
+def test_retracted_rows_are_not_in_later_results(tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "total": aggr.sum("x")}, ["host", "code"])
+    stores = [FrameStore(str(tmp_path / "st"), frame), FrameStore(MemoryBackend(f"retracted {SEED}"), frame)]
+    first, second = (rows_of(random.Random(SEED + i), 10 * i, 60) for i in range(2))
+    for store in stores:
+        store.append_rows(first, "w", 1)
+        store.append_rows(second, "w", 2)
+        bits_of(store, MERGED)
+        store.retract(rollup(first, frame), "w", 3)
+    assert bits_of(stores[0], MERGED) == bits_of(stores[1], MERGED)
+
+
+def test_a_changed_file_is_read_again(tmp_path, parts_read):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    store.append_rows(rows_of(random.Random(SEED), 0, 60), "w", 1)
+    bits_of(store, MERGED)
+    (part,) = store.at().snapshot.of("1m")
+    (path,) = (tmp_path / "st").rglob(part.name.rpartition("/")[2])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(1, 1))
+    parts_read.clear()
+    with pytest.raises(StoreError, match=r"page integrity|damaged"):
+        bits_of(FrameStore(str(tmp_path / "st")), Query("1m", keys=[], measures=[*MEASURES]))
+    assert part.name in parts_read
+
+
+def test_a_view_whose_parts_were_replaced_reads_those_that_replaced_them(tmp_path):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    draws = random.Random(SEED)
+    for commit in range(3):
+        store.append_rows(rows_of(draws, commit * 10, 60), "w", commit)
+    expected = bits_of(store, MERGED)
+    view = store.at()
+    FrameStore(str(tmp_path / "st")).compact()
+    FrameStore(str(tmp_path / "st")).vacuum("0s")
+    for _ in range(2):
+        results = view.ask(MERGED).table()
+        assert (results.schema, [digest(column.combine_chunks()) for column in results.columns]) == expected
+
+
+def test_states_that_are_hardly_merged_are_not_kept(tmp_path, parts_read):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    hosts = [f"h{i}" for i in range(1000)]
+    rows = {"ts": [BEGIN] * len(hosts), "host": hosts, "code": [1] * len(hosts), "x": [0.5] * len(hosts)}
+    store.append_rows(pa.table(rows), "w", 1)
+    query = Query("1m", keys=["host"])
+    for _ in range(2):
+        parts_read.clear()
+        bits_of(store, query)
+        assert parts_read

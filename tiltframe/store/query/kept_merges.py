@@ -1,0 +1,94 @@
+"""Kept merges: merged states of parts, kept in memory by the backend, so that a repeated query merges only new parts.
+
+A query that merges many keys or windows reads many more states than it returns. The merged states of a part are small,
+and parts never change. They can therefore be merged with those of other parts in later queries. The results have the
+same bits, because merging adds no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tiltframe.ranges import Range
+from tiltframe.store.backends.protocol import Backend, TableKeeper
+from tiltframe.store.log.snapshot import PartRanges
+from tiltframe.store.query.results import merge_into_windows, merge_tables
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.plan import QueryPlan
+
+# Parts with fewer rows are merged together, because merging them separately would take more time.
+_MIN_ROWS = 1 << 15
+# Merged states are kept only if they have at most this share of the rows from which they were merged.
+_MAX_SHARE = 0.25
+
+
+def merges_parts(plan: QueryPlan) -> bool:
+    """Return whether a plan may merge the states of a part into far fewer states, and whether these depend only on the
+    part, and not on the time or the range of the query.
+    """
+    if plan.has_single_window or plan.window.max_overlap > 1 or plan.derived_keys:
+        return False
+    has_fewer_keys = set(plan.keys) != set(plan.frame.keys)
+    return has_fewer_keys or plan.find_level().length <= _MAX_SHARE * plan.window.length
+
+
+def merge_parts(
+    backend: Backend,
+    keeper: TableKeeper,
+    plan: QueryPlan,
+    part_ranges: PartRanges,
+    *,
+    span: Range,
+    narrowing: str | None,
+) -> pa.Table:
+    """Read ranges of parts and merge their states, as `merge_into_windows` does. There must be at least one part.
+
+    ``keeper`` is the backend as an object that keeps tables. It keeps the merged states of each large part, and those
+    of all small parts together. States that it has kept are not read again. ``narrowing`` is the condition on keys that
+    the backend may use to skip rows. Raise `Conflict` if a part was removed by another process.
+    """
+
+    def read_and_merge(pieces: PartRanges) -> pa.Table:
+        return merge_into_windows(backend.read(pieces, plan.columns, narrowing), plan, span)
+
+    description = _merge_description(plan)
+    small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]
+    groups = [[piece] for piece in part_ranges if piece[0].rows >= _MIN_ROWS] + ([small_parts] if small_parts else [])
+    merged = list[pa.Table]()
+    for group in sorted(groups, key=_count_rows):
+        parts = [part for part, _ in group]
+        key = description, tuple(part_range for _, part_range in group)
+        table = keeper.kept_table(parts, key)
+        if table is None:
+            table = read_and_merge(group)
+            if table.num_rows <= _MAX_SHARE * _count_rows(group):
+                keeper.keep_table(parts, key, table)
+            elif len(groups) > 1:
+                # The other parts probably have similar states. It takes less time to merge them together.
+                return read_and_merge(part_ranges)
+        merged.append(table)
+    return merged[0] if len(merged) == 1 else merge_tables(merged, plan)
+
+
+def _count_rows(part_ranges: PartRanges) -> int:
+    return sum(part.rows for part, _ in part_ranges)
+
+
+def _merge_description(plan: QueryPlan) -> Hashable:
+    """Return a value that determines how a plan merges the states of a part. Plans with equal values merge a part into
+    equal states.
+    """
+    functions = plan.frame.state_functions
+    return (
+        plan.window.name,
+        plan.window.timezone,
+        plan.keys,
+        plan.key_fields,
+        plan.where,
+        plan.timezone,
+        tuple((name, type(functions[name]), repr(functions[name])) for name in plan.states),
+    )
