@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.normalize import normalize
 from tiltframe.event_time import INSTANT
-from tiltframe.names import START
+from tiltframe.names import END, START
 from windows.timezone import Instants
 
 
@@ -41,6 +41,15 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
 def as_instants(micros: Instants) -> pa.Array:
     """Convert microseconds UTC to an Arrow array of timestamps in UTC."""
     return pa.array(micros).cast(INSTANT)
+
+
+def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
+    """Return a table of states with ``starts`` and ``end_times``, in microseconds UTC, as the columns window_start and
+    window_end.
+    """
+    for name, micros in ((START, starts), (END, end_times)):
+        states = states.set_column(states.column_names.index(name), name, as_instants(micros))
+    return states
 
 
 def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:

@@ -24,7 +24,7 @@ from aggr.tables.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.exclusions import Exclusions
 from tiltframe.frame import TiltFrame
-from tiltframe.instants import instants_of
+from tiltframe.instants import instants_of, with_bounds
 from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
@@ -63,7 +63,6 @@ from tiltframe.streaming.window_table import (
     WindowTable,
     concat,
     merge_levels,
-    with_bounds,
 )
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants

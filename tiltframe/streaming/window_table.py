@@ -23,8 +23,7 @@ from aggr.arrow import compute as pc
 from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import mark_as_checked
 from aggr.tables.keys import key_column
-from tiltframe.event_time import INSTANT
-from tiltframe.instants import instants_of
+from tiltframe.instants import instants_of, with_bounds
 from tiltframe.names import END, START
 from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow
@@ -254,15 +253,6 @@ def _filter_rows(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
         return states.filter(pa.array(rows))
     runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
     return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
-
-
-def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
-    """Return a table of states with ``starts`` and ``end_times``, in microseconds UTC, as the columns window_start and
-    window_end.
-    """
-    for name, micros in ((START, starts), (END, end_times)):
-        states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-    return states
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
 from aggr.workers import map_in_threads
-from tiltframe.instants import instants_of
+from tiltframe.instants import instants_of, with_bounds
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text
@@ -94,14 +95,13 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
     else:
         pieces = split_by_windows(part_ranges, level if plan.has_single_window else plan.window)
 
-    keeper = backend if isinstance(backend, TableKeeper) and merges_parts(plan) else None
-    narrowing = plan.narrowing(manifest.schema)
+    keeps_merges = isinstance(backend, TableKeeper) and merges_parts(plan)
 
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
-        if keeper is not None:
+        if keeps_merges:
             # If another process has replaced a part, the parts that replaced it are read.
             with suppress(Conflict):
-                return merge_parts(backend, keeper, plan, pieces_read, span=span, narrowing=narrowing)
+                return _merge_kept(backend, manifest, plan, pieces_read, span=span)
         return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
 
     states = map_in_threads(read_and_merge, pieces, threads)
@@ -167,6 +167,28 @@ def read_states_with_level(
     plan = planned_read.plan
     states_read = read_states(backend, manifest, planned_read, jobs)
     return (with_level_column(states, plan.frame, plan.window) for states in states_read)
+
+
+def _merge_kept(
+    backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges, *, span: Range
+) -> pa.Table:
+    """Return merged states as `merge_into_windows` does, of parts whose merged states ``backend`` keeps. Raise
+    `Conflict` if a part was removed by another process.
+    """
+    assert isinstance(backend, TableKeeper)
+    narrowing = plan.narrowing(manifest.schema)
+
+    def read_and_merge(pieces: PartRanges) -> pa.Table:
+        # If the query has one result for its whole range, the states that are kept have the same bounds for all ranges.
+        return merge_into_windows(backend.read(pieces, plan.columns, narrowing), plan, (0, 0))
+
+    states = merge_parts(
+        backend, plan, part_ranges, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)
+    )
+    if not plan.has_single_window:
+        return states
+    starts, end_times = (np.full(states.num_rows, at) for at in span)
+    return with_bounds(states, starts, end_times)
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:

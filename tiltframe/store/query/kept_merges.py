@@ -7,17 +7,14 @@ same bits, because merging adds no error.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tiltframe.ranges import Range
-from tiltframe.store.backends.protocol import Backend, TableKeeper
-from tiltframe.store.log.snapshot import PartRanges
-from tiltframe.store.query.results import merge_into_windows, merge_tables
-
 if TYPE_CHECKING:
+    from tiltframe.store.backends.protocol import TableKeeper
+    from tiltframe.store.log.snapshot import PartRanges
     from tiltframe.store.query.plan import QueryPlan
 
 # Parts with fewer rows are merged together, because merging them separately would take more time.
@@ -30,31 +27,27 @@ def merges_parts(plan: QueryPlan) -> bool:
     """Return whether a plan may merge the states of a part into far fewer states, and whether these depend only on the
     part, and not on the time or the range of the query.
     """
-    if plan.has_single_window or plan.window.max_overlap > 1 or plan.derived_keys:
+    if plan.window.max_overlap > 1 or plan.derived_keys:
         return False
     has_fewer_keys = set(plan.keys) != set(plan.frame.keys)
     return has_fewer_keys or plan.find_level().length <= _MAX_SHARE * plan.window.length
 
 
 def merge_parts(
-    backend: Backend,
     keeper: TableKeeper,
     plan: QueryPlan,
     part_ranges: PartRanges,
     *,
-    span: Range,
-    narrowing: str | None,
+    read_and_merge: Callable[[PartRanges], pa.Table],
+    merge_tables: Callable[[Sequence[pa.Table]], pa.Table],
 ) -> pa.Table:
-    """Read ranges of parts and merge their states, as `merge_into_windows` does. There must be at least one part.
+    """Return the merged states of ranges of parts. There must be at least one part.
 
-    ``keeper`` is the backend as an object that keeps tables. It keeps the merged states of each large part, and those
-    of all small parts together. States that it has kept are not read again. ``narrowing`` is the condition on keys that
-    the backend may use to skip rows. Raise `Conflict` if a part was removed by another process.
+    ``keeper`` keeps the merged states of each large part, and those of all small parts together. States that it has
+    kept are not read again. ``read_and_merge`` returns the merged states of some ranges of parts, which must not depend
+    on the range of the query, and ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a
+    part was removed by another process.
     """
-
-    def read_and_merge(pieces: PartRanges) -> pa.Table:
-        return merge_into_windows(backend.read(pieces, plan.columns, narrowing), plan, span)
-
     description = _merge_description(plan)
     small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]
     groups = [[piece] for piece in part_ranges if piece[0].rows >= _MIN_ROWS] + ([small_parts] if small_parts else [])
@@ -71,7 +64,7 @@ def merge_parts(
                 # The other parts probably have similar states. It takes less time to merge them together.
                 return read_and_merge(part_ranges)
         merged.append(table)
-    return merged[0] if len(merged) == 1 else merge_tables(merged, plan)
+    return merged[0] if len(merged) == 1 else merge_tables(merged)
 
 
 def _count_rows(part_ranges: PartRanges) -> int:
