@@ -1,5 +1,5 @@
-"""tiltframe: frames of windows of increasing length. The states of each level are merged from those of the level below,
-without added error.
+"""tiltframe: frames of windows of increasing length. The states of each level are merged from the states of the next
+finer level, which adds no error.
 
 >>> import aggr, pyarrow as pa
 >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"requests": aggr.count()})

@@ -21,10 +21,9 @@ def states_after_change(
     """Return the columns of states of ``frame``, which replaces the frame ``old``: first the existing columns that a
     measure needs, and then new columns for the other measures.
 
-    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where``
-    is the place of the old frame in messages, such as "the store". Raise ``ValueError`` if a measure needs other
-    states than the old measure of the same name. Also raise it if a new column has the name of an existing or a dropped
-    column.
+    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where`` says in
+    messages where the old frame comes from, such as "the store". Raise ``ValueError`` if a measure needs other states
+    than the old measure of the same name, or if a new column has the name of an existing or a dropped column.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
     new_measures: dict[str, Measure] = {}

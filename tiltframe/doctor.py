@@ -67,8 +67,8 @@ def _check_packages() -> Iterator[Finding]:
 
 
 def _first_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
-    """Return the first of ``extras`` that has the requirement ``requirement``, or "" if tiltframe itself has it. Return
-    None if neither tiltframe nor any of the extras has it on this machine.
+    """Return the name of the first extra in ``extras`` that has the requirement ``requirement``. Return "" if tiltframe
+    itself has this requirement. Return None if neither tiltframe nor any of ``extras`` has it on this machine.
     """
     for extra in ("", *extras):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
@@ -103,9 +103,9 @@ def _check_java() -> Finding:
 
 
 def _check_workers() -> Finding:
-    """Return the result of the check of Spark's Python workers. They run the Python of PYSPARK_PYTHON. It must have the
-    same version as this Python (major and minor number), and be able to import pyarrow and aggr. If the variable is not
-    set, nothing is run, and the check passes.
+    """Check the Python of Spark's workers, which the variable PYSPARK_PYTHON names. This Python must have the same
+    version (major and minor number) as the one that runs the check, and be able to import pyarrow and aggr. If the
+    variable is not set, no Python is started, and the check passes.
     """
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:

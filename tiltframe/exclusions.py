@@ -98,8 +98,8 @@ class Exclusions:
     def count_while_yielding(
         self, levels: Iterable[tuple[TimeWindow, pa.Table]]
     ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the pairs of ``levels`` unchanged. Meanwhile, count the groups of every level with more values than
-        their limit, and the refused values of the finest level.
+        """Yield the pairs of ``levels`` unchanged. Meanwhile, count the groups that have more values than their limit,
+        on every level, and the refused values, on the finest level only.
         """
         for level, states in levels:
             self.count_groups(level.name, states)

@@ -477,12 +477,12 @@ class TiltFrame:
 
     @cached_property
     def state_functions(self) -> Mapping[str, Function]:
-        """The function that merges each column of states, by the name of the column."""
+        """A dict from the name of each column of states to the function that merges these states."""
         return {column.name: column.measure.function for column in self.states}
 
     @cached_property
     def column_of_measure(self) -> Mapping[str, str]:
-        """For each measure, by name, the name of the column of states from which it is computed."""
+        """A dict from the name of each measure to the name of the column of states from which it is computed."""
         return {measure: column.name for column in self.states for measure in column.serves}
 
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
@@ -510,7 +510,9 @@ class TiltFrame:
 
     @remembered
     def _check_state_types(self, types: tuple[pa.DataType, ...]) -> None:
-        """Raise ``ValueError`` if a column of states cannot have its type; ``types`` has one type for each column."""
+        """Check ``types``, the types of the columns of states in a table. Raise ``ValueError`` if the function of a
+        column has no states of this type.
+        """
         for column, dtype in zip(self.states, types, strict=True):
             checked(column.measure.function, pa.array([], dtype))
 

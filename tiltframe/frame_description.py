@@ -82,8 +82,8 @@ def states_in(described: Mapping[str, Any]) -> list[StateColumn] | None:
 
 
 def check_versions(levels: Sequence[TimeWindow], described: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a frame was described with another version of a window's definition than the installed
-    one. A level without a version in the description has version 1.
+    """Raise ``ValueError`` if the definition of a level's windows has another version in ``described``, the description
+    of a frame, than in the installed package. A level without a version in the description has version 1.
     """
     versions = described.get("versions", {})
     for level in levels:
@@ -97,8 +97,8 @@ def check_versions(levels: Sequence[TimeWindow], described: Mapping[str, Any]) -
 
 
 def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
-    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that the
-    description of a frame equals a description that was written before versions existed.
+    """Return a dict from the name of each level to the version of the definition of its windows. Levels with version 1
+    are left out, so that the description of a frame equals one that was written before versions existed.
     """
     return {level.name: level.version for level in levels if level.version != 1}
 

@@ -14,8 +14,9 @@ _EXAMPLES_OF_SIZES = "window sizes, such as ['10s', '1m', '1h']"
 
 
 def read_levels(levels: Sequence[str | TimeWindow], timezone: str) -> tuple[TimeWindow, ...]:
-    """Return levels as windows in the time zone ``timezone``. They may be windows, texts of windows, or a text such as
-    ``sec ... year``. Raise ``ValueError`` if there are none, or one is in another time zone.
+    """Return levels as window objects in the time zone ``timezone``. ``levels`` is a list of window objects and texts,
+    or a single text such as ``sec ... year``. Raise ``ValueError`` if there are no levels, or if a window object is in
+    another time zone.
     """
     if isinstance(levels, str) and is_level_range(levels):
         levels = read_windows(levels, timezone)
@@ -26,8 +27,8 @@ def read_levels(levels: Sequence[str | TimeWindow], timezone: str) -> tuple[Time
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Return the window for a text in the time zone ``timezone``. A window object is returned unchanged; raise
-    ``ValueError`` if it is in another time zone.
+    """Return the window that a text describes, in the time zone ``timezone``. A window object is returned unchanged.
+    Raise ``ValueError`` if a window object is in another time zone.
     """
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):

@@ -21,8 +21,8 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
 
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
-    """Return the values of a timestamp column as `instants_of` does. Raise ``ValueError`` if it has nulls or cannot be
-    converted to microseconds.
+    """Return the values of a timestamp column as `instants_of` does. Raise ``ValueError`` if the column has nulls or
+    cannot be converted to microseconds.
     """
     if states.column(name).null_count:
         raise ValueError(

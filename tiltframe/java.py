@@ -19,9 +19,7 @@ class Java(NamedTuple):
 
 
 class NoJava(ValueError):
-    """Raised if Spark cannot start Java. ``problem`` is the result of the search, and ``advice`` is advice for the
-    user.
-    """
+    """Raised if Spark cannot start Java. ``problem`` says why, and ``advice`` says what the user can do."""
 
     def __init__(self, problem: str, advice: str) -> None:
         """Create the error. Its message consists of ``problem``, a semicolon and ``advice``."""
@@ -31,8 +29,8 @@ class NoJava(ValueError):
 
 
 def java_program() -> str | None:
-    """Return the path of the Java program that Spark starts: that of the variable JAVA_HOME, or ``java`` on the PATH.
-    Return None if it does not exist.
+    """Return the path of the Java program that Spark starts: ``bin/java`` in the folder JAVA_HOME or, if this variable
+    is not set, ``java`` on the PATH. Return None if the program does not exist.
     """
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")

@@ -19,7 +19,8 @@ REASON = "reason"
 REVISION = "revision"
 # the column of results that says whether a window was added by ``fill``
 FILLED = "filled"
-# a column of partial states on Spark: the start of the window of the coarsest level that contains the state
+# a column in tables of partial states on Spark: each state lies in one window of the coarsest level, and the column
+# contains the start of this window
 COARSE = "__coarse"
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 

@@ -17,7 +17,8 @@ class _Spelling:
         self.options: Mapping[str, str] | None = None
 
 
-_spelling = _Spelling()  # shared by all threads, so that messages from a command's threads also name its options
+# shared by all threads, so that messages from all threads of a command name the options of the command
+_spelling = _Spelling()
 
 
 def use_option_names(options: Mapping[str, str]) -> None:

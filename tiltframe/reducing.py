@@ -39,8 +39,9 @@ def partial_states(
     window_end, keys and states.
 
     States of several batches are merged before they are yielded, if this reduces their number. The same window and key
-    may still occur in several tables, and a session may occur in several parts. ``max_bytes`` limits the memory for
-    states in bytes, as in `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads.
+    may still occur in several tables, and a session may still consist of several states. ``max_bytes`` limits the
+    memory for states in bytes, as in `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of
+    threads.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False, jobs=jobs))
 

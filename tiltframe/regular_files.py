@@ -66,7 +66,7 @@ def sync(path: str | Path) -> None:
 @contextmanager
 def replace_file(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that is open for writing, and rename it to ``file`` at the end of the block. If the block
-    raises an error, ``file`` keeps its old content. If ``file`` is a symbolic link, the file that it names is replaced.
+    raises an error, ``file`` keeps its old content. If ``file`` is a symbolic link, its target is replaced.
     With ``durable``, wait until the new content is on the disk (``fsync``).
     """
     file = Path(os.path.realpath(file))

@@ -75,7 +75,7 @@ def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
 
 
 def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Table:
-    """Return the table that `results_of` returns. Many states are divided into parts, for up to ``jobs`` threads."""
+    """Return the table that `results_of` returns. If there are many states, up to ``jobs`` threads compute it."""
     size = max(_MIN_ROWS_PER_THREAD, -(-states.num_rows // jobs))
     if states.num_rows <= size:
         return results_of(states, frame)

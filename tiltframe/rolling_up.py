@@ -118,7 +118,7 @@ def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = Non
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
     """Return the states of all levels, as `rollup` does, for a stream of batches. The stream must have at least one
-    batch, which may be empty, because the batch has the schema. The memory that is needed grows with the number of
+    batch, from which the schema is read; this batch may be empty. The memory that is needed grows with the number of
     windows and keys, not with the number of rows.
     """
     return _states_of_panes_and_levels(batches, frame)[1]
@@ -126,7 +126,8 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> pa.Table:
     """Reduce at least one batch to states of the frame's panes (`TiltFrame.panes`). Return a table with one row per
-    pane and key. A list of few rows is reduced at once, and any other input in parts, by ``jobs`` threads.
+    pane and key. If ``batches`` is a list with few rows, all its rows are reduced together. Any other input is reduced
+    by ``jobs`` threads, and the states are then merged.
     """
     if isinstance(batches, list) and sum(batch.num_rows for batch in batches) <= partial_aggregation.REDUCE_ROWS:
         partial_aggregation.keep_freed_memory()
@@ -217,7 +218,7 @@ def _frame_batches(rows: InputRows, frame: TiltFrame) -> Iterable[pa.RecordBatch
     """
     schema = rows.schema
     frame.check(schema)
-    # The first batch has the schema and no rows. If the input has no batches, it is the only batch.
+    # The first batch is added here. It has the schema and no rows, so that there is a batch even if the input has none.
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     if isinstance(rows.batches, list):

@@ -117,7 +117,7 @@ class _RunInFile:
 @dataclass(frozen=True)
 class Slices:
     """The merged states of the finest level, which are read one slice of time after another. They can be read several
-    times within the block of `spill_states`, which removes the files at its end.
+    times within the block of `spill_states`. At the end of the block, the files with the states are removed.
     """
 
     # a frame in which the windows of every level follow each other without gaps

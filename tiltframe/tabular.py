@@ -36,7 +36,8 @@ _ALLOWED_INPUTS = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_CONVERSIONS = {  # type of an object without rows or without names of columns → the advice in an error message
+# type of an object that cannot be read → the conversion that the error message advises
+_CONVERSIONS = {
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -256,8 +257,8 @@ def _with_numbers(rows: InputRows, uses: ColumnUses) -> InputRows:
 
 
 def one_table_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Return the rows of ``data``, which may be in any order, as one table. Tables and streams of Arrow, and sequences
-    of batches, are returned unchanged if ``reading`` sets no options.
+    """Return the rows of ``data`` as one table; the rows may be in any order. If ``reading`` sets no options, tables
+    and streams of Arrow, and sequences of batches, are returned unchanged.
     """
     reading = checked_type(NO_OPTIONS if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)

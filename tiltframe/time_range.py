@@ -107,8 +107,8 @@ def check_time_range(within: Within, timezone: str | None) -> None:
 
 
 def range_text(within: Within) -> Within:
-    """Return the text of a range, which `read_time_range` reads as the same range. If an end is a local datetime with
-    ``fold=1``, which cannot be written as text, return a list of the two ends.
+    """Return a range as text that `read_time_range` reads as the same range. A local datetime with ``fold=1`` cannot be
+    written as text; if an end is such a datetime, return a list of the two ends.
     """
     bounds = within.strip() if isinstance(within, str) else _bounds(within)
     if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
@@ -117,8 +117,8 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Return the text of a moment, which `read_moment` reads as the same moment: an instant with an offset, or a local
-    time without one. Raise ``ValueError`` if the value is not a moment.
+    """Return a moment as text that `read_moment` reads as the same moment. An instant is written with an offset, and a
+    local time without an offset. Raise ``ValueError`` if the value is not a moment.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')

@@ -14,7 +14,7 @@ from aggr.arrow import compute as pc
 
 # the Unix seconds of the years 2001 to 2099
 _SECONDS = range(1_000_000_000, 4_102_444_800)
-# a time format; texts in it are also read if no format is declared, because they are ISO 8601
+# a time format of ISO 8601; texts in this format are therefore also read if no time format is declared
 DAYS = "%Y%m%d"
 _LAYOUTS = (DAYS, "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 _FIRST_DAY = 19000101
@@ -74,7 +74,9 @@ def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
     is_leap_day = (days % 10_000 == 229) & (years % 4 == 0) & (years != 1900)
     longest = _LONGEST_MONTHS[np.where(is_day, months, 1) - 1]
     is_day &= (days % 100 >= 1) & ((days % 100 <= longest) | is_leap_day)
-    limit = 24  # Hours, which come first, are below 24. Minutes and seconds are below 60.
+    # The time of day is read in pairs of digits: the hours, which must be below 24, and then minutes and seconds, which
+    # must be below 60.
+    limit = 24
     while clock_digits > 1:
         clock_digits //= 100
         is_day &= numbers // clock_digits % 100 < limit

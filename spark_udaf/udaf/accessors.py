@@ -209,7 +209,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     accessor : str
         The name of an accessor: a built-in one, such as ``"quantile"``, or one declared by `aggr.extend.accessor`.
     *arguments
-        The argument of the accessor, if it takes an argument. It is the same for all states.
+        The argument of the accessor, if the accessor takes one. All states are read with the same argument.
     function : str, optional
         The name of the function whose states the column contains. It is required only if several functions have an
         accessor with this name, and the accessors return different types.
@@ -288,8 +288,8 @@ def intersection(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null if either is null. `bounds` returns bounds of the number of common values, which are wider if the two sets
-        have few values in common.
+        Null if either is null. `bounds` returns bounds of the number of common values. The bounds are wider if the two
+        sets have few values in common.
     """
     return _operate("intersection", left, right)
 

@@ -110,7 +110,7 @@ class UdafSpec:
         return self._reduce(values, columns.field(WEIGHT), groups)
 
     def _reduce(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
-        if groups is None:  # Groups without rows are false, so `groups` must be compared with None.
+        if groups is None:  # compared with None, because bool() of a `Groups` object without rows is False
             groups = Groups.single(len(values))
         return self.function.reduce(self._cast_values(values), groups, weights)
 
@@ -160,8 +160,8 @@ class UdafSpec:
         return self.results_of_columns(*groups_of_lists(lists))
 
     def _cast_values(self, values: pa.Array) -> pa.Array:
-        """Return the values, cast to ``dtype``. Return the values unchanged without a ``dtype``, or if results are
-        returned whose type is right without the cast (`_keeps_result_type`).
+        """Return the values, cast to ``dtype``. Return the values unchanged if ``dtype`` equals None, or if the type of
+        the results is right without the cast (`_keeps_result_type`).
         """
         if self.dtype is None:
             return values

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from spark_udaf.udaf.list_errors import interval_text, register_call
 
-# An estimate of the number of bytes that each value of a list needs in the JVM: an object for the value, its place in
-# an array that grows, and a serialized copy.
+# An estimate of the number of bytes that each value of a list needs in the JVM: an object for the value, a reference
+# to the object in a growing array, and a serialized copy.
 _BYTES_PER_VALUE = 128
 _MIN_VALUES = 100_000
 

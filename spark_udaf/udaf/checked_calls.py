@@ -1,7 +1,8 @@
-"""Checks of the calls in a query on the driver: each call runs once over an empty list, before Spark starts a job.
+"""Check the calls in a query on the driver: each call runs once over an empty list, before Spark starts a job.
 
-The types of the columns are those that Spark finds when it analyzes the call's arguments over the same tables. A call
-whose parameters are not literals, or whose tables cannot be separated from the query, is checked by the tasks alone.
+To find the types of a call's arguments, Spark analyzes the arguments over the tables of the query. Two kinds of calls
+are checked only in the tasks: calls with parameters that are not literals, and calls whose tables cannot be separated
+from the query.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def check_calls(
     try:
         tree = sqlglot.parse_one(query, read="spark")
     except sqlglot.errors.SqlglotError:
-        return  # If Spark cannot parse the query either, Spark raises an error for it later.
+        return  # sqlglot cannot parse the query. If Spark cannot parse it either, Spark raises an error later.
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in families and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
@@ -175,7 +176,7 @@ def _probe(columns: Mapping[str, Any], node: exp.Expression, tree: Any) -> exp.S
 def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
     """Return the queries of a WITH clause whose results a call can read.
 
-    For a call within a query of the clause, these are the previous queries; for any other call, these are all queries.
+    A call within a query of the clause can read only the queries before its own. Any other call can read all queries.
     """
     positions = (
         position for position, query in enumerate(clause.expressions) if any(part is node for part in query.walk())

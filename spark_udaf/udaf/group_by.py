@@ -265,8 +265,8 @@ class Grouped:
         return joined_results.select(*(quoted_column(column).alias(name) for column, name in final_names.items()))
 
     def _calls_by_name(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
-        """Return a dict from the names of results to calls. For Spark's own aggregates without a name, the names are
-        those that Spark chooses.
+        """Return a dict from the names of results to calls. If an aggregate of Spark was passed without a name, Spark
+        chooses its name.
         """
         named_calls = _named_calls(calls, measures)
         built_in = [column for _, column in named_calls if isinstance(column, Column)]
@@ -398,7 +398,8 @@ class _EvaluatedColumns:
         """Return the keys, and add their columns to the columns that Spark evaluates.
 
         If a key is a struct, all keys are first added to the DataFrame as columns, so that the fields of the struct can
-        be read as columns. If the struct is a sliding window, Spark then repeats each row for all windows of the row.
+        be read as columns. If the struct is a sliding window, Spark then repeats each row for every window that
+        contains the row.
         """
         if not keys:
             return []
@@ -541,8 +542,8 @@ def _spark_group_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Colu
 
 
 def _named_calls(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Return a pair of a name and a call for each argument of ``agg``. One of Spark's own aggregates that was passed
-    without a name has the name None.
+    """Return a pair of a name and a call for each argument of ``agg``. If an aggregate of Spark was passed without a
+    name, the pair contains None in place of the name.
     """
     named_calls: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
@@ -584,5 +585,5 @@ def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
 
 
 def _in_spark(expression: Expression) -> Expression:
-    """Return a Column unchanged, and a name in backticks if Spark would not parse it as a single name."""
+    """Put a name in backticks if Spark would not parse it as a single name. Other names and Columns are unchanged."""
     return quoted(expression) if isinstance(expression, str) else expression

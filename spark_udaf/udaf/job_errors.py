@@ -17,7 +17,7 @@ from spark_udaf.versions.grouped_data import reject_measures_in_pyspark_agg
 
 ExplainError: TypeAlias = Callable[[str], str | None]
 
-# Texts that are in the traceback of a task if its error was raised by this library with a message for the user.
+# If the traceback of a task contains such a text, this library has raised the error with a message for the user.
 _TRACEBACK_TEXTS = ("in error_label", "in check_version")
 _WRAPPER_MARK = "_tiltframe_explains"
 _explain_functions: list[ExplainError] = []
@@ -30,8 +30,8 @@ def explain_errors(explain: ExplainError) -> None:
     if explain not in _explain_functions:
         _explain_functions.append(explain)
     replace_converters(_with_explanation)
-    # This call is repeated, as is `replace_converters`, because modules of Spark Connect may have been imported since
-    # the last call.
+    # Both functions are called at every registration, because modules of Spark Connect may have been imported since the
+    # last one.
     reject_measures_in_pyspark_agg()
 
 

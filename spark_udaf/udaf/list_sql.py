@@ -99,7 +99,8 @@ def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -
             called_names.add(name)
             continue
         call = _read_call(query, tokens, position, functions[name])
-        # A call with OVER is read as None. It is not rewritten, because Spark cannot collect lists over windows.
+        # `_read_call` returns None for a call with OVER. Such a call is not rewritten, because Spark cannot collect
+        # lists over windows.
         if call is None:
             called_names.add(name)
             continue

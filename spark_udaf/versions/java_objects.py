@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def query_execution(df: DataFrame) -> Any | None:
-    """Return the JVM's plans of a DataFrame, ``QueryExecution``, or None for Spark Connect."""
+    """Return the JVM's ``QueryExecution`` of a DataFrame, which contains the plans. Return None for Spark Connect."""
     java_frame = getattr(df, "_jdf", None)
     return None if java_frame is None else java_frame.queryExecution()
 

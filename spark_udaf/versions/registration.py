@@ -166,7 +166,9 @@ def _message(functions: Sequence[SqlFunction]) -> bytes:
 
 
 def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Yield the name, the command, the result type as JSON, and PySpark's evaluation type of each function."""
+    """Yield four values for each function: its name, its command (the pickled function and result type), its result
+    type as JSON, and PySpark's evaluation type.
+    """
     pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     for function in functions:
         udf = sql_udf(function)
@@ -174,10 +176,10 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 
 
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Yield the name, the command, the result type as JSON, and PySpark's evaluation type of each function.
+    """Yield the same four values for each function as `_pandas_commands`.
 
-    In contrast to `_pandas_commands`, a command contains a function of Arrow arrays (`ArrowFunction`). The standard
-    library can pickle this function, which is much faster than PySpark's pickler.
+    Here, a command contains a function of Arrow arrays (`ArrowFunction`). The standard library can pickle this function
+    much faster than PySpark's pickler.
     """
     types: dict[pa.DataType, str] = {}
     eval_types: dict[bool, int] = {}
@@ -192,8 +194,9 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function, for its command. The pickle contains only the function, and unpickling returns
-    Spark's type. The command is therefore short, which matters because Spark logs every command.
+    """A placeholder for the result type in a pickled command. The pickle of the placeholder contains only the function.
+    Unpickling computes the result type from the function, and returns this type. The command is therefore short, which
+    matters because Spark logs every command.
     """
 
     function: SqlFunction

@@ -1,6 +1,6 @@
-"""The description of a function for SQL, which is independent of the version of PySpark.
+"""A description of a function for SQL that does not depend on the version of PySpark.
 
-`spark_udaf.versions.sql_udfs` converts it to a function that the installed PySpark can register.
+`spark_udaf.versions.sql_udfs` converts the description to a function that the installed PySpark can register.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ _USER_ERRORS = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _OutputClosed(Exception):
-    """The error that is raised in place of BrokenPipeError if standard output was closed. It is needed because click
-    itself catches a BrokenPipeError, and exits with status 1.
+    """Raised in place of BrokenPipeError if standard output is closed. BrokenPipeError itself would be caught by click,
+    which would then exit with status 1.
     """
 
 
@@ -100,7 +100,7 @@ def _is_option(option: click.Parameter) -> TypeGuard[click.Option]:
 
 def _load_command(point: EntryPoint) -> click.Command:
     """Return the command of an entry point. If a package that the command requires is missing, return a command that
-    always fails. Its error message names the extra to install.
+    always fails. The error message of this command names the extra to install.
     """
     try:
         command: click.Command = load(point)
@@ -148,7 +148,8 @@ def main(args: list[str] | None = None) -> None:
         with resend_swallowed_interrupts():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
-            # Python would otherwise write the buffered output at exit, too late to report an error such as a full disk.
+            # Write the buffered output now. Python would write it only at exit, which is too late to report an error
+            # such as a full disk.
             sys.stdout.flush()
     except (KeyboardInterrupt, click.exceptions.Abort):
         _exit_with_message(interrupt_message(), 130)

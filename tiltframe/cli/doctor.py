@@ -22,7 +22,7 @@ def doctor(form: str) -> None:
     """Check the requirements on this machine: Java, Spark, packages, workers, memory, and the cache of compiled loops.
 
     If a requirement is not met, print advice and exit with status 1. A missing package that only an extra needs is
-    listed with --, and does not change the exit status. Spark is not started.
+    marked with --, and does not change the exit status. Spark is not started.
     """
     from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 

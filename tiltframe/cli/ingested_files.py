@@ -8,8 +8,9 @@ A file is identified by a digest of its bytes. Each commit records, in addition 
     path /data/a.csv      "4123…"
 
 The name of a ``content`` record contains the digest of a file. In the value of the record, ``held`` is true if the rows
-of the file are in the store, and false if they were replaced by other rows. ``range`` is the range of the windows of
-the rows, or null. The value of a ``path`` record is the digest of the file at this path when it was last recorded.
+of the file are in the store, and false if these rows were replaced by other rows. ``range`` is the range of time of the
+windows that contain the rows, or null if the file has no rows. The value of a ``path`` record is the digest of the file
+that was at this path when the path was last recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tiltframe.store import CommitConflict, FrameStore
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file, with the records about its bytes and its path in a store."""
+    """An input file, with the store's records about the bytes of the file and about the path of the file."""
 
     file: Path
     # the digest of the bytes of the file
@@ -112,10 +113,10 @@ def records_to_write(
     ranges: Mapping[Path, Range],
     sources: Iterable[InputFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts: the new records, and the expected records.
+    """Return two dicts from names to records: the records to write, and the expected records.
 
-    The expected records are the current records with the names of the new records. A commit fails if another writer has
-    changed an expected record.
+    The expected records are those that the store has now under the names of the records to write. The commit fails if
+    another writer has changed one of them.
 
     ``input_files`` are the files whose paths are recorded. ``added_files`` are the files whose rows are added to the
     store, and ``ranges`` maps each file in ``added_files`` to the range of its windows.

@@ -71,7 +71,7 @@ def resend_swallowed_interrupts() -> Iterator[None]:
 @contextmanager
 def report_commit_on_interrupt(is_written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block is interrupted. The block writes data to a store, and the message
-    says whether the store contains this data. ``is_written`` is a function that returns whether it does.
+    says whether the store contains this data. The function ``is_written`` returns whether the data was written.
     """
     set_interrupt_message(COMMIT_UNSURE)
     try:

@@ -122,8 +122,8 @@ def end_stream(uri: str, stream: str, name: str | None) -> None:
 
 
 def _kept_text(removed: Vacuumed) -> str:
-    """Return the end of a sentence with the number of files or rows that are too recent to remove, and the time from
-    which they can be removed. Return ``""`` if all were removed.
+    """Return text for the end of a sentence: the number of files or rows that are too recent to remove, and the time
+    from which these can be removed. Return ``""`` if all files or rows were removed.
     """
     if removed.kept_until is None:
         return ""

@@ -40,7 +40,8 @@ def serving_metrics(
     address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
 ) -> Iterator[int | None]:
     """Within the block, answer HTTP requests in separate threads, and yield the port. Without an address, yield None
-    and answer no requests. ``text`` returns the metrics, and ``is_alive`` whether the stream works.
+    and answer no requests. The function ``text`` returns the metrics. The function ``is_alive`` returns whether the
+    stream works.
 
     Raises
     ------

@@ -57,7 +57,7 @@ def new_function(name: str, folder: Path | None) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise an error if a name is not a lowercase word, or if another function has it."""
+    """Raise an error if a name is not a lowercase word, or if another function has this name."""
     is_word = name.isascii() and name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_word or keyword.iskeyword(name):
         raise click.UsageError(f"the name must be a word in lower case such as weighted_median; got {shown(name)}")

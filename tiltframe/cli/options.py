@@ -116,8 +116,9 @@ _SAME_NAMES = (
 
 
 def with_rejected_options(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds hidden options ``words`` to a command. Other programs have options with these names,
-    such as --port. If a user passes a hidden option, ``UsageError`` is raised with the advice ``use``.
+    """Return a decorator that makes a command reject the options ``words``, such as --port, which users know from other
+    programs. If a user passes such an option, ``UsageError`` is raised with the advice ``use``. The help text does not
+    list the options.
     """
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -139,7 +140,7 @@ with_bad_rows = click.option(
 
 def bad_rows_from(text: str, once: bool = True) -> BadRows | None:
     """Return the `BadRows` for a value of --bad-rows. Return None for ``fail``, which means that the first bad row
-    raises an error. ``once`` is passed to `BadRows`: whether to skip rows that the file of bad rows already contains.
+    raises an error. If ``once`` is true, bad rows that the file already contains are not written to it again.
     """
     if text == "fail":
         return None
@@ -265,8 +266,8 @@ def _ordered_aggregator(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Convert the value of an option, an amount of memory, to a number of bytes. Return None if the option was not
-    passed. Raise ``BadParameter`` if `tiltframe.memory_sizes.memory_size` cannot read the value.
+    """Return the number of bytes for ``text``, the value of an option for an amount of memory. Return None if the
+    option was not passed. Raise ``BadParameter`` if `tiltframe.memory_sizes.memory_size` cannot read the text.
 
     >>> memory_bytes(None, None, "512MiB")
     536870912

@@ -67,7 +67,7 @@ def format_of(out: Path | None) -> str:
 
 
 class FormatChoice(click.Choice[str]):
-    """The type of the option for the output format. If the value is a format of spreadsheets, the error message advises
+    """The type of the option for the output format. If a user passes a spreadsheet format, the error message advises
     to write CSV.
     """
 

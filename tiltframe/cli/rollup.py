@@ -407,8 +407,10 @@ def _check_equal_outside_range(
     window_ranges: Mapping[Path, Range],
     store: FrameStore,
 ) -> None:
-    """Raise ``ValueError`` if the states of the store differ from those of the inputs outside ``span``, the range to
-    replace. Only the ranges of the new files, ``unstored_files``, and of their earlier versions are compared.
+    """Raise ``ValueError`` if the store has other states than the input files outside ``span``, the range to replace.
+
+    ``unstored_files`` are the input files whose rows are not in the store. Only the ranges of ``unstored_files``, and
+    the ranges of earlier versions of the same files, are compared.
 
     ``finest`` has the states of the inputs on the finest level. ``window_ranges`` maps each file to the range of its
     windows.
@@ -429,9 +431,7 @@ def _check_equal_outside_range(
 
 
 def _equals_stored(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Compare ``states`` bit for bit with the states of the finest level that the store has in the range ``span``.
-    Return whether they are equal.
-    """
+    """Return whether ``states`` and the store's states of the finest level in the range ``span`` have the same bits."""
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))

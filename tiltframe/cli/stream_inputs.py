@@ -132,6 +132,6 @@ class Inputs:
                 self._wait(active)
 
     def _wait(self, active: dict[str, Iterator[ArrivedBatch]]) -> None:
-        """Wait until one of the pipes has lines, or for `PAUSE` seconds, the time between two listings of a folder."""
+        """Wait until one of the pipes has lines, but at most `PAUSE` seconds, because then folders are listed again."""
         pipes = [source.descriptor for name in active if isinstance(source := self.row_sources[name], InputLines)]
         wait_for_input(pipes, PAUSE)

@@ -22,14 +22,14 @@ _REPORT_SECONDS = 60.0  # the minimum number of seconds between two reports
 
 @dataclass
 class DroppedRows:
-    """The number of rows that were dropped as late. It is printed together with the number of bad rows."""
+    """Counts the rows that were dropped as late, and prints this count together with the count of bad rows."""
 
     # the frame, from which the name of the time column and the time zone of the windows are read
     row_frame: TiltFrame | OrderedQuery
     bad: BadRows | None
     # the file to which dropped rows are appended
     file: str | None
-    # whether --disorder was passed, so that the watermark stays behind the newest event
+    # whether --disorder was passed; if it was, the watermark stays behind the newest event
     has_disorder: bool
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
@@ -51,8 +51,8 @@ class DroppedRows:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts of late and bad rows if they have changed since they were last printed. If the last check
-        was less than a minute ago, do nothing.
+        """Print the counts of late and bad rows if they have changed since they were last printed. This is checked at
+        most once a minute; other calls do nothing.
         """
         if clock.monotonic() - self._last_check >= _REPORT_SECONDS:
             self._last_check = clock.monotonic()

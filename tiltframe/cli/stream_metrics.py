@@ -24,8 +24,8 @@ Samples = list[tuple[dict[str, str], float]]
 
 @dataclass
 class StreamMetrics:
-    """The counts of a stream since the process started, and its current windows and watermarks. ``row_counts`` has the
-    number of rows that have arrived from each input.
+    """Metrics of a stream: counts since the start of the process, and the current windows and watermarks.
+    ``row_counts`` has the number of rows that have arrived from each input.
 
     The thread of the stream calls `count_arrived` and `refresh`. Any thread may call `text`, `line` and `is_alive`.
     """
@@ -42,8 +42,8 @@ class StreamMetrics:
     _last_pass: float = field(default_factory=clock.monotonic)
 
     def __post_init__(self) -> None:
-        """Store the counts of earlier processes, which the saved state contains, so that they can be subtracted from
-        later counts.
+        """Store the counts of earlier processes. The saved state contains these counts, and they are later subtracted
+        from the current counts.
         """
         self._initial_progress = self.progress = self.sink.windows.progress
         self._initial_commits = self._commits()
@@ -63,8 +63,8 @@ class StreamMetrics:
             self._refreshed = self._last_pass
 
     def dropped(self) -> dict[str, int]:
-        """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys`` for rows whose key is beyond the
-        maximum number of keys.
+        """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys``. A row is dropped for the reason
+        ``keys`` if it has a new key, and the stream already has the maximum number of keys.
 
         ``late`` and ``keys`` include the rows that earlier processes dropped, because the saved state contains these
         numbers. ``bad`` is counted since this process started.
@@ -85,7 +85,7 @@ class StreamMetrics:
         return f"{row_count:,} rows, {row_count / seconds:,.0f}/s · watermark {at} · open {windows} · {dropped}"
 
     def is_alive(self) -> bool:
-        """Return whether the stream has processed a batch, or checked for one, in the last five minutes."""
+        """Return whether the stream has processed a batch, or looked for a new batch, in the last five minutes."""
         return clock.monotonic() - self._last_pass < _STUCK_SECONDS
 
     def text(self) -> str:

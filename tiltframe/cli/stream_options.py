@@ -83,8 +83,8 @@ class StreamOptions:
     def check_texts(self) -> None:
         """Raise ``ValueError`` if the text of --disorder, --ahead or --metrics cannot be read.
 
-        Without this check, an invalid text would raise an error only when its property is first used, after the stream
-        has opened inputs and written files.
+        Without this check, an invalid text would raise an error only after the stream has opened inputs and written
+        files.
         """
         _ = (self.disorder_micros, self.ahead_limit, self.metrics_address)
 

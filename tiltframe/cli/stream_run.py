@@ -74,8 +74,8 @@ def _stream_name(options: StreamOptions) -> str:
 
 
 def _restore_watermarks(options: StreamOptions, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs. ``notes`` is the information about inputs in the saved state. If it contains
-    the watermark of an input, the input begins with this watermark.
+    """Return the watermarks of the inputs. ``notes`` is the part of the saved state that describes the inputs. If the
+    notes contain the watermark of an input, the input begins with this watermark.
     """
     watermarks = SourceWatermarks(options.paths, idle=options.idle)
     now = clock.time_ns() // 1000
@@ -93,8 +93,9 @@ def _open_inputs(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, RowSource]:
-    """Open the inputs, and return them by name. Pipes and standard input are read as lines. The files in folders are
-    read, except those that ``notes``, the information about inputs in the saved state, lists as already read.
+    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Of folders, all files are
+    read that ``notes`` does not list as already read. ``notes`` is the part of the saved state that describes the
+    inputs.
     """
     row_sources: dict[str, RowSource] = {}
     reading = options.reading
@@ -162,7 +163,9 @@ def _run_until_stopped(
 
 
 def _save_before_error(last_complete: OutputSink | StoreSink, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save ``last_complete``, the destination as of the last complete batch or file before an error, to the file
+    """Save the state of a stream after an error, without the batch or file in which the error occurred.
+
+    ``last_complete`` is a copy of the stream's destination before this batch or file. The copy is saved to the file
     ``state``. If ``state`` equals None, print a warning that open windows are lost.
     """
     if state is None:
@@ -175,9 +178,11 @@ def _save_before_error(last_complete: OutputSink | StoreSink, state: Path | None
 
 
 def _end_without_reader(last_complete: OutputSink | StoreSink, state: Path | None, inputs: Inputs) -> NoReturn:
-    """Exit with the status of a broken pipe, because the process that read standard output has closed it. If ``state``
-    is passed, first save ``last_complete``, the destination as of the last complete batch or file, to the file
-    ``state``. Print which results are lost.
+    """Print which results are lost because the reader of standard output has closed the pipe, and exit with the status
+    of a broken pipe.
+
+    ``last_complete`` is a copy of the stream's destination after the last complete batch or file. If ``state`` is
+    passed, the copy is first saved to the file ``state``.
     """
     # Redirect standard output to the null device. Otherwise Python would try to write the buffered output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -191,8 +196,8 @@ def _end_without_reader(last_complete: OutputSink | StoreSink, state: Path | Non
 
 
 def _report_excluded(sink: OutputSink | StoreSink) -> None:
-    """Print, for each measure, the number of groups that exceeded its limit of values, and the number of refused
-    values.
+    """Print two numbers for each measure: the groups with more values than the measure's limit, and the values that the
+    measure refused.
     """
     if sink.excluded is not None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))

@@ -34,7 +34,7 @@ _SAVE_INTERVAL_FACTOR = 10
 
 
 class Sink:
-    """A destination of a stream, with the windows of the stream."""
+    """A destination of a stream. It also contains the open windows of the stream."""
 
     windows: Any
 

@@ -188,8 +188,8 @@ class InputLines:
         return error
 
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
-        """Return the rows in ``lines``, as `_parse_lines` does for bytes. After an error, ``schema`` has the same value
-        as before.
+        """Return the rows in ``lines``, as `_parse_lines` does for bytes. If an error is raised, the attribute
+        ``schema`` keeps its value.
 
         Raise ``ValueError`` if the number of rows differs from the number of lines. This is not checked if a condition
         selects rows.
@@ -267,7 +267,9 @@ class InputLines:
         return table
 
     def _check_fields(self, data: bytes, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` if a struct that is read with all fields has a field that the first lines lack."""
+        """Raise ``ValueError`` if a struct has a field that it did not have in the first lines. A struct is checked
+        only if the frame reads all its fields.
+        """
         names = self.frame.column_uses(self.reading.where).complete_structs(schema)
         if not names:
             return
@@ -399,7 +401,8 @@ class ArrivingFiles:
                         return
                 if self.once:
                     return
-                # Listing a large folder is slow, so the pause is at least five times as long as this round has taken.
+                # Listing a large folder is slow. The time until the next listing is therefore at least five times as
+                # long as listing the folder and reading its files has taken.
                 next_listing = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - started))
             yield ArrivedBatch(None)
             clock.sleep(max(min(self.pause, next_listing - clock.monotonic()), 0) if not received_signals else 0)
@@ -411,8 +414,8 @@ class ArrivingFiles:
         return path.name if path == self.folder else path.relative_to(self.folder).as_posix()
 
     def _find_new_files(self) -> list[Path]:
-        """Return the files that were not read yet, with the oldest first. Forget files that no longer exist. Raise
-        ``ValueError`` if a file has changed since it was read.
+        """Return the files that were not read yet, with the oldest first. Remove files that no longer exist from
+        ``files_read``. Raise ``ValueError`` if a file has changed since it was read.
         """
         new_files = []
         present = set()
@@ -463,7 +466,9 @@ class ArrivingFiles:
         yield ArrivedBatch(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error if a row that could be read is bad: its time is too far ahead, or a measure rejects it."""
+        """Raise an error if a row that could be read is bad: its time is too far ahead of the clock, or a measure
+        rejects the row.
+        """
         self._check_times(rows)
         self.try_reduce(rows)
 

@@ -1,4 +1,4 @@
-"""The destination of a stream at its start, which is new or restored from a saved state or a store."""
+"""The start of a stream: create its destination, or restore the destination from a saved state or a store."""
 
 from __future__ import annotations
 
