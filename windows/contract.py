@@ -80,7 +80,7 @@ class TimeWindow(ABC):
     ``ValueError`` if the starts or ends of windows depend on the rows.
     """
 
-    # the first word of the text of the window
+    # the first word of a window's text, such as ``hopping`` in ``hopping(1h, 10m)``
     kind: ClassVar[str] = ""
     # whether `merge` combines intervals that are not equal
     is_merging: ClassVar[bool] = False
@@ -331,7 +331,7 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows depend on the rows, or there are more than ten million.
+            If the starts of windows depend on the rows, or more than ten million windows begin in the range.
 
         Examples
         --------
@@ -355,8 +355,8 @@ class TimeWindow(ABC):
             starts = np.sort(starts)
             starts = starts[np.append(True, starts[1:] != starts[:-1])]
             next_starts = self.ends(starts)[:-1]
-            # Windows that are shorter than a step may lie between two steps. A window is missing if the end of the
-            # previous window is not the next start.
+            # ``starts`` lacks the start of a window that lies completely between two steps. In this case, the end of
+            # the previous window is not the next element of ``starts``.
             missing_starts = next_starts[next_starts != starts[1:]]
             if not len(missing_starts):
                 listed: Instants = starts[starts >= start]
@@ -506,7 +506,7 @@ def number_windows(
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:
-    """Raise an error if the arguments of `TimeWindow.merge` have other types or shapes than it requires.
+    """Raise an error unless the arguments of `TimeWindow.merge` have the required types and shapes.
 
     Parameters
     ----------

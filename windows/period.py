@@ -22,7 +22,7 @@ _MONDAY = 4 * DAY  # the first Monday of 1970, in microseconds since 1970-01-01
 
 @dataclass(frozen=True)
 class Period(ABC):
-    """Windows of ``count`` units, which begin ``offset`` microseconds after multiples of their size."""
+    """Windows of ``count`` units. Each window begins ``offset`` microseconds after a multiple of the size."""
 
     count: int
     unit: str
@@ -64,9 +64,9 @@ class Period(ABC):
         return self.local_start(self.index(times + utc_offset) + after) - utc_offset
 
     def longest_common(self, other: Period) -> Self | None:
-        """Return the longest period whose size divides the sizes of both periods. Each instant at which a window of
-        this period begins is also the start of a window of the returned period. Return None if only one of the two
-        periods is in months.
+        """Return the longest period whose size divides the sizes of this period and of ``other``. Each instant at which
+        a window of this period begins is also the start of a window of the returned period. Return None if only one of
+        the two periods is in months.
         """
         return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 

@@ -71,7 +71,8 @@ def text_of(window: TimeWindow) -> str:
     Raises
     ------
     ValueError
-        If the text is not read as an equal window, for example because its class is not registered.
+        If `read_window` would not create an equal window from the text, for example because the class of ``window`` is
+        not registered.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Return the windows that a text describes. In the text, they are separated by commas outside of parentheses.
+    """Return the windows that a text describes. The text separates the windows by commas outside of parentheses.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The registry of the kinds of windows, by the first word of their text. It includes the kinds of other packages.
+"""The registry of the kinds of windows, which maps the first word of a window's text to the kind of the window.
 
 There are two families of windows: time windows, and ordered windows (`windows.ordered`). A kind of each family may have
 the same word, such as ``session``. A package adds kinds of either family by entry points in the group
@@ -33,7 +33,10 @@ _K = TypeVar("_K", bound=type)
 
 
 def add_family(base: type[Any], makers: Mapping[str, Callable[..., Any]]) -> None:
-    """Add a family of windows, the subclasses of ``base``, with the functions that create its built-in kinds."""
+    """Add a family of windows: the subclasses of ``base``.
+
+    ``makers`` maps the first word of a window's text to the function that creates this built-in kind of window.
+    """
     _FAMILIES[base] = dict(makers)
 
 
@@ -55,7 +58,8 @@ def register(kind: _K) -> _K:
     TypeError
         If ``kind`` is not a subclass of either class, or does not define a required method.
     ValueError
-        If its attribute ``kind`` is not a word in lower case, is a unit of time, or is registered for another class.
+        If the attribute ``kind`` of the class is not a word in lower case, is a unit of time, or is registered for
+        another class.
 
     Examples
     --------

@@ -57,8 +57,8 @@ class MeasureCase:
         ``group_count - 1``.
     group_count : int
     are_checked : bool
-        Whether merge and finish receive states that are marked as checked, as in a job that has computed its states
-        itself. Otherwise, both check their states, as they check the states of a file.
+        Whether merge and finish receive states that are marked as checked, as if the same job had computed the states.
+        Otherwise, merge and finish check the states, as they check states from a file.
     """
 
     measure: Measure

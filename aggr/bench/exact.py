@@ -135,8 +135,7 @@ def errors_of(
     Parameters
     ----------
     results : sequence, one per group
-        The results of the groups. Parts and ranges are matched by name. If their names differ, they are matched by
-        position.
+        The results of the groups. Parts are matched with ranges by name, or by position if the names differ.
     ranges : sequence of mappings, one per group
     sorted_values : sequence of arrays or None, one per group
         The sorted values of each group, from which errors of rank are computed; None if the parts are not quantiles.
@@ -181,8 +180,9 @@ def _is_number(value: Any) -> bool:
 def _relative_error(number: float, low: float, high: float) -> float:
     """Return the distance of a number from the range ``low`` to ``high``, relative to the nearest end of the range.
 
-    The error is 0 if the number lies in the range, or if the number and the range are NaN. It is infinite if only one
-    of them is NaN, or if the nearest end is 0.
+    The error is 0 if the number lies in the range, or if the number and the range are NaN. The error is infinite if
+    only the number or only the range is NaN. It is also infinite if the number lies outside the range, and the nearest
+    end of the range is 0.
     """
     if math.isnan(number) or math.isnan(low):
         return 0.0 if math.isnan(number) and math.isnan(low) else math.inf
@@ -196,7 +196,8 @@ def _rank_error(number: float, quantile: float, sorted_values: np.ndarray[Any, A
     """Return the difference between a quantile and the rank of ``number`` among sorted values, as a fraction of the
     number of values.
 
-    If several values equal ``number``, it has a range of ranks. The difference is 0.0 if the quantile is in this range.
+    If several values equal ``number``, then ``number`` has a range of ranks. The difference is 0.0 if ``quantile`` is
+    in this range.
     """
     low = np.searchsorted(sorted_values, number, side="left") / len(sorted_values)
     high = np.searchsorted(sorted_values, number, side="right") / len(sorted_values)

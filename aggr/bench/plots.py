@@ -104,7 +104,7 @@ def _draw_errors(report: Report, axes: Any) -> None:
 
 def _label(measure: str, by: str, keys: str = "even") -> str:
     """Return the name of a line or a point. ``by`` is tiltframe, another package or a kind of job on Spark. ``keys`` is
-    the distribution of rows over groups, which the name contains unless the distribution is "even".
+    the distribution of rows over groups. The name contains the distribution unless it is "even".
     """
     name = by if ":" in by else f"{by}, {measure}"
     label = measure if by == OURS else name

@@ -51,7 +51,8 @@ class Timing:
 class Size:
     """The size in bytes of one state, or of one serialized sketch of another package, computed from ``rows`` rows.
 
-    ``bytes`` has the value None if the function raises an error for this number of rows, because they exceed its limit.
+    ``bytes`` has the value None if the function raises an error for this number of rows, because the number exceeds the
+    function's limit.
     """
 
     measure: str

@@ -225,8 +225,8 @@ def bench(
     memory : bool
         Whether to measure peak memory, in a separate process.
     checked_states : bool
-        Whether merge and finish receive states that are known to be undamaged, as in a job that has computed its states
-        itself. By default, both check their states, as they check the states of a file.
+        Whether merge and finish receive states that are known to be undamaged, as if the same job had computed the
+        states. By default, merge and finish check the states, as they check states from a file.
     cpu_time : bool
         Whether times are CPU times of this process instead of elapsed times. Other processes on the machine affect CPU
         times less.

@@ -27,7 +27,7 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     ------
     (int, int or None)
         A number of rows, and the bytes of their state, or None if the function raises an error for this number of rows,
-        for example because it exceeds the function's ``max``.
+        for example because the number exceeds the function's ``max``.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

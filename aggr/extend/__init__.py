@@ -1,11 +1,12 @@
-"""The interface for user-defined functions: states, their fields, functions that read them, exact sums, and compiled
-loops.
+"""The interface for user-defined functions: base classes of functions and of states, fields of states, exact sums, and
+compiled loops.
 
 A function subclasses `Function`, or `ExactSums` if its state consists of exact sums of its inputs and their products.
-Its state is a `PlainState` of fields, a `SumsState`, another subclass of `State`, or the state of another function.
-Import everything that a function needs from this module and the modules in its folder, not from other modules of this
-package: `arguments` (checks and messages), `columns` (plain arrays and their order), `exact` (exact sums as columns),
-`lists` (lists, series and maps, with limits), `histograms`, `hashes`, `states` (states to share) and `tables`.
+The state of a function is a `PlainState` of fields, a `SumsState`, another subclass of `State`, or the state of another
+function. Import everything that a function needs from this module and the modules in its folder, not from other modules
+of this package: `arguments` (checks and messages), `columns` (plain arrays and their order), `exact` (exact sums as
+columns), `lists` (lists, series and maps, with limits), `histograms`, `hashes`, `states` (states to share) and
+`tables`.
 
 >>> from dataclasses import dataclass
 >>> import pyarrow as pa

@@ -1,4 +1,5 @@
-"""Parameters of functions: checks, lengths of time, and the words of error messages.
+"""Helpers for parameters of functions: checks of values, conversion between durations and text, and parts of error
+messages.
 
 >>> from aggr.extend.arguments import checked_whole, nearest, read_length
 >>> read_length("90s", "gap"), nearest("hots", ["host", "bytes"])

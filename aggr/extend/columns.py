@@ -1,4 +1,5 @@
-"""Columns: types of NumPy's arrays, normalization, sort keys and hashes of values, and sums and extremes by group.
+"""Helpers for columns: NumPy array types, normalization of values, sort keys and hashes of values, and sums and
+extremes by group.
 
 `compute` has the functions of ``pyarrow.compute``, which it imports at the first call.
 

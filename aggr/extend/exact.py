@@ -1,12 +1,11 @@
-"""Exact sums as columns: their Arrow type, how they are merged and checked, units of numbers, and special values.
+"""Columns of exact sums: the Arrow type of such a column, merging and checks, units of numbers, and special values.
 
 The names in this module are for states that contain other fields in addition to exact sums. A state that consists only
 of exact sums is declared by `aggr.extend.SumsState`, and does not need these names.
 
-`kept_type` returns the Arrow type of the field `UNIT`, in which a state stores the unit of a column. `PLACES` is the
-number of binary places of a logarithm that `binary_logarithm` returns. `SPAN` is the number that each decimal place of
-a sum adds to the field ``exponent``. `NAN`, `POSITIVE` and `NEGATIVE` are flags of the special values of a group: NaN,
-inf and -inf.
+`kept_type` returns the Arrow type of the field `UNIT`, in which a state stores the unit of a column. `binary_logarithm`
+rounds logarithms to `PLACES` binary places. The field ``exponent`` of a sum is greater by `SPAN` for each decimal place
+of the sum. `NAN`, `POSITIVE` and `NEGATIVE` are flags of the special values of a group: NaN, inf and -inf.
 """
 
 from aggr.exact.number_columns import (

@@ -1,7 +1,7 @@
 """Histograms: sketches of positive and negative numbers, and the buckets that they store as bytes.
 
-A sketch with a new layout of buckets is a subclass of `SignedSketch`, whose state is a subclass of `SketchState`. Such
-a state counts zeros, NaN and infinities separately from the buckets of both signs.
+A sketch with a new layout of buckets is a subclass of `SignedSketch`. The state of the sketch is a subclass of
+`SketchState`. Such a state counts zeros, NaN and infinities separately from the buckets of both signs.
 """
 
 from aggr.functions.signed_sketch import COUNTS, SignedSketch, SketchState, whole_numbers

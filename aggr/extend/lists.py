@@ -1,4 +1,5 @@
-"""Lists in states: values, rows in an order, events as series, maps of states by key, and their limits.
+"""Lists in states: lists of values, sorted rows, series of events, maps from keys to states, and limits of the number
+of elements.
 
 >>> import numpy as np, pyarrow as pa
 >>> from aggr.extend import Groups

@@ -1,11 +1,11 @@
-"""States of the core that other functions share or extend, and the functions of the core that read them.
+"""Built-in states that other functions can share or extend, and built-in functions that read such states.
 
 Functions that share a state are computed from the same column of states of a frame.
 
 `MIN`, `MAX` and `LEAST_AND_GREATEST` are states that contain the smallest value, the greatest value, or both. `MOMENTS`
-is the state that contains the exact sums of x, x², x³ and x⁴. `EXTREME_POINTS` are the fields of `FOUR_POINTS`, the
-state of `M4`. `Squared` is the base class of functions whose states contain exact Σx and Σx², such as `Var`. It does
-not compute a result.
+is the state that contains the exact sums of x, x², x³ and x⁴. `FOUR_POINTS` is the state of `M4`, and `EXTREME_POINTS`
+are the fields of this state. `Squared` is the base class of functions whose states contain exact Σx and Σx², such as
+`Var`. `Squared` itself does not compute a result.
 
 >>> from aggr.extend.states import LEAST_AND_GREATEST, Min
 >>> LEAST_AND_GREATEST in Min.reads

@@ -195,8 +195,8 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 def count(states: pa.Array) -> pa.Array:
     """Return the number of values of each state as int64.
 
-    States of functions such as avg, whose result is NaN if a value is NaN, count NaN as a value. Sketches do not: they
-    have a separate count of NaN.
+    Functions such as avg return NaN if a value is NaN, and their states count NaN as a value. States of sketches count
+    NaN separately.
     """
     function = function_of(states)
     if _is_read_by(Count, function):
@@ -237,9 +237,9 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     Returns
     -------
     array of struct, shape (n,)
-        Each has ``estimate``, ``lower`` and ``upper``; ``theta``, the share of the values' hashes that are in the
-        state, which is 1 as long as the count is exact; and ``retained``, the number of hashes in the state. The result
-        is null for a null state.
+        Each struct has the fields ``estimate``, ``lower``, ``upper``, ``theta`` and ``retained``. ``retained`` is the
+        number of hashes in the state. ``theta`` is the sampling rate: the probability that the hash of a value is in
+        the state. As long as the count is exact, ``theta`` is 1. The result is null for a null state.
 
     Raises
     ------

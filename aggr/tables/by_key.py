@@ -1,5 +1,4 @@
-"""Tables by key: tables with key columns and columns of states, which are reduced, merged and finished as complete
-tables.
+"""Tables by key: reduce, merge and finish complete tables, which have key columns and columns of states.
 
     host   latency (states)          host   p (results)
     a      {…}                 ──▶   a      {"count": …}
@@ -51,11 +50,11 @@ def reduce_by(
     carried: Arrays = MappingProxyType({}),
     timezone: str = "UTC",
 ) -> pa.Table:
-    """Reduce rows to a table with one row per group, in the order of the keys: the keys, and columns of states.
+    """Reduce rows to a table of keys and columns of states, with one row per group, in the order of the keys.
 
     ``keys`` are computed by `aggr.tables.keys`, and ``states`` by `aggr.tables.state_plan`. ``times`` are the event
-    times, which functions such as first need. ``carried`` are further columns of the result, which follow the keys and
-    have only one value per group.
+    times, which functions such as first need. ``carried`` contains further columns of the result, in which all rows of
+    a group have the same value.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     # Measures that read the same values share one `Values` object and its cached quantities.
@@ -64,7 +63,8 @@ def reduce_by(
     for column in states:
         measure = column.measure
         # The key of ``values`` also contains the columns, because measures with equal ``reads`` may read different
-        # columns: a table may have a number column for a text column (`aggr.sql.number_columns`).
+        # columns. For example, one measure reads a text column, and another reads an additional column with the texts
+        # as numbers (`aggr.sql.number_columns`).
         value_key = measure.reads, measure.columns(rows.column_names)
         if value_key not in values:
             values[value_key] = measure.values(rows, groups, times, timezone)
@@ -131,7 +131,7 @@ class _CopiedRanges:
 
     ``first_groups`` contains the first group of each range, ascending. ``first_rows`` contains the row of this group,
     and ``sizes`` the number of groups of each range. ``is_outside`` is a mask of the rows that are not in any range.
-    ``remaining_groups`` contains the groups of such rows, numbered from 0.
+    ``remaining_groups`` contains the groups of the rows that are not in any range, numbered from 0.
     """
 
     first_groups: Ids
@@ -204,13 +204,15 @@ def _find_copied_ranges(
 def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
     """Return whether a column has no nulls, and all its states have the layout of this release.
 
-    If so, a merge returns a state that is the only one of its group unchanged.
+    A merge of such a column can copy each state that is the only one of its group.
     """
     return not states.null_count and all(function.own_state.is_current(chunk) for chunk in states.chunks)
 
 
 def _range_members(firsts: Ids, sizes: Ids) -> Ids:
-    """Return the numbers in all ranges, shape (sizes.sum(),). Range i has ``sizes[i]`` numbers, from ``firsts[i]``."""
+    """Return the numbers in all ranges, shape (sizes.sum(),). Range i consists of ``sizes[i]`` numbers, and begins with
+    ``firsts[i]``.
+    """
     before = np.cumsum(sizes) - sizes
     return np.repeat(firsts - before, sizes) + np.arange(sizes.sum())
 
@@ -218,9 +220,10 @@ def _range_members(firsts: Ids, sizes: Ids) -> Ids:
 def _error_with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
-    """Return an error whose message also contains the keys of ``group``, which may include the start of its window.
+    """Return an error whose message also contains the keys of ``group``. One of the keys may be the start of a window.
 
-    ``measure`` is put before the message. It is None if the message already names the measure.
+    The new message begins with ``measure``. Callers omit ``measure`` if the message of ``error`` already names the
+    measure.
     """
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:
@@ -232,7 +235,7 @@ def _first_rejected_group(measure: Measure, values: Values) -> int | None:
     """Return the first group whose rows a measure rejects.
 
     Return None if the measure accepts the rows of each group separately, or if it rejects even a column without rows.
-    The error then does not belong to a single group.
+    In both cases, the error does not belong to a single group.
     """
 
     def is_rejected(low: int, high: int) -> bool:
@@ -246,7 +249,7 @@ def _first_rejected_group(measure: Measure, values: Values) -> int | None:
 
 
 def _first_unmergeable_group(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
-    """Return the first group whose states cannot be merged, for example because its list exceeds the limit.
+    """Return the first group whose states cannot be merged, for example because a merged list would exceed its limit.
 
     Return None if the states of each group can be merged.
     """
@@ -357,10 +360,10 @@ def finish_by(
 ) -> pa.Table:
     """Return a table with the keys and the results of measures.
 
-    ``measures`` contains, for each result, the name of its column of states and its measure. ``neighbours`` contains
-    the windows and keys of the states, for each result that also uses points of the previous and the next window.
-    `CheckedStates` are not checked again. An error names the measure, and the keys of the first row whose result cannot
-    be computed.
+    ``measures`` contains, for each result, the name of its column of states and its measure. Some results also use
+    points of the previous and the next window. For each such result, ``neighbours`` contains the windows and the keys
+    of the states. `CheckedStates` are not checked again. An error names the measure, and the keys of the first row
+    whose result cannot be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}
@@ -378,7 +381,7 @@ def finish_by(
 def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Exception) -> tuple[int | None, Exception]:
     """Return the first row whose result cannot be computed, and its error.
 
-    Return None and ``error`` if the result of each row can be computed by itself.
+    Return None and ``error`` if the result of every single row can be computed.
     """
     low = 0
     high = len(states)
@@ -407,8 +410,8 @@ def _row_text(keys: pa.Table, row: int) -> str:
 def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
     """Return the columns among ``names`` that the keys and the measures read.
 
-    Raises ``ValueError`` for a column that does not exist, and for an ambiguous text, which is the name of a column and
-    also an expression over other columns.
+    Raises ``ValueError`` for a column that does not exist, and for a text that is both the name of a column and an
+    expression over other columns.
     """
     _check_columns_exist(plain_keys(keys), names)
     # The columns of keys are computed first, so that the error for an unknown name in a key mentions the key.
@@ -418,8 +421,8 @@ def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], name
 
 
 def columns_of_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
-    """Return the columns that measures read: columns of the data, keys, and the values of records whose entries are
-    repeated as rows (`entry_column`). A column may occur more than once.
+    """Return the columns that measures read: columns of the data, keys, and entry columns (`aggr.sql.entry_columns`). A
+    column may occur more than once.
 
     ``states`` contains a description of each column of states, and ``names`` the columns of the data. Raises
     ``ValueError`` for a column that does not exist.
@@ -439,8 +442,8 @@ def check_rows(
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema can be reduced.
 
-    The keys must be valid. The schema must have the columns ``more`` and the inputs of all measures, and the functions
-    must accept their types. ``time`` is the type of the event times.
+    The keys must be valid. The schema must have the columns in ``more`` and the inputs of all measures, and the
+    functions must accept their types. ``time`` is the type of the event times.
     """
     _check_columns_exist(more, schema.names)
     for name in [*more, *columns_of_keys_and_measures(keys, states, schema.names)]:

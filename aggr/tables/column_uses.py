@@ -42,7 +42,8 @@ class ColumnUses:
     def among(self, names: tuple[str, ...]) -> Uses:
         """Return the uses of each column in ``names``. Columns that are not read are left out.
 
-        An expression that reads a column outside ``names`` is ignored; the frame raises an error for it later.
+        An expression that reads a column outside ``names`` is ignored, because the frame raises an error for such an
+        expression later.
         """
         uses: dict[str, frozenset[Use]] = {}
         try:

@@ -1,4 +1,5 @@
-"""Flat results: the fields of records as separate columns. Their names are the same wherever results are read.
+"""Flat results have a separate column for each field of a record. The columns have the same names wherever results are
+read.
 
     latency {count, mean, quantiles {0.5, 0.99, 0.999}}
         ──▶  latency_count  latency_mean  latency_p50  latency_p99  latency_p99_9
@@ -63,8 +64,8 @@ def percentile_name(quantile: str) -> str:
 def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
     """Yield the path, the flat name and the type of each innermost field of a column.
 
-    Innermost fields are not records. ``name`` and ``dtype`` are those of the column. If the column is not a record, it
-    is the only field.
+    Innermost fields are not records. ``name`` and ``dtype`` are those of the column. A column that is not a record is
+    its only innermost field.
     """
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype

@@ -119,7 +119,9 @@ def _has_layout(function: type[Function], fields: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields_of(function: type[Function]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return two sets of names: the fields that all states of a function have, and the fields that only some have."""
+    """Return two sets of names: the fields that all states of a function have, and the fields that only some of its
+    states have.
+    """
     state = function().own_state
     optional = frozenset({*state.optional_parameters, *state.optional_fields})
     return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), optional

@@ -7,7 +7,7 @@
     row  tags                tag  row
     0    ["a", "b"]          a    0
     1    []            ──▶   b    0      rows 1 and 3 have no elements, and are in no group
-    2    ["a", "a"]          a    2      row 2 is in the group once for each element, also if they are equal
+    2    ["a", "a"]          a    2      row 2 is in the group a twice, once for each element
     3    null                a    2
 
 A struct is a key with the values of all its fields. A null struct and a struct of null fields are different groups, as
@@ -119,8 +119,9 @@ def each(column: str) -> str:
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
     """Return keys as name → column or expression. Raise ``ValueError`` if they are not valid.
 
-    ``keys`` is such a mapping, or a list of column names. A key whose text equals its name is the column of that name,
-    or the field of a struct. ``what`` is the word for the keys in error messages.
+    ``keys`` is a mapping from each name to a column or an expression, or a list of column names. A key whose text
+    equals its name is the column of that name, or the field of a struct. Error messages use the word ``what`` for the
+    keys.
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -141,7 +142,7 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
 def keys_to_json(keys: Keys) -> list[Any]:
     """Return keys as a list for JSON, which `keys_from_json` reads.
 
-    A key whose text equals its name becomes its name, and any other key a dict with one item.
+    A key whose text equals its name is converted to this name. Any other key is converted to a dict with one item.
     """
     return [name if name == text else {name: text} for name, text in keys.items()]
 
@@ -149,8 +150,8 @@ def keys_to_json(keys: Keys) -> list[Any]:
 def keys_from_json(described: object) -> Any:
     """Return the keys that `keys_to_json` has converted to a list.
 
-    An object of another form is returned unchanged. For a list with a repeated key, the list of the names is returned.
-    `checked_keys` raises an error for both.
+    An object of another form is returned unchanged. If a key occurs twice in the list, the list of all names is
+    returned. In both cases, `checked_keys` raises an error for the returned value.
     """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
@@ -269,7 +270,9 @@ def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _has_floats(dtype: pa.DataType) -> bool:
-    """Return whether a type is a floating-point type, or a struct, whose fields may have such a type."""
+    """Return whether a type is a floating-point type or a struct. The fields of a struct may have a floating-point
+    type.
+    """
     return bool(pa.types.is_floating(dtype) or pa.types.is_struct(dtype))
 
 
@@ -286,7 +289,8 @@ def _plain_key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def key_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type in which a key column of type ``dtype`` is stored.
 
-    A column of the null type is stored as text. The fields of a struct are stored in the types that they have as keys.
+    A column of the null type is stored as text. Each field of a struct is stored in the type that `key_type` returns
+    for the field.
 
     >>> key_type(pa.struct({"host": pa.large_string(), "rack": pa.null()}))
     StructType(struct<host: string, rack: string>)
@@ -343,8 +347,8 @@ def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
 def _record_in(inner: str, names: Collection[str]) -> str | None:
     """Return the column or path of the record whose keys ``inner`` reads, or None if ``inner`` has another form.
 
-    For example, it is ``fields`` for the texts ``fields``, ``map_keys(fields)`` and ``fields.key``. ``names`` are the
-    columns of the rows. It is not checked that the type is that of a record.
+    For example, the result is ``fields`` for the texts ``fields``, ``map_keys(fields)`` and ``fields.key``. ``names``
+    are the columns of the rows. The type of the result is not checked, and may be another type than a record.
     """
     if inner in names:
         return inner
@@ -365,7 +369,8 @@ def _is_function_call(text: str) -> bool:
 def _inside_each(name: str, text: str, names: Collection[str]) -> str | None:
     """Return the column or the expression inside ``each(…)``, or None if the text of the key does not have this form.
 
-    ``names`` are the columns of the rows. A text that is one of them, or the name of the key, is a column.
+    ``names`` are the columns of the rows. A text that equals one of the names, or the name of the key, is itself a
+    column, and does not have this form.
     """
     match = None if name == text or text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
@@ -439,7 +444,7 @@ def _check_key_type(name: str, text: str, dtype: pa.DataType, names: Collection[
 
 def _check_struct(path: str, text: str, dtype: pa.DataType) -> None:
     """Raise ``TypeError`` if a struct of the type ``dtype`` cannot be a key. ``path`` is the name of the key, followed
-    by the fields around the struct, and ``text`` is the expression that computes the struct.
+    by the names of the fields that lead to the struct. ``text`` is the expression that computes the struct.
     """
     names = [field.name for field in dtype]
     if not names:
@@ -517,7 +522,7 @@ def _combine_elements(
 
     ``lists`` has the elements of each list column, by the name of its key, and ``rows`` is the number of rows. The
     function returns the row of each combination and two dicts by the name of the key. The first dict has the element of
-    each combination. The second has the index of this element in the `Elements` of the key.
+    each combination. The second dict has the index of the element in the `Elements` of the key.
     """
     places = np.arange(rows)
     element_indices = dict[str, np.ndarray[Any, Any]]()

@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from aggr.workers import map_in_threads, start_background_thread
 
-# the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
+# the usual number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
 # The maximum number of rows per call of reduce. Tables of more than `REDUCE_ROWS` rows do not fit into the cache. If
 # groups have few rows, such tables are faster nevertheless, because their states must be merged less often.
 _MAX_REDUCE_ROWS = 1 << 20
 # If a table has fewer than this number of rows per group, the next tables are twice as long.
 _MIN_ROWS_PER_GROUP = 32
-# Rows are reduced only if there are at most this number of groups per row. States are merged only if there are at most
-# this number of groups per state.
+# Rows are reduced only if the number of groups, divided by the number of rows, is at most this ratio. States are merged
+# only if the number of groups, divided by the number of states, is at most this ratio.
 MAX_RATIO = 0.7
 # the number of tables whose groups are not counted after a table with nearly as many groups as rows
 _UNCOUNTED_TABLES = 7
@@ -177,7 +177,7 @@ def _prefetch(batches: Iterable[pa.RecordBatch], wanted_rows: list[int]) -> Iter
     requests.put(True)
     try:
         yield first
-        del first  # frees the memory of the first table while the next one is processed
+        del first  # so that the first table can be freed while the next table is processed
         while (table_or_error := results.get()) is not None:
             if isinstance(table_or_error, BaseException):
                 raise table_or_error
@@ -198,9 +198,9 @@ def _until_stopped(batches: Iterable[pa.RecordBatch], should_stop: threading.Eve
 def _fetch(
     tables: Iterator[pa.Table], requests: SimpleQueue[bool], results: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
-    """Put the next of ``tables`` into ``results`` for each True in ``requests``, and None after the last table.
+    """For each True in ``requests``, put the next of ``tables`` into ``results``, or None after the last table.
 
-    If the source raises an exception, the exception is put instead. A False ends the thread.
+    If the source raises an exception, put the exception into ``results``. End the thread for a False in ``requests``.
     """
     while requests.get():
         try:

@@ -3,14 +3,14 @@
 Rows are reduced once, to one state per *run*. A run is a sequence of rows in which no range begins or ends. A range
 consists of consecutive runs, and overlapping ranges share the merges of their runs:
 
-    ranges         ├───────────┤        Each range contains or touches a boundary. Its left part ends a segment,
-                     ├───────────┤      and its right part begins the next one. Segments are scanned once backwards
-                         ├─────────┤    and once forwards. At most one merge then gives the state of a range of any
-    boundary       ············┆····    length.
+    ranges         ├───────────┤        Each range contains or touches a boundary. The left part of a range ends a
+                     ├───────────┤      segment, and the right part begins the next segment. Segments are scanned once
+                         ├─────────┤    backwards and once forwards. At most one merge then gives the state of a range
+    boundary       ············┆····    of any length.
 
 Disjoint ranges need no scan. Ranges with the same start and growing lengths need only one forward scan. Other ranges
-need about five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks,
-implemented for whole arrays.
+need about five merges per run, independent of their lengths. The method is the aggregation of a queue with two stacks,
+adapted to whole arrays.
 
 Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time" (2017);
 Blelloch, "Prefix sums and their applications" (1990).
@@ -129,8 +129,8 @@ def _choose_boundaries(starts: Indices, stops: Indices) -> Indices:
 
 
 def _scan_forwards(function: Function, states: pa.StructArray, segments: Indices, begin: int) -> pa.StructArray:
-    """Return the states from the index ``begin`` on. Each is merged with all states between ``begin`` and its own index
-    that are in its segment.
+    """Return the states from the index ``begin`` on. Each state is merged with the earlier states of its segment, from
+    the index ``begin`` on.
     """
     return scan(function, states.slice(begin), segments[begin:])
 
@@ -138,8 +138,8 @@ def _scan_forwards(function: Function, states: pa.StructArray, segments: Indices
 def _scan_backwards(
     function: Function, states: pa.StructArray, segments: Indices, begin: int, end: int
 ) -> pa.StructArray:
-    """Return the states in ``[begin, end)``. Each is merged with all states between its own index and ``end`` that are
-    in its segment.
+    """Return the states in ``[begin, end)``. Each state is merged with the later states of its segment that are before
+    the index ``end``.
     """
     backward_order = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(backward_order), -segments[begin:end][::-1])
@@ -181,14 +181,14 @@ def scan(function: Function, states: pa.StructArray, segments: Indices) -> pa.St
 
 
 class _Level(NamedTuple):
-    """One level of the plan of a scan: which states are merged to pairs, and the origin of each result.
+    """One level of the plan of a scan: the pairs of states to merge, and the origin of the result for each state.
 
     In each segment, the states 0 and 1, 2 and 3, … are pairs. A last state without a partner is a pair by itself.
     ``pairs`` contains the pair of each state, and ``segment_first_states`` the first state of each segment.
 
     ``first_states_of_later_pairs`` contains the first state of each pair, except for the first pair of a segment. Each
-    such state is merged with the result of the pair before it, which is in ``previous_pairs``. ``merge_groups``
-    contains the groups for these merges.
+    such state is merged with the result of the previous pair. ``previous_pairs`` contains the index of this pair.
+    ``merge_groups`` contains the groups for these merges.
 
     ``source`` contains the index of each state's result in an array of three parts: the results of the pairs, of
     ``first_states_of_later_pairs`` and of ``segment_first_states``.
@@ -242,8 +242,8 @@ def _levels(segments: Indices) -> list[_Level]:
 def _scan_by_levels(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
     """Return the scan of a column by the plan ``levels``.
 
-    The merged pairs are scanned first. The result for a pair is also the result for the second state of the pair.
-    The result for a pair, merged with the first state of the next pair, is the result for that first state.
+    The merged pairs are scanned first. The result for a pair is also the result for the second state of the pair. The
+    result for the first state of a pair is this state, merged with the result for the previous pair.
     """
     if not levels:
         return column

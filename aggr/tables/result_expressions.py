@@ -34,9 +34,9 @@ def is_expression(text: object) -> bool:
 
 
 def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], dict[str, str]]:
-    """Return the measures of a mapping, and its expressions over results, each by name.
+    """Return two dicts by name: the measures in ``results``, and the expressions over results.
 
-    Raises ``ValueError`` for a value that is neither.
+    Raises ``ValueError`` for a value that is neither a measure nor an expression over results.
     """
     measures = dict[str, Measure]()
     expressions = dict[str, str]()
@@ -120,8 +120,9 @@ def with_expressions(
 ) -> pa.Table:
     """Return results with the columns of expressions, which are computed one after another.
 
-    An expression may read the expressions before it. The new columns come last. If ``order``, the names of all results,
-    is passed, columns that are not results, such as keys, come first, and then the results in this order.
+    An expression may read the expressions before it. By default, the new columns come last. ``order`` may be a list of
+    the names of all results. Columns that are not results, such as keys, then come first, and the results follow in the
+    order of the list.
 
     >>> results = pa.table({"errors": [1], "n": [4]})
     >>> with_expressions(results, {"rate": "errors / n", "percent": "rate * 100"}, "UTC").to_pylist()

@@ -1,4 +1,4 @@
-"""Names of results, and of the fields of records, in conditions and orders.
+"""The names by which conditions and sort orders refer to results and to the fields of records.
 
     latency {mean, quantiles {0.99}}
         ──▶  latency_mean  latency_p99                                              as flat results name them
@@ -113,7 +113,7 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
 def _field_of_measure(name: str, measure: Measure) -> pa.Field | None:
     """Return the field of a measure's results for the first type in `_TRIED_TYPES` that the measure accepts, or None.
 
-    The names in the field do not depend on the type.
+    The input type may affect the type of the field, but not the names of its inner fields.
     """
     for dtype in _TRIED_TYPES:
         try:
@@ -128,7 +128,8 @@ def _field_of_measure(name: str, measure: Measure) -> pa.Field | None:
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
     """Return a table of the results and fields that a text reads, under the names in the text.
 
-    If the text does not read a result, the table has the first column of the results, so that it has as many rows.
+    If the text does not read a result, the table has the first column of the results, so that the table has as many
+    rows as the results.
     """
     paths = paths_of_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))

@@ -74,8 +74,8 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
 
 def _has_map(function: Function, states: pa.Array) -> pa.Array:
-    """Return a mask of the states that have a map, which may be empty. The other states are null, or lost their map
-    because of too many keys.
+    """Return a mask of the states that have a map, even if the map is empty. A state without a map is null, or had too
+    many keys.
     """
     is_beyond = function.own_state.beyond_limit(states)
     return states.is_valid() if is_beyond is None else pc.and_(states.is_valid(), pa.array(~is_beyond))

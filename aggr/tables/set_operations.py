@@ -6,7 +6,8 @@
                                       jaccard        the size of the intersection divided by the size of the union
 
 All operations except jaccard return states, which can be finished or passed to other operations. Results are exact as
-long as both states contain the hashes of all their values, that is, as long as both thetas are 2^63 - 1.
+long as both states contain the hashes of all their values, that is, as long as the theta of both states is 2^63 - 1,
+the maximum.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
     Returns
     -------
     array of float64, shape (n,)
-        The index is in [0, 1], or null if either state is null or both are empty. Its standard error is at most ``0.5 /
-        sqrt(k)``.
+        The index is in [0, 1], or null if either state is null or both are empty. The standard error of the index is at
+        most ``0.5 / sqrt(k)``.
 
     Examples
     --------
@@ -166,8 +167,9 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 def _select_part(sketches: Sketches, other: Sketches, thetas: Whole, in_both: bool) -> Sketches:
     """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    The selected hashes are below the theta of their row. If ``in_both`` is true, they are the hashes that are also in
-    the same row of ``other``. Otherwise, they are the hashes that are not in this row.
+    All selected hashes are below the theta of their row. If ``in_both`` is true, only hashes that the same row of
+    ``other`` also contains are selected. Otherwise, only hashes that the same row of ``other`` does not contain are
+    selected.
     """
     hashes, places = _select_hashes(
         sketches.hashes, sketches.places, other.hashes, other.places, thetas=thetas, in_both=in_both

@@ -88,7 +88,7 @@ def can_compute(candidate: Measure, measure: Measure) -> bool:
 def _reduced_values(measure: Measure) -> tuple[object, ...]:
     """Return the input columns, the column of weights and the condition of a measure.
 
-    Two measures for which all of them are equal reduce the same values of the same rows.
+    If this function returns equal results for two measures, the measures reduce the same values of the same rows.
     """
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where

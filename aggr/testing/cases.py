@@ -1,4 +1,6 @@
-"""Cases for laws: a function with values of a type that it takes, and their groups."""
+"""Cases for laws. A case is a function with values of a type that the function takes, and with the groups of the
+values.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ WRITE_MESSAGE = "it writes into an array that other measures of the same column 
 
 @dataclass(frozen=True)
 class Case:
-    """One case for laws: a function, values of one type, and their groups.
+    """One case for laws: a function, values of one type, and the groups of the values.
 
     ``rng`` is the source of random numbers for the law. ``parameters`` are the values that the caller of `check` has
     passed for parameters of the function.
@@ -187,7 +189,7 @@ def last_rejection(function: Function, kind: pa.DataType) -> str:
 
 
 def is_write_error(error: Exception) -> bool:
-    """Return whether an error is that of numpy for a write into a read-only array."""
+    """Return whether an error is the one that NumPy raises for a write into a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 

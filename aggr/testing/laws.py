@@ -5,7 +5,8 @@
 
 Equality means equality of bits. Every law is checked with edge cases (`aggr.testing.edge_cases`), with empty input,
 with nulls only, with one row, and with groups without rows. A broken law raises `LawBroken`, which names the law. The
-laws themselves are in `state_laws`, `memory_laws` and `declaration_laws`, and exact results in `oracles`.
+laws themselves are in `state_laws`, `memory_laws` and `declaration_laws`. The comparisons with exact results are in
+`oracles`.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ _FEW_ROWS = 60
 _MANY_ROWS = 4_000
 # more rows than a number of 16 bits can count
 _MAX_ROWS = 70_000
-# A parameter that is an integer may be a limit of rows. If it is at most this number, a group with more rows than the
-# parameter is also tried.
+# A parameter that is an integer may be a limit of rows. If the value of the parameter is at most this number, a group
+# with more rows than this value is also tried.
 _MAX_TRIED_LIMIT = 10_000
 # more groups than a number of 16 bits can count
 _MANY_GROUPS = 66_000
@@ -254,7 +255,7 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_max_rows(trial: _Trial, kind: pa.DataType) -> None:
-    """Check more than 2^16 rows in one group: any order of the rows, and several threads."""
+    """Check the laws `any_order` and `threads` with more than 2^16 rows in one group."""
     values = trial.source and trial.source(_MAX_ROWS, trial.seed)
     values = values if values is not None else draw_ordinary(trial.function, kind, _MAX_ROWS, trial.seed)
     if values is None:
@@ -326,8 +327,8 @@ def _check_in_other_process(trial: _Trial, kinds: Sequence[pa.DataType]) -> None
     function = trial.function
     if not is_importable(function):
         return
-    # A fault, such as a state that depends on the order of a set, changes only some groups. With only a few groups, all
-    # of them could agree by chance.
+    # A fault, such as a state that depends on the order of a set, changes only some groups. With only a few groups, the
+    # states of both processes could be equal by chance.
     rows = 400
     group_count = 25
     candidates = [trial.draw(kind, rows, trial.seed + number) for kind in kinds for number in range(2)]

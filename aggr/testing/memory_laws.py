@@ -25,7 +25,7 @@ _SHORT_INTERVAL = 1e-5
 
 
 def neighbours(case: Case) -> None:
-    """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
+    """Reducing does not change the arrays that other measures share: values, values as doubles, groups and weights."""
     _check_unchanged(case, case.function.grouped(case.values, case.groups))
     without_nulls = case.function.drop_null(case.function.grouped(case.values, case.groups))
     # The check is repeated with a column without nulls. If a column has nulls, the function receives a filtered copy. A
@@ -37,7 +37,7 @@ def neighbours(case: Case) -> None:
 
 
 def _check_unchanged(case: Case, shared: Values) -> None:
-    """Raise `LawBroken` if reducing ``shared`` changes its values, groups, weights or doubles."""
+    """Raise `LawBroken` if reducing ``shared`` changes the values, the values as doubles, the groups or the weights."""
     before = digest(shared.array)
     ids = shared.groups.ids.copy()
     counts = np.bincount(ids, minlength=shared.groups.n)

@@ -119,7 +119,7 @@ class Hopping(TimeWindow):
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
-        """Return the windows that contain each time. For each time, they are in ascending order.
+        """Return the windows that contain each time. The windows of each time are in ascending order.
 
         >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
         >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
@@ -171,9 +171,10 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _number_panes_and_hops(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Return two objects that number the panes and the hops near the times, which are in microseconds UTC."""
+        """Return two objects: one numbers the panes near ``times``, and the other numbers the hops."""
         margin = int(self.size.length)
-        # The margin is 2 % more than `length`. The property counts a month as 30 days, so a year can be 1.5 % longer.
+        # The margin is 2 % more than `length`, because `length` counts a month as 30 days, and a year can be 1.5 %
+        # longer.
         margin += margin // 50
         low = int(times.min())
         high = int(times.max())

@@ -4,8 +4,8 @@ The start of a window on the zone's clock is a multiple of the size, such as a f
 month, plus the offset. The window begins at the first instant at which the clock shows this time or a later one. If the
 clock changes, there are two cases:
 
-- If it changes by a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
-  hour is a separate window of ``1h``.
+- If the clock changes by a whole multiple of the size, windows keep their length. If the clock goes back an hour, the
+  repeated hour is a separate window of ``1h``.
 - Otherwise windows follow the clock: a day on which the clock goes back has 25 hours, and the window of 6 hours from
   midnight has 7.
 
@@ -93,7 +93,9 @@ class Tumbling(TimeWindow):
         self._check_offset()
 
     def _check_offset(self) -> None:
-        """Raise ``ValueError`` unless the offset is at least 0 and shorter than a window whose months have 28 days."""
+        """Raise ``ValueError`` unless the offset is at least 0 and shorter than a window. Here, a month counts as 28
+        days.
+        """
         shortest = self.period.shortest
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
             month_hint = f", less than {duration_text(shortest)} (28 days per month, as in February)"
@@ -203,7 +205,8 @@ class WindowNumbering:
     """Consecutive numbers of the windows of one size near a range of time.
 
     Numbers from different objects cannot be compared. ``gaps`` contains the instants at which the clock jumps over
-    complete windows. These windows get no numbers. ``skipped[i]`` is the number of windows at the first ``i`` gaps.
+    complete windows. Such windows do not have numbers. ``skipped[i]`` is the number of windows over which the clock
+    jumps at the first ``i`` gaps.
     """
 
     period: Period

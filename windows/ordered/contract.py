@@ -157,7 +157,7 @@ class OrderedWindow(ABC):
     (`windows.register`), it can be read from text. `windows.ordered.testing.check` checks a subclass.
     """
 
-    # the first word of the text of the window
+    # the first word of a window's text, such as ``count`` in ``count(100)``
     kind: ClassVar[str] = ""
     # whether every row triggers exactly one output; ranges then overlap
     per_row: ClassVar[bool] = False

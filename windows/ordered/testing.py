@@ -154,9 +154,9 @@ def _run_in_batches(
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """For each range, look among the key's positions in ``carry.open_starts`` for the last one at or before the range's
-    first row, and return its index in ``carry.open_starts``. If there is no such position, return the index of the
-    key's first position.
+    """For each range, return the index of a position in ``carry.open_starts``: the last position of the key that is not
+    after the first row of the range. If the key has no such position, return the index of the first position of the
+    key.
     """
     base = np.cumsum(carry.counts) - carry.counts
     indices = [

@@ -26,7 +26,9 @@ class ClickHouse(Peer):
         return lambda: self._run(query, rows)
 
     def _run(self, query: str, bench_rows: pa.Table) -> pa.Table:
-        """Run a query over the table ``bench_rows``. The package finds the table by the name of the parameter."""
+        """Run a query over the table ``bench_rows``. The package finds the table because the parameter of this method
+        has the same name.
+        """
         try:
             return _connection().query(f"{query} SETTINGS max_threads = 1", "ArrowTable")
         except RuntimeError as error:

@@ -101,8 +101,8 @@ class Peer(ABC):
         Returns
         -------
         list of Operation
-            Operations with the stages ``reduce``, ``merge`` and ``finish``. Empty by default, because an engine for
-            queries does not show its states.
+            Operations with the stages ``reduce``, ``merge`` and ``finish``. Empty by default, because a query engine
+            does not expose states.
         """
         return []
 

@@ -132,6 +132,6 @@ class SketchPeer(Peer):
         """Return the name of the sketch in the expression, such as ``kll``."""
         return self.expression if self._call is None else self._call.name
 
-    @cached_property  # cached, because `build` reads the call for every group
+    @cached_property  # cached, because `build` uses the parsed expression for every group
     def _call(self) -> Call | None:
         return read_call(self.expression, allows_bare_name=True)

@@ -14,8 +14,8 @@ from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping
 
 # The maximum of the argument ``n``. It is greater than the number of rows of any key, and far below the greatest int64.
 _MAX_SIZE = 2**40
-# The maximum number of full windows of a key that no row has closed yet. It is greater than the number of rows of any
-# key.
+# The maximum number of full windows of a key that no row has closed yet. A row can fill several windows, but closes at
+# most one. The maximum is greater than the number of rows of any key.
 _MAX_UNCLOSED_WINDOWS = 2**61
 
 
@@ -48,8 +48,9 @@ class WeightedCount(OrderedWindow):
     n: int
     weight: str
 
-    # Saved states contain the names ``ahead`` and ``surplus``. ``ahead`` is the number of full windows that no row has
-    # closed yet, and ``surplus`` is the weight of the window after them, which is less than ``n``.
+    # Saved states contain the names ``ahead`` and ``surplus``. A row can fill several windows, but closes at most one.
+    # ``ahead`` is the number of full windows that no row has closed yet. ``surplus`` is the weight of the first window
+    # that is not full.
     numbers: ClassVar = {"ahead": 0, "surplus": 0}
 
     def __post_init__(self) -> None:
@@ -146,9 +147,9 @@ def _mask_closing_rows(weights, heads, lengths, unclosed_windows, open_weight, s
     """Return a mask of the rows that close a window, and for each key the new values of ``unclosed_windows`` and
     ``open_weight``.
 
-    A row closes at most one window. ``unclosed_windows`` is the number of further full windows, which later rows of
-    the key close. ``open_weight`` is the weight of the window after them, which is less than ``size``. The total weight
-    of all windows is not stored, because it could exceed the maximum of int64.
+    A row can fill several windows, but closes at most one. ``unclosed_windows`` is the number of full windows that
+    later rows of the key close. ``open_weight`` is the weight of the first window that is not full. The total weight of
+    all windows is not stored, because it could exceed the maximum of int64.
     """
     is_closing = np.zeros(len(weights), np.bool_)
     unclosed_windows = unclosed_windows + open_weight // size

@@ -105,7 +105,7 @@ class OrderedSession(OrderedWindow):
     def _find_closing_rows(
         self, rows: Rows, is_after_gap: Flags, *, begin: Ints, end: Ints, start_times: Ints
     ) -> tuple[Ints, Ints]:
-        """Return, for each session, the row that closes it, and the first row after it.
+        """Return two arrays: for each session, the row that closes the session, and the first row after the session.
 
         ``begin``, ``end`` and ``start_times`` have one element for each session. The caller may pass a hypothetical
         session for each row. ``is_after_gap`` is the result of `_rows_after_gap`. The search for the closing row of

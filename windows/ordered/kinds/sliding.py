@@ -23,8 +23,8 @@ from windows.ordered.ticks import Tick
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
     """For each row, a window that begins after the n-th last reset before the row, and ends with the row. With ``n=1``,
-    it begins after the last reset. Without ``n``, it has all rows of the key up to this row. Created by `running`,
-    `since` and `sliding`.
+    the window begins after the last reset. Without ``n``, the window has all rows of the key up to this row. Created by
+    `running`, `since` and `sliding`.
 
     If ``n`` is set and there is neither a condition nor a tick, every row is a reset.
     """
@@ -162,8 +162,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, this row and the rows between it and the n-th last reset before
-    it.
+    """Return the window that contains, for each row, this row and the rows before it that come after the n-th last
+    reset.
 
     A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
     there is no condition and no tick, every row is a reset.
