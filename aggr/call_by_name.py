@@ -28,7 +28,7 @@ _DISTINCT_FUNCTIONS = {"count": "count_distinct", "sum": "sum_distinct", "avg": 
 # For each function that accepts beyond="estimate", the function that replaces it if this argument is passed.
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}
 _ESTIMATE = "estimate"
-_DESCRIPTIONS = {  # the parameters that several calls share, with their descriptions
+_DESCRIPTIONS = {  # the descriptions of parameters that several measure constructors share
     "by": "The column of event times. The default is the time column of the frame.",
     "where": "Aggregate only the rows for which this SQL condition is true.",
     "distinct": "Aggregate each distinct value of a group once. The state then contains these values, at most ``max`` "

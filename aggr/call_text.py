@@ -1,7 +1,8 @@
-"""Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and policies share this syntax.
+"""Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and emit policies of streams share
+this syntax.
 
     call      NAME, or NAME(argument, …)
-    argument  value, or KEY=value, or FLAG: the name of a parameter with the default False, which is set to True
+    argument  value, or KEY=value, or FLAG, which stands for FLAG=true if the parameter FLAG has the default False
     value     a number, true, false, None, [value, …]; text in quotes; a call, if the parameter accepts calls; or bare
               text
 
@@ -96,7 +97,7 @@ def read_value(text: str) -> Any:
         text = quote + content.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            # Otherwise Python warns about a backslash and a letter that do not form an escape sequence.
+            # Python would warn about a backslash before a letter if the two are not an escape sequence.
             warnings.simplefilter("ignore")
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -68,22 +68,26 @@ class Clock:
         return Clock(self.since[is_kept], remaining_offsets[is_kept])
 
     def local_times(self, times: Whole) -> Whole:
-        """Return the local time that the clock shows at each instant, both in microseconds.
+        """Return the local time that the clock shows at each instant. Local times and instants are in microseconds.
 
-        For instants before the range of the clock, its first offset applies.
+        For instants before the range of the clock, the first offset of the clock applies.
         """
         segment = np.searchsorted(self.since, times, side="right") - 1
         local_times: Whole = times + self.offsets[np.maximum(segment, 0)]
         return local_times
 
     def latest_local_time(self, times: Whole) -> Whole:
-        """Return the greatest local time that the clock has shown up to each instant, both in microseconds."""
+        """Return the greatest local time that the clock has shown up to each instant, in microseconds like the
+        instants.
+        """
         segment = np.searchsorted(self.since, times, side="right") - 1
         local_times: Whole = np.maximum(times + self.offsets[segment], self._local_end_before[segment] - 1)
         return local_times
 
     def first_instant_showing(self, local: Whole) -> Whole:
-        """Return the first instant at which the clock shows each local time or a later one, both in microseconds."""
+        """Return, for each local time, the first instant at which the clock shows this time or a later one. Local times
+        and instants are in microseconds.
+        """
         segment = np.searchsorted(self._local_end_before[1:], local, side="right")
         instants: Whole = np.maximum(local - self.offsets[segment], self.since[segment])
         return instants
@@ -129,8 +133,8 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
 def clock_around(name: str, times: Whole) -> Clock:
     """Return the clock of the time zone ``name`` for ``times``, at least one instant or local time in microseconds.
 
-    The clock covers at least two days before the first time and two days after the last time. Before the year 1, its
-    first offset applies, and after the year 9999, its last offset.
+    The clock covers at least two days before the first time and two days after the last time. The first offset of the
+    clock also applies before the year 1, and its last offset after the year 9999.
     """
     low = min(max(int(times.min()), _BEGIN), _END - 1)
     high = min(max(int(times.max()), _BEGIN), _END - 1)

@@ -36,8 +36,8 @@ class Function(ABC):
     name : the word by which it is called
     own_state : its `State`; functions whose states are equal share a column
     keeps, returns, guarantee : short descriptions for users
-    takes : the rule for its inputs, from `aggr.input_types`, or a mapping from each input to its rule: the types, a
-        sentence that documentation shows, and whether values are compared; any type by default
+    takes : the rule for its inputs, from `aggr.input_types`, or a mapping from each input to its rule. A rule contains
+        the allowed types, their description for users, and the use of the values. By default, any type is allowed
     inputs : names of its input columns; several columns are passed as a struct with these fields. In calls, the column
         of the input ``time``, the event time, is passed as ``by=``, and the columns of other inputs by their names
     takes_weights : whether a row may represent several rows; ``values.weights`` then contains their number
@@ -134,9 +134,9 @@ class Function(ABC):
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         """Return whether `finish` never raises an error for states of a type, if all rows have the weight 1.
 
-        A store rejects states whose results cannot be computed. If this method returns True, the store can skip the
-        test. The default is False. A subclass that defines `finish_states` uses this default, unless it also defines
-        this method.
+        A store rejects states whose results cannot be computed. If this method returns True, the store does not try to
+        compute the results. The default is False. A subclass that defines `finish_states` uses this default, unless it
+        also defines this method.
 
         Parameters
         ----------
@@ -396,8 +396,8 @@ class Function(ABC):
         states : column of states, shape (rows,)
             States of this function. The states are not changed. `CheckedStates` are not checked again.
         neighbours : Neighbours, optional
-            The window and the key of each state. They are used only if the function `reads_neighbours`: it then extends
-            each result to the edges of its window, with points of the windows before and after.
+            The window and the key of each state. They are used only if the function `reads_neighbours`. Each result is
+            then extended to the edges of the state's window, with points of the windows before and after.
 
         Returns
         -------
@@ -524,7 +524,7 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
 def _readable(states: pa.Array, is_beyond_limit: Flags | None) -> pa.Array:
     """Return a mask of the states that have a result: states that are not null and not marked in ``is_beyond_limit``.
 
-    ``is_beyond_limit`` has one flag for each state that is not null. None marks no states.
+    ``is_beyond_limit`` has one flag for each state that is not null. None stands for a mask without marked states.
     """
     if is_beyond_limit is None:
         return states.is_valid()
@@ -574,7 +574,9 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
 
 
 def _describe_results(results: Any) -> str:
-    """Describe the return value of `finish_states` for an error message: an array by its length, others by type."""
+    """Describe the return value of `finish_states` for an error message: an array by its length, another value by its
+    type.
+    """
     if isinstance(results, pa.Array | pa.ChunkedArray):
         return f"an array of {len(results)} rows"
     return f"a value of the type {type(results).__name__}"

@@ -112,8 +112,6 @@ def _with_offset(times: pa.Array) -> pa.Array:
 
 
 def cast_extended(times: pa.Array) -> pa.Array:
-    """Return the times of texts in extended form that have a time of day and an offset, in microseconds; other texts
-    become null.
-    """
+    """Parse texts in extended form, with a time of day and an offset, as microseconds. Other texts become null."""
     valid_times = pc.if_else(pc.match_substring_regex(times, _EXTENDED), times, pa.scalar(None, pa.string()))
     return valid_times.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))

@@ -99,7 +99,7 @@ class Measure:
                 raise ValueError(f"{name} needs {keyword(role)}=, the column of its input {role!r}")
             if text is not None and not is_name(text):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
-                raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(text)}")
+                raise ValueError(f"{keyword(role)}=, {what}, must be a name or an expression; got {shown(text)}")
 
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
@@ -109,7 +109,7 @@ class Measure:
                 f"{functions_with_weights}"
             )
         if self.weight is not None and not is_name(self.weight):
-            raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
+            raise ValueError(f"weight=, the column of weights, must be a name; got {shown(self.weight)}")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -123,8 +123,8 @@ class Measure:
         ----------
         names : collection of str, optional
             The columns of the data. They determine whether a text is a column or an expression. Without ``names``, all
-            columns that the measure might read are returned: each text, as it may be the name of a column, and the
-            columns that occur in it, as it may be an expression.
+            columns that the measure might read are returned: each text itself, which may be the name of a column, and
+            the columns in the text, which may be an expression.
 
         Returns
         -------
@@ -290,8 +290,8 @@ class Measure:
 
     @property
     def reads(self) -> tuple[object, ...]:
-        """A key for the values that the measure takes from rows. Measures with equal keys take equal values from the
-        same rows.
+        """A tuple that identifies the values that the measure reads from rows. Measures with equal tuples read equal
+        values from the same rows.
         """
         skips_weights = self.weight is not None and self.function.skips_bad_values
         return self.function.inputs, self.column, self.others, self.where, self.weight, skips_weights

@@ -1,5 +1,5 @@
 """The window and the key of each state. Functions such as `time_weighted_avg` use them to find the previous and the
-next window of the same key, whose points they read as well.
+next window of the same key, and also read points of both windows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parameters of functions: stored as columns of states, described as plain data, and written as text.
 
-Parameters on which a state depends are stored with it, as a column of their Arrow type. A description contains them as
-JSON values. A call contains decimals and times as text.
+Parameters on which a state depends are stored with the state, as a column of their Arrow type. A description contains
+them as JSON values. A call contains decimals and times as text.
 """
 
 from __future__ import annotations

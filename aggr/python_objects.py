@@ -16,9 +16,9 @@ def python_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as Python objects, which are the same whether or not pandas is installed.
 
     The result is that of ``to_pylist``, except for types with the unit nanoseconds. Python's datetime, time and
-    timedelta have only microseconds. Values with a fraction of a microsecond are returned as ISO 8601 text, whereas
-    ``to_pylist`` truncates times of day, and returns timestamps and durations as objects of pandas, or raises an error
-    if pandas is not installed.
+    timedelta have only microseconds. Values with a fraction of a microsecond are returned as ISO 8601 text.
+    ``to_pylist`` would truncate such times of day. It would return such timestamps and durations as objects of pandas,
+    or raise an error if pandas is not installed.
 
     >>> times = pa.array([1_000, 1_001], pa.timestamp("ns", "UTC"))
     >>> [str(value) for value in python_objects(times)]

@@ -1,7 +1,7 @@
 """Prevent pyarrow from importing pandas, so that the command line starts faster.
 
 ``pa.array`` and ``pa.scalar`` also accept objects of pandas. Their first call therefore imports pandas if it is
-installed, which takes half a second, in a process that never uses pandas.
+installed. This takes half a second, even in a process that never uses pandas.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class State(ABC):
     optional_parameters : name -> Arrow type, for dataclass fields that are stored, and are among ``parameters``, only
         if they differ from their default; a stored state without such a parameter has the default
     optional_fields : names of the fields that only states with optional parameters have
-    versions : the versions of layouts that can be read, ascending; the last one is written. All others raise an error
+    versions : the versions of layouts that can be read, ascending; the last one is written
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field is merged separately; False if `align` must convert several fields first
@@ -398,8 +398,8 @@ class State(ABC):
         Raises
         ------
         TypeError
-            If the states have no field that counts their rows; states of min, max, first, last, sets and lists, for
-            example, have none.
+            If the states have no field that counts their rows. States of min, max, first, last, sets and lists, for
+            example, have no such field.
         CannotSubtract
             If a state evidently does not contain the rows to subtract, or the difference cannot be computed.
         ValueError

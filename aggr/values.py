@@ -1,8 +1,11 @@
 """Values: one column and the groups of its rows, with quantities that are computed once and shared by several
 functions.
 
-array     5  null  2  13          min, max, sum and a sketch of this column share these quantities: the column without
-groups    0  1     0  1           nulls, and the extremes and the exact sum of each group
+    array     5  null  2  13
+    groups    0  1     0  1
+
+The shared quantities are, for example, the column without nulls, and the minimum, the maximum and the exact sum of each
+group.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ class Values:
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
-            # This gives the same numbers as `as_floats`. Other functions may have computed the parts already.
+            # This gives the same numbers as `as_floats`, without another conversion if `parts` was computed before.
             return Numbers(self.parts[0].array / 10.0**dtype.scale, self.groups)
         return Numbers(as_floats(self.array), self.groups)
 

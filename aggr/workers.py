@@ -93,12 +93,12 @@ _stops_of_threads: dict[threading.Thread, Callable[[], None]] = {}
 
 
 def start_background_thread(function: Callable[[], None], stop: Callable[[], None], name: str) -> None:
-    """Call ``function`` in a thread. When the process exits, ``stop`` is called, which asks the thread to end soon, and
-    the exit waits for the thread for at most `_EXIT_SECONDS`.
+    """Call ``function`` in a thread. When the process exits, ``stop`` is called, which asks the thread to end soon. The
+    exit then waits for the thread for at most `_EXIT_SECONDS`.
 
-    Python ends a daemon thread when the thread returns from C++ to Python while the interpreter shuts down. This aborts
-    the process if C++ does not expect it. If the thread were not a daemon, it would keep the process running until its
-    source, such as a pipe, has data.
+    Python ends a daemon thread when the thread returns from C++ to Python while the interpreter shuts down. If the C++
+    code does not expect this, the process is aborted. The exit therefore waits for the thread. A thread that is not a
+    daemon would keep the process running until ``function`` returns, for example until a pipe has data.
     """
 
     def run() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def flat_columns(columns: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield columns without structs such that rows are equal in them if and only if they are equal in ``columns``.
+    """Yield columns without structs. Two rows are equal in these columns if and only if they are equal in ``columns``.
 
     A struct becomes a column of booleans, which are true for null structs, followed by the columns of its fields. A
     null struct therefore differs from a struct with null fields. If rows are sorted by these columns in ascending

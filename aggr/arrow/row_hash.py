@@ -31,11 +31,12 @@ NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
 # The hash of a null is a constant: 2^64 divided by the golden ratio, which SplitMix64 uses as its increment.
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
-# the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
+# the initial values of the two words of a hash: FNV's 64-bit basis, and the same number with exchanged halves
 _INITIAL_HASHES = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
-# the multipliers of FNV-1a in the two lanes: FNV's 64-bit prime, and another odd number
+# the multipliers of FNV-1a for the two words of a hash: FNV's 64-bit prime, and another odd number
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))
-# the multipliers with which each lane mixes hashes: those in the finalizers of SplitMix64 and of MurmurHash3
+# for each of the two words of a hash, the multipliers of `_mix`: those in the finalizers of SplitMix64 and of
+# MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
@@ -85,7 +86,7 @@ def _mix_columns(initial_hashes: Words, columns: Sequence[pa.Array]) -> Words:
 @compiled
 def _mix(initial_hash: np.uint64, word: np.uint64, factor_a: np.uint64, factor_b: np.uint64) -> np.uint64:
     """Mix a word into a hash, and return the new hash. Each bit of the hash and of the word affects all bits of the
-    result. ``factor_a`` and ``factor_b`` are the multipliers of a lane.
+    result. ``factor_a`` and ``factor_b`` are two multipliers.
     """
     mixed = initial_hash * np.uint64(31) + word + np.uint64(1)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * factor_a
@@ -104,7 +105,7 @@ def _mix_hashes(
 ) -> Words:
     """Mix the hashes of a column, ``column_hashes``, into the hashes of rows, and return the new hashes of rows.
 
-    All have the shape (2, rows). The other parameters are the two multipliers of each lane.
+    All have the shape (2, rows). The other parameters are two multipliers for each of the two words of a hash.
     """
     mixed = np.empty((2, initial_hashes.shape[1]), np.uint64)
     for row in range(initial_hashes.shape[1]):
@@ -125,7 +126,7 @@ def _mix_pieces(
     """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into the hashes of rows.
 
     ``initial_hashes`` are the hashes of rows, and the result contains their new hashes. Both have the shape (2, rows).
-    The other parameters are the two multipliers of each lane.
+    The other parameters are two multipliers for each of the two words of a hash.
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
@@ -149,7 +150,7 @@ def _hash_pieces(
 ) -> Words:
     """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces).
 
-    The other parameters are the two multipliers of each lane.
+    The other parameters are two multipliers for each of the two words of a hash.
     """
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
@@ -222,8 +223,8 @@ def _pieces(column: pa.Array) -> Words:
 def _hash_lists(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
     """Return the hash of each row's list of elements, shape (2, rows).
 
-    ``elements`` has one array per lane, with the elements of all rows end to end. ``lengths`` has the number of
-    elements of each row.
+    ``elements`` has two arrays, one for each word of a hash, with the elements of all rows end to end. ``lengths`` has
+    the number of elements of each row.
     """
     first_elements, second_elements = elements
     return _fnv_hashes(first_elements, second_elements, lengths, *_INITIAL_HASHES, *_PRIMES)
@@ -241,9 +242,9 @@ def _fnv_hashes(
 ) -> Words:
     """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
 
-    Return the hashes, shape (2, rows). Each of the two lanes has its own elements, basis and prime. ``lengths`` has the
-    number of elements of each row. One loop computes both lanes, because the processor can then compute one lane while
-    the other lane waits for the result of its previous multiplication.
+    Return the hashes, shape (2, rows). Each of the two words of a hash (lanes) has its own elements, basis and prime.
+    ``lengths`` has the number of elements of each row. One loop computes both lanes, because the processor can then
+    compute one lane while the other lane waits for the result of its previous multiplication.
     """
     hashes = np.empty((2, len(lengths)), np.uint64)
     position = np.uint64(0)

@@ -32,7 +32,7 @@ import numpy as np
 from aggr.compiling.code_folders import copy_code, private_folder
 from aggr.compiling.one_process import compile_once
 
-Int = Any  # the type of an integer in a loop, which may be an integer of NumPy or of Python
+Int = Any  # the type of an integer in a loop: of NumPy or of Python
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -135,7 +135,7 @@ _settings_lock = threading.Lock()
 
 
 def _renew_locks() -> None:
-    """Replace the locks in a forked process, because another thread of its parent may have acquired them."""
+    """Replace the locks in a forked process. A thread of the parent process may have acquired the old locks."""
     global _lock, _settings_lock
     _lock = threading.Lock()
     _settings_lock = threading.Lock()
@@ -201,8 +201,8 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
             value: R = code(*arguments, **kwargs)
-        # If a signal such as Ctrl-C arrives while machine code runs, Python raises a SystemError. Its cause is the
-        # exception of the signal's handler, which is raised instead.
+        # If a signal such as Ctrl-C arrives while machine code runs, Python raises a SystemError. The cause of this
+        # error, the exception of the signal's handler, is raised instead.
         except SystemError as error:
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
@@ -310,7 +310,7 @@ def cache_folders() -> list[str]:
 
 
 def _called_loops(loop: Any) -> dict[str, Any]:
-    """Return the compiled functions that a loop calls, before compilation, by their global names."""
+    """Return the loops that a loop calls, as the functions that were passed to `compiled`, by their global names."""
     loops = {name: getattr(loop.__globals__.get(name), _LOOP_ATTRIBUTE, None) for name in loop.__code__.co_names}
     return {name: other for name, other in loops.items() if other is not None}
 

@@ -1,9 +1,10 @@
 """Compile once: if several processes on a machine start together, one compiles a loop and the others wait for it.
 
 Numba stores compiled code on disk, but without this module, all processes that lack the same code would compile it. A
-process that does not find the code locks a file in the code's folder, searches again, and then compiles. The other
-processes wait for the lock, and then find the code. The operating system releases the lock when the process ends in any
-way, so a remaining lock file does not block other processes. If files cannot be locked, each process compiles the code.
+process that does not find the code on disk locks a file in the code's folder, looks for the code again, and then
+compiles. The other processes wait for the lock, and then find the code. The operating system releases the lock when the
+process ends in any way, so a remaining lock file does not block other processes. If files cannot be locked, each
+process compiles the code.
 
 Loops that are defined in different source files have different locks, so that several processes can compile them at the
 same time. If these loops call the same loop, each of the processes may compile it, for different types of arguments. A
@@ -95,8 +96,8 @@ class _CompilerLock:
     def pause_collector(self) -> None:
         """Switch Python's garbage collector off while this process compiles.
 
-        The compiler creates millions of objects, but few reference cycles. Without the search for cycles, compiling
-        takes a tenth less time, and 10 MB more memory.
+        The compiler creates millions of objects, but few reference cycles. Without the collector, compiling takes a
+        tenth less time, and 10 MB more memory.
         """
         self.has_paused_collector = gc.isenabled()
         gc.disable()
@@ -108,7 +109,7 @@ class _CompilerLock:
             gc.enable()
 
     def reset_after_fork(self) -> None:
-        """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""
+        """Reset this object in a forked process. The process has no lock, even if its parent process has a lock."""
         self.depth = 0
         self.file = None
         self.resume_collector()
@@ -121,7 +122,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _storage_lock(folder: Path) -> Iterator[None]:
-    """Let only one process at a time store code in a folder. If the lock file cannot be locked, do not wait."""
+    """Let only one process at a time store code in a folder. If the lock file cannot be locked, code is stored without
+    a lock.
+    """
     file = None
     with suppress(OSError):
         file = _open_locked(folder / _STORING_LOCK)
@@ -133,7 +136,9 @@ def _storage_lock(folder: Path) -> Iterator[None]:
 
 
 class _Cache:
-    """Numba's cache of one loop. If the code is not on disk, the process acquires a file lock and searches again."""
+    """Numba's cache of one loop. If the code is not on disk, the process acquires a file lock and looks for the code
+    again.
+    """
 
     def __init__(self, cache: Any, lock_name: str) -> None:
         self._cache = cache

@@ -455,11 +455,12 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         return values - low, high - low + 1
     change_rows = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 8 * len(change_rows) < len(values):
-        # Few rows differ from the previous row, for example if rows are ordered by time. Only these rows are sorted.
+        # In this case, few rows differ from the previous row, for example because rows are ordered by time. Only these
+        # few rows are sorted.
         unique, ranks = np.unique(values[np.append(0, change_rows)], return_inverse=True)
         return np.repeat(ranks, np.diff(change_rows, prepend=0, append=len(values))), len(unique)
     distances_fit_int64 = high - low < 2**63
-    # The step is computed from the first numbers only. `_divide_distances` checks that it divides all distances.
+    # The step is computed from the first numbers only. `_divide_distances` checks that this step divides all distances.
     step = int(np.gcd.reduce(values[:256] - low)) if distances_fit_int64 else 1
     if step > 1 and (high - low) // step < table_size:
         quotients, is_exact = _divide_distances(values, low, step)

@@ -1,1 +1,1 @@
-"""States as the messages of other systems, and back."""
+"""Conversion of states to the messages of other systems, and back."""

@@ -57,8 +57,9 @@ def fill_summaries(
 ) -> dict[str, pa.Array]:
     """Return ``parts`` with the values that the caller has supplied in ``columns``.
 
-    A value that is null, or whose column is None, comes from ``parts``. ``valid`` is a mask of the messages that are
-    not null. ``columns`` have a row for each message, and ``parts`` have a row for each valid message.
+    ``parts`` contains the values that were computed from buckets. They replace nulls in the supplied columns, and
+    missing columns. ``valid`` is a mask of the messages that are not null. ``columns`` have a row for each message, and
+    ``parts`` have a row for each valid message.
 
     Raise ``TypeError`` or ``ValueError`` for a column of another type or length, and if a min is greater than its max.
 

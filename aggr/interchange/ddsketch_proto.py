@@ -206,9 +206,10 @@ def _key_shift(keys: Keys) -> int:
 
 
 def _store_messages(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
-    """Return one store message per histogram, of the class ``store``. ``shift`` is added to the keys.
+    """Return a message of the class ``store``, which contains only buckets, for each histogram.
 
-    The counts are written as one list for adjacent keys, because this is the only form that all readers support.
+    ``shift`` is added to the keys. The counts are written as one list for adjacent keys, because this is the only form
+    that all readers support.
     """
     stores = []
     for low, counts in buckets.dense(_MAX_ADJACENT_KEYS):
@@ -285,9 +286,9 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 def _read_stores(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
     """Return the buckets in each of ``stores`` as a column of histograms.
 
-    ``stores`` has one store per message: the store of its positive numbers, or the store of its negative numbers. A
-    store has counts in a list and in a map, and counts of the same key are added. ``shift`` is subtracted from the
-    keys. ``rows`` has the number of each message, for errors.
+    A store is the part of a DDSketch message with the buckets of the positive, or of the negative, numbers. ``stores``
+    has one store per message, all of the same sign. A store has counts in a list and in a map, and counts of the same
+    key are added. ``shift`` is subtracted from the keys. ``rows`` has the number of each message, for errors.
     """
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]

@@ -39,8 +39,8 @@ _COMPRESSED_COOKIE = 0x1C849304
 _WORD_SIZE_BITS = 0x10
 # the end of each message about a damaged histogram
 _ADVICE = "; encode the histogram again, or leave it out"
-# For each cookie of an unsupported format, the name of the format. The cookies of V0 and V1 do not contain the bits of
-# the word size. The cookies of histograms of doubles are complete.
+# For each cookie of an unsupported format, the name of the format. In cookies of V0 and V1, the bits of the word size
+# are set to 0 before the lookup; cookies of histograms of doubles are looked up unchanged.
 _UNSUPPORTED_FORMATS = {
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
@@ -245,7 +245,7 @@ def _decode_text(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[byte
             f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ADVICE}"
         )
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
-    # The length should be that of the counts, but some writers include the header.
+    # The length in the header should be the number of bytes of the counts, but some writers add the size of the header.
     if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:
         raise ValueError(
             f"a damaged histogram: its header announces {length} bytes of counts and the highest value {highest}, and "

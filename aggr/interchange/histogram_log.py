@@ -161,7 +161,7 @@ def _replace_file(path: str, text: str) -> None:
 
 
 def _file_mode(path: str) -> int:
-    """Return the permissions of the file at ``path``, or those that a new file gets if it does not exist."""
+    """Return the permissions of the file at ``path``. If the file does not exist, return those of a new file."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """HLL sketches: convert states of `hll` to the bytes of Apache DataSketches, which Spark's ``hll_…`` functions read.
 
-A few coupons (32-bit hashes) are written as a list or a set, with a header of 8 or 12 bytes. Registers are written as
-HLL_8, with a header of 40 bytes. The header marks the sketch as out of order, so that readers do not use the estimate
-that depends on the order of rows.
+A sketch of few values is written as a list or a set of 32-bit hashes, with a header of 8 or 12 bytes. Registers are
+written as HLL_8, with a header of 40 bytes. The header marks the sketch as out of order, so that readers do not use the
+estimate that depends on the order of rows.
 
 Source: ``PreambleUtil`` of the HLL sketch of Apache DataSketches in Java.
 """
@@ -22,9 +22,9 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 
 # the version of the format
 _VERSION = 1
-# the number of the family HLL
+# the id of HLL among DataSketches' families of sketches
 _FAMILY = 7
-# the mode of 8-bit registers
+# the id of the mode HLL_8, with registers of 8 bits
 _EIGHT_BITS = 8
 _LIST = 0
 _SET = 1
@@ -32,7 +32,7 @@ _REGISTERS = 2
 _EMPTY = 4
 _COMPACT = 8
 _OUT_OF_ORDER = 16
-# the maximum number of coupons that are written as a list; more coupons are written as a set
+# the maximum number of 32-bit hashes that are written as a list; more hashes are written as a set
 _MAX_LIST_SIZE = 7
 # The header has two sums of 2^-register: one for the registers below this value, and one for the others.
 _FIRST_LARGE_REGISTER = 32
@@ -57,7 +57,7 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
 
     Guarantee
     ---------
-    Every register and every coupon is preserved. Readers may compute another estimate, which has the same error.
+    Every register and every 32-bit hash is preserved. Readers may compute another estimate, which has the same error.
 
     Examples
     --------

@@ -8,9 +8,9 @@ The content of a message, and the values that it cannot contain::
     not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
 
 A schema is the same as a scale. In a message, bucket ``i`` ends at ``2^(i / 2^schema)``. In a state, the bucket with
-the key ``k`` begins at ``2^(k / 2^scale)``. Bucket ``i`` therefore has the key ``i - 1``. In both, a bucket contains
-its upper bound, and not its lower bound. The bucket that follows the bucket of the largest double counts infinities.
-NaN is counted only in the total count, and makes the sum NaN.
+the key ``k`` begins at ``2^(k / 2^scale)``. Bucket ``i`` therefore has the key ``i - 1``. In messages and in states, a
+bucket contains its upper bound, and not its lower bound. The bucket that follows the bucket of the largest double
+counts infinities. NaN is counted only in the total count, and makes the sum NaN.
 
 Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
 """

@@ -54,9 +54,10 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
     Guarantee
     ---------
     Each of the counted values is within ``error`` of ``value``, the middle of its bucket. If the first bucket ends
-    above 0, it is assumed to contain no values below 0, as in Prometheus. A quantile of exact weighted values is
-    therefore within the error of its bucket, and a quantile of `dds` with the accuracy β is within ``error +
-    β·|value|``. For a bucket with only one finite edge, ``value`` is that edge, and ``error`` is infinite.
+    above 0, it is assumed to contain no values below 0, as in Prometheus. An exact quantile of the weighted values
+    therefore differs from the true quantile by at most the error of its bucket. A quantile of `dds` with the accuracy β
+    differs by at most ``error + β·|value|``. For a bucket with only one finite edge, ``value`` is that edge, and
+    ``error`` is infinite.
 
     Examples
     --------

@@ -28,7 +28,7 @@ from aggr.extend.hashes import NO_THRESHOLD, LeastHashes, Sketches
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 
-# the number of the family of compact sketches
+# the id of compact Theta sketches among DataSketches' families of sketches
 _COMPACT = 3
 # Each sketch contains a hash of its seed. This is the hash of the default seed of DataSketches, 9001.
 _SEED_HASH = 0x93CC

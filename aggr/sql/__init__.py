@@ -3,7 +3,7 @@
 text ──▶ `parse` (by sqlglot; nodes outside `function_table` are refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
 `evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the range of values that a column
 can have in the rows for which a condition is true. `check_regex_size` rejects regular expressions that would take too
-long, and `plain_texts` returns the texts that an expression such as ``a|b`` lists.
+long, and `plain_texts` returns the texts that a regular expression such as ``a|b`` lists.
 
 The parser is loaded when a function is first used, because loading it takes a tenth of a second.
 """

@@ -56,7 +56,7 @@ def _read_chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
 @term_rule(exp.Div, this=Argument(_read_chain), expression=SKIP, safe=SKIP, typed=SKIP)
 @term_rule(exp.Mod, names="mod", this=Argument(_read_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
-    """Return the term of a chain of operators, which are applied from left to right, without recursion.
+    """Return the term of a chain of operators. They are applied from left to right, without recursion.
 
     Raise ``ValueError`` for types that cannot be combined.
     """
@@ -137,8 +137,8 @@ def _remainder(kind: pa.DataType) -> Kernel:
         raise ValueError(
             f"% needs a pyarrow with the function pyarrow.compute.remainder; this is {pa.__version__}: upgrade pyarrow"
         )
-    # A remainder does not depend on the sign of the divisor. Whole divisors are therefore replaced by their magnitudes,
-    # because the smallest int64 divided by -1 would overflow.
+    # Whole divisors are replaced by their magnitudes, because the smallest int64 divided by -1 would overflow. A
+    # remainder does not depend on the sign of the divisor.
     whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
@@ -172,8 +172,9 @@ def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     narrow = pa.decimal128(_MAX_DIGITS, scale)
     if digits <= _MAX_WIDE_DIGITS:
         return _with_casts(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
-    # A product of two factors of 38 digits has at most 76 digits, but Arrow gives its type 77 digits and rejects it.
-    # The type of the first factor is therefore changed to 37 digits. This cast is not checked, and keeps all digits.
+    # A product of two factors of 38 digits has at most 76 digits, but Arrow computes a type with 77 digits for the
+    # product, and rejects this type. The type of the first factor is therefore changed to 37 digits. This cast is not
+    # checked, and keeps all digits.
     narrowed = pa.decimal256(_MAX_DIGITS - 1, x.scale)
     return _with_casts(lambda left, right: kernel(left.cast(narrowed, safe=False), right).cast(narrow), a, b, *wide)
 

@@ -31,7 +31,7 @@ TYPES = {
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPNTZ"), pa.timestamp("us")),
     **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", "UTC")),
 }
-# the name of each type in error messages, which is its first name in `TYPES`
+# the first name of each type in `TYPES`, for error messages
 _NAMES = {kind: name for name, kind in reversed(TYPES.items())}
 
 _FLOAT_PATTERN = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
@@ -140,7 +140,7 @@ def _cast_text_constant(text: str, kind: pa.DataType, is_try: bool) -> Term:
 
 
 def _dates_of(value: Value) -> Value:
-    """Return the date of each time, in the zone of its type."""
+    """Return the local date of each time, in the time zone that the type of ``value`` contains."""
     return pc.floor_temporal(to_local(value), unit="day").cast(pa.date32())
 
 
@@ -155,8 +155,8 @@ def _parse_column(term: Term, kind: pa.DataType, is_try: bool) -> Term:
     """Return the term that parses a column of text as numbers or dates of the type ``kind``.
 
     The evaluation of the term raises ``ValueError`` for invalid text. With ``is_try``, invalid text becomes null. In an
-    expression of Arrow, invalid text always becomes null, because Arrow evaluates every branch of CASE for all rows. A
-    branch must not raise an error for a row that does not take it.
+    expression of Arrow, invalid text always becomes null. It must not raise an error, because Arrow evaluates every
+    branch of CASE for all rows, also for rows for which another branch is chosen.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")

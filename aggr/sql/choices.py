@@ -20,7 +20,7 @@ from aggr.sql.types import coerce, unify_types
 
 @term_rule(exp.If, names="if", this=CONDITION, true=ANY, false=optional(ANY, null()))
 def choose(condition: Term, value: Term, otherwise: Term) -> Term:
-    """Return the term for ``IF(condition, value, otherwise)``. A condition that is null is not true."""
+    """Return the term for ``IF(condition, value, otherwise)``. A null condition counts as false."""
     return case_when([(condition, value)], otherwise)
 
 
@@ -72,12 +72,13 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 def _evaluate_by_branch(
     all_branches: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term
 ) -> Term:
-    """Return a term with the values of ``all_branches``, in which a branch does not fail for rows that do not take it.
+    """Return a term with the values of ``all_branches``. A branch can raise errors only for rows for which it is
+    chosen.
 
     The term ``all_branches`` computes every branch for all rows. This is fast, but a branch may raise an error for a
-    row that does not take it. If ``all_branches`` raises an error, the returned term therefore computes each branch
-    again, only for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of
-    ``all_branches``.
+    row for which another branch is chosen. If ``all_branches`` raises an error, the returned term therefore computes
+    each branch again, only for the rows for which the branch is chosen. ``conditions``, ``values`` and ``otherwise``
+    are the parts of ``all_branches``.
     """
 
     def evaluate(source: Source) -> Value:

@@ -1,4 +1,4 @@
-"""Comparisons, such as =, <, IN, BETWEEN and IS, which are exact and respect null; and the operators AND, OR and NOT.
+"""Comparisons such as =, <, IN, BETWEEN and IS, and the operators AND, OR and NOT. Comparisons are exact.
 
 NaN is the greatest number and equal to itself, and -0.0 equals 0.0. Comparisons with null are null, except for IS.
 """
@@ -101,7 +101,7 @@ for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
 
 @term_rule(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
-    """Return the term for ``a IS NOT DISTINCT FROM b``: equality, where null equals null and no other value."""
+    """Return the term for ``a IS NOT DISTINCT FROM b``: true if a and b are equal, or both null."""
 
     def kernel(equal: Value, left: Value, right: Value) -> Value:
         return pc.coalesce(equal, pc.and_kleene(left, right))

@@ -23,7 +23,7 @@ _WORDS = re.compile(r"\w+(\.\w+)*")  # a text of this form is a name or a number
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
-    """Return whether a text is one of the column names ``names``. Raise ``ValueError`` if it is ambiguous.
+    """Return whether a text is one of the column names ``names``. Raise ``ValueError`` for an ambiguous text.
 
     >>> is_column("latency ms", ["latency ms"]), is_column("price * 2", ["price"])
     (True, False)

@@ -1,6 +1,6 @@
 """Parsing: convert the text of a condition to a tree of supported SQL expressions.
 
-The language is that of Spark, with two differences. A quote inside a string is doubled, as in standard SQL. Nodes and
+The language is Spark's SQL, with two differences. A quote inside a string is doubled, as in standard SQL. Nodes and
 arguments that are not in the table of functions raise an error with a message of this package.
 """
 
@@ -86,7 +86,9 @@ def _builder(name: str) -> Builder:
 
 
 class Conditions(Spark):
-    """The dialect of conditions: Spark's SQL, but with doubled quotes inside strings, and functions of the table."""
+    """The dialect of conditions: Spark's SQL, but with doubled quotes inside strings, and only the functions in the
+    table of functions.
+    """
 
     class Tokenizer(Spark.Tokenizer):
         """Spark's tokenizer. Two quotes inside a string stand for one quote."""

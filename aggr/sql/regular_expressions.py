@@ -85,7 +85,8 @@ def count_regex_steps(regex: str) -> int:
     """Return the estimated number of steps of an expression.
 
     A character, an escape or a class counts as one step, but a Unicode class such as ``\\pL`` or a negated class such
-    as ``[^a]`` counts as 20. If a count such as ``{3}`` follows, the steps of the repeated part are multiplied by it.
+    as ``[^a]`` counts as 20. If a count such as ``{3}`` follows, the steps of the repeated part are multiplied by this
+    count.
 
     Parameters
     ----------
@@ -136,8 +137,9 @@ def _read_atom(regex: str, position: int) -> tuple[int, int]:
     if regex[position] == "[":
         characters = _CLASS.match(regex, position)
         if characters is None:
-            # A class that is not closed extends to the end of the expression. If only its bracket were skipped, the
-            # search for the end would be repeated at every further bracket, and the time would grow quadratically.
+            # A class that is not closed extends to the end of the expression. If only its opening bracket were skipped,
+            # each further bracket would start another search for the end of a class, and the time would grow
+            # quadratically.
             return len(regex), len(regex) - position
         return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
     return position + 1, 1

@@ -32,8 +32,8 @@ from aggr.sql.regular_expressions import check_regex_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-# Marks for the parts of a LIKE pattern that match any text (%) and any character (_). A mark has two characters, so
-# that it differs from a literal part, which has one.
+# The texts that stand for the wildcards % (any text) and _ (any character) in the list of the parts of a LIKE pattern.
+# They have two characters, so that they differ from literal parts, which have one character.
 _ANY_TEXT = "\0%"
 _ANY_CHARACTER = "\0_"
 _STRING = pa.string()
@@ -180,7 +180,8 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 def _to_re2(replacement: str) -> str:
     """Convert the replacement of regexp_replace from Spark's to RE2's form: ``$1`` becomes ``\\1``.
 
-    An escaped dollar becomes a plain dollar, because RE2 does not interpret it. An escaped backslash remains escaped.
+    An escaped dollar becomes a plain dollar, because RE2 does not interpret dollars. An escaped backslash remains
+    escaped.
     """
     pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
     for piece in pieces:

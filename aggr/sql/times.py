@@ -29,7 +29,7 @@ _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATION_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
 _CALENDAR_UNITS = ("year", "quarter", "month", "week", "day")
-# Seconds that are added to the seconds since 1970, so that weeks begin on Monday: 1970 began on a Thursday.
+# Seconds that are added to the seconds since 1970, so that weeks begin on Monday. January 1, 1970, was a Thursday.
 _UNIT_OFFSETS = {"week": 3 * 86_400}
 _UNIT_ABBREVIATIONS = {
     "ns": "nanosecond",
@@ -73,7 +73,9 @@ def extract(part: str, term: Term) -> Term:
 
 
 def _part_of(value: Value, kind: pa.DataType, part: str) -> Value:
-    """Return one part of each time, such as the hour, on the clock of the zone in the type ``kind`` of the times."""
+    """Return one part of each time, such as the hour, in local time. ``kind`` is the type of the times, with the time
+    zone.
+    """
     return _PARTS[part](to_local(value) if follows_clock(kind) else value)
 
 

@@ -25,7 +25,7 @@ _EXACT_FLOAT = 2**53  # whole numbers below this limit are exact as doubles
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the type in which values of several types are compared. Raise ``ValueError`` if there is none."""
+    """Return the type in which values of several types are compared. Raise ``ValueError`` if there is no such type."""
     distinct_kinds = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
     if len(distinct_kinds) <= 1:
         return distinct_kinds[0] if distinct_kinds else NULL

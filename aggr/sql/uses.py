@@ -100,7 +100,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
 
 
 def use_of(column: exp.Expr) -> Use:
-    """Return how the expression around a column uses it.
+    """Return how the expression around a column uses the column.
 
     `Use.VALUE` means that the values of the column are results of the complete expression.
     """

@@ -4,8 +4,8 @@ A local time is converted to the first instant that has this local time or a lat
 earlier instant; for a skipped time, it is the instant of the transition. Days therefore begin at the same instants as
 windows.
 
-Arrays and scalars are converted by `aggr.clocks`, as windows are. Filters of files are expressions, which only Arrow
-can evaluate; in them, zones have no changes of the UTC offset after 2037.
+Arrays and scalars are converted by `aggr.clocks`, as windows are. Filters of files are expressions of Arrow, in which
+zones have no changes of the UTC offset after 2037.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def offset_texts(values: pa.Array) -> pa.Array:
 def _instants_of_local(clock: Clock, local: Whole) -> Whole:
     """Return the first instant at which a clock shows each local time or a later one.
 
-    Local times and instants are in microseconds. For times before the range of the clock, its first offset applies.
+    Local times and instants are in microseconds. For times before the range of the clock, the first offset of the clock
+    applies.
     """
     instants = clock.first_instant_showing(local)
     if local.min() < clock.since[0] + clock.offsets[0]:
@@ -117,8 +118,8 @@ def _converted(value: Value, zone: str, convert: Callable[[Clock, Whole], Whole]
 def _convert_coarse(numbers: Whole, micros_per_step: int, zone: str, convert: Callable[[Clock, Whole], Whole]) -> Whole:
     """Return the results of ``convert`` for times in seconds or milliseconds, in the same unit.
 
-    If the microseconds of a time would overflow int64, the time is shifted like other times before the year 1 or after
-    the year 9999.
+    If the microseconds of a time would overflow int64, the same UTC offset is used as for other times before the year 1
+    or after the year 9999.
     """
     limit = _LAST_MICROS // micros_per_step
     micros = np.clip(numbers, -limit, limit) * micros_per_step

@@ -154,7 +154,7 @@ def test_functions_without_weights_say_so():
         match=r"var does not accept a weight; got 'w'; these functions do: avg, count, dds, .*, hdr, .*, value_counts",
     ):
         aggr.Measure(aggr.Var(), "x", weight="w")
-    with pytest.raises(ValueError, match="the column of weights, weight, must be a name; got ''"):
+    with pytest.raises(ValueError, match="weight=, the column of weights, must be a name; got ''"):
         aggr.count(weight="")
 
 
