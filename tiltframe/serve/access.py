@@ -115,8 +115,8 @@ class AccessControl:
 
     @staticmethod
     def _check_direct(headers: Headers) -> None:
-        """Raise `Refused`, with status 403, if a proxy forwarded the request. Through a proxy, other machines
-        could reach this server, which has no token.
+        """Raise `Refused`, with status 403, if a proxy forwarded the request. The server has no token, and other
+        machines could reach it through a proxy.
         """
         forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
         if forwarded is not None:
@@ -129,8 +129,8 @@ class AccessControl:
     @staticmethod
     def _check_host(host: str | None) -> None:
         """Raise `Refused`, with status 421, if a request names another host than this machine. This prevents DNS
-        rebinding: if the host name of a malicious web page resolved to this machine, the scripts of the page could read
-        the stores.
+        rebinding, in which the host name of a malicious web page resolves to this machine, so that the scripts of the
+        page can read the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tiltframe.serve.deadline import Deadline
 
-_OVERHEAD_BYTES = 550  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
+_OVERHEAD_BYTES = 550  # the measured bytes of a cached answer in addition to its body and headers
 
 
 @dataclass(frozen=True)

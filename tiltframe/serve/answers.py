@@ -80,8 +80,8 @@ class Answers:
 
     async def _compute_once(self, question: Question, tag: str, compression: str | None) -> Answer:
         """Return the answer to ``question``. If another request is already computing the answer with the same ``tag``,
-        wait for it; otherwise compute the answer. An answer that is too long for the cache is computed again for each
-        request, because the iterator over its remaining bytes can be used only once.
+        wait for that answer; otherwise compute the answer. An answer that is too long for the cache is computed again
+        for each request, because the iterator over its remaining bytes can be used only once.
         """
         task_of_other_request = self._tasks.get(tag)
         if task_of_other_request is None:
@@ -92,7 +92,8 @@ class Answers:
         try:
             answer = await asyncio.shield(task_of_other_request)
         except asyncio.CancelledError:
-            # If only this request was cancelled, and not the task that computes the answer, the error is raised again.
+            # Either this request or the task that computes the answer was cancelled. If the task was cancelled, the
+            # answer is computed again.
             if not task_of_other_request.cancelled():
                 raise
             return await self._compute_once(question, tag, compression)
@@ -108,9 +109,9 @@ class Answers:
     def _find_answer(
         self, make_question: Callable[[], Question], compression: str | None, etags: str
     ) -> Answer | tuple[Question, str] | None:
-        """Call ``make_question``, and return the cached answer to the question that it returns. If the answer is not
-        cached, return a pair: the question and its tag, which is the key in the cache. Return None if the client
-        already has the answer, which means that the tag is in ``etags``, the tags of the client's answers.
+        """Call ``make_question``, and return the cached answer to the returned question. If the answer is not cached,
+        return the question and the tag of its answer. Return None if the client already has the answer. ``etags`` has
+        the tags of the answers that the client has.
         """
         question = make_question()
         versions = json.dumps(question.versions, sort_keys=True)
@@ -124,8 +125,8 @@ class Answers:
         return cached or (question, tag)
 
     def _compute_and_cache(self, question: Question, tag: str, compression: str | None, deadline: Deadline) -> Answer:
-        """Compute an answer, cache it and return it. Raise `OutOfTime`, which becomes status 503, after the deadline.
-        The deadline includes the time for which the request waited for a thread.
+        """Compute an answer, cache it and return it. After the deadline, raise `OutOfTime`, which becomes the status
+        503 of the response. The deadline includes the time for which the request waited for a thread.
         """
         deadline.check()
         format_headers, pieces = question.compute(compression, deadline)

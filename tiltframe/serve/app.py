@@ -57,7 +57,7 @@ PATHS = frozenset({*_FILES_BY_PATH, "/api", "/openapi.json"})
 # The interval, in seconds, after which a thread lets another thread run Python code. A request runs Python code between
 # many calls of Arrow. With Python's default of 5 ms, the request may wait for 5 ms after each call.
 _SWITCH_INTERVAL = 0.0005
-_GRACE_SECONDS = 5  # the time, in seconds, that running requests have to end after a signal to stop
+_GRACE_SECONDS = 5  # the maximum seconds for which a stopping server waits for running requests
 
 
 def app_of(
@@ -70,8 +70,9 @@ def app_of(
     metrics: Metrics | None = None,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the application. ``origins`` are the origins of web pages whose scripts may send requests to it. If
-    ``is_writable`` is true, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
+    """Return the application. ``origins`` are the origins of web pages whose scripts may send requests to the
+    application. If ``is_writable`` is true, the application accepts events. ``buckets`` are the bounds of classic
+    histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
     metrics.registry.register(WindowAges(stores))
@@ -130,7 +131,7 @@ def app_of(
 
 
 def _rejecting_routes() -> list[Route]:
-    """Return the routes for requests that write, on a read-only server. Each request is rejected with status 403."""
+    """Return the routes of a read-only server for requests that write. They reject each request with status 403."""
 
     async def refuse(request: Request) -> Response:
         raise Refused(403, "this server is read-only; start it with --writable to accept events")
@@ -222,7 +223,7 @@ def run(
 
 def _listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Its protocol, TCP, is passed explicitly, because asyncio disables
-    Nagle's algorithm only for such sockets.
+    Nagle's algorithm only for sockets whose protocol was passed explicitly.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

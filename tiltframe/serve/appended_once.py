@@ -1,10 +1,11 @@
 """Request bodies without a commit number: the same bytes are added to a store only once, also if a client sends them
 again after a failure or a restart.
 
-A commit writes the digest of a body into a record, in addition to its states. A store has up to 256 such records, one
-for each value of the first two hexadecimal digits of a digest. Each record has the last 40 digests, so a commit writes
-only a small record, and about 10,000 bodies are remembered. The following is the record of the digests that begin with
-3f. The commits that change this record have the writer ``otlp-3f``, and the number of the last such commit is 12:
+In addition to states, a commit writes the digest of the body into a record. A store has up to 256 such records, one for
+each value of the first two hexadecimal digits of a digest. Each record has the last 40 of its digests, so a commit
+writes only a small record, and about 10,000 bodies are remembered. The following is the record of the digests that
+begin with 3f. The commits that change this record have the writer ``otlp-3f``, and the number of the last such commit
+is 12:
 
     otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}
 """

@@ -2,7 +2,8 @@
 
 A compressed buffer begins with its uncompressed length: 8 bytes, little-endian. The length -1 means that the buffer is
 not compressed. The messages are parsed here because pyarrow does not expose these lengths. Source:
-``format/Message.fbs`` of Apache Arrow, which has these tables, with the numbers of their fields in parentheses:
+``format/Message.fbs`` of Apache Arrow, which declares the following tables. The numbers of the fields are in
+parentheses.
 
     Message       header type (field 1), header (2)
     DictionaryBatch   data, a RecordBatch (1)

@@ -24,7 +24,8 @@ class Limits:
     # the maximum number of rows of states that a query reads, estimated from the sizes of the stored parts that overlap
     # the range of the query
     rows: int = 10_000_000
-    # the maximum number of windows in the range of a query; if it requests several lengths of windows, all are counted
+    # the maximum number of windows in the range of a query; if a query requests windows of several lengths, the windows
+    # of all lengths are counted
     windows: int = 100_000
     # the maximum number of seconds for an answer, including the time of waiting for other queries
     seconds: int = 30

@@ -1,5 +1,5 @@
-"""Errors as HTTP responses. A table has the HTTP status for each class of errors. The body has the format of this
-server or, for requests of the Prometheus API, the format of Prometheus.
+"""Errors as HTTP responses. The HTTP status depends on the class of the error. The body of a response has the format of
+this server or, for requests of the Prometheus API, the format of Prometheus.
 """
 
 from __future__ import annotations
@@ -85,22 +85,22 @@ _REASONS = {
 
 
 def status_of(error: BaseException) -> int:
-    """Return the HTTP status for an error. It is 500 for an error that is not in the table."""
+    """Return the HTTP status for an error. The status is 500 if the class of the error is not in `_STATUSES`."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a refusal as a word for the metrics, such as ``too_large``. It is ``internal`` for an error
-    that is not in the tables.
+    """Return the reason of a refusal as a word for the metrics, such as ``too_large``. The reason is ``internal`` if
+    the status of the error is not in `_REASONS`.
     """
     return error.kind if isinstance(error, PromQLError) else _REASONS.get(status_of(error), "internal")
 
 
 def client_message(error: BaseException) -> str:
-    """Return the message of an error in one line, for the client. If the error is not in the table, the message
-    contains only the name of its class.
+    """Return the message of an error in one line, for the client. If the class of the error is not in `_STATUSES`, the
+    message contains only the name of the class.
     """
     if isinstance(error, HTTPException):
         return error.detail

@@ -1,7 +1,7 @@
-"""Freed memory: give memory that the server has freed back to the operating system.
+"""Return the freed memory of the server to the operating system.
 
-glibc keeps freed memory for later allocations, in pieces that grow slowly while threads allocate arrays of different
-sizes. A server that commits ten times a second would need 7 MiB more each minute.
+glibc keeps freed memory for later allocations. While threads allocate arrays of different sizes, this memory grows
+slowly. A server that commits ten times a second would need 7 MiB more each minute.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def release_freed_memory() -> None:
-    """Give freed memory back to the operating system. Do nothing if the process does not use glibc."""
+    """Return freed memory to the operating system. Do nothing if the process does not use glibc."""
     if not sys.platform.startswith("linux"):
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -13,7 +13,7 @@ from tiltframe.store import StoreError
 
 
 class WindowAges(Collector):
-    """A gauge of the age of the newest window of each store. It leaves out stores that cannot be read or have no
+    """A gauge of the age of the newest window of each store. The gauge leaves out stores that cannot be read or have no
     windows.
     """
 

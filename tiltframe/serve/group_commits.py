@@ -22,8 +22,8 @@ from tiltframe.store import FrameStore, PreparedRows
 
 # the maximum number of requests in one commit
 _MAX_REQUESTS = 64
-# the minimum time from the start of a commit of several requests to the next commit, as a multiple of the first
-# commit's duration
+# after a commit of several requests, the minimum time from the start of this commit to the start of the next one, as a
+# multiple of the duration of this commit
 _PERIOD_FACTOR = 3
 # the upper limit, in seconds, of the minimum time from the start of a commit to the next commit
 _LONGEST_PERIOD = 0.2
@@ -31,8 +31,8 @@ _LONGEST_PERIOD = 0.2
 
 @dataclass(eq=False)
 class _WaitingRequest:
-    """The rows of a request that waits for a commit. ``outcome`` equals None until the commit ends. It is then an
-    error, or a bool that says whether the rows were added.
+    """The rows of a request that waits for a commit. ``outcome`` equals None until the commit ends. After the commit,
+    ``outcome`` is an error, or a bool that says whether the rows were added.
     """
 
     rows: PreparedRows

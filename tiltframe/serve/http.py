@@ -90,7 +90,7 @@ def check_word_count(members: object) -> None:
 
 def pop_store_name(members: dict[str, Any]) -> str:
     """Remove the member ``store`` from ``members``, and return its value, the name of a store. Raise ``ValueError`` if
-    it is missing or not text.
+    the member is missing or is not text.
     """
     store = members.pop("store", None)
     if store is None:

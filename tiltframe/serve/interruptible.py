@@ -23,8 +23,8 @@ _RAISE_SECONDS = 1.0
 
 
 class _Stopped(BaseException):
-    """An exception that is raised in the thread of a stopped call. It is not an ``Exception``, so that error handlers
-    do not catch it.
+    """An exception that is raised in the thread of a stopped call. The class is not a subclass of ``Exception``, so
+    that error handlers do not catch it.
     """
 
 

@@ -1,5 +1,5 @@
-"""Maintenance in the server: a thread compacts stores, deletes expired windows and removes old files. It uses at most a
-quarter of one core.
+"""Maintenance in the server: a thread compacts stores, deletes expired windows and removes old files. The thread uses
+at most a quarter of one core.
 
 append ─▶ append ─▶ append        many small parts make each query slower
    │
@@ -22,16 +22,17 @@ from tiltframe.store import FrameStore
 
 # the minimum number of seconds between two rounds of maintenance
 _PAUSE_SECONDS = 2.0
-# The maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause.
-# Stores at remote addresses always have this pause after a round that merged nothing, because each round sends requests
-# to the storage, which may cost money.
+# The maximum number of seconds between two rounds of a store without new parts; each such round doubles the pause. For
+# a store at a remote address, the pause always has this length after a round that merged nothing, because each round
+# sends requests to the storage, and these requests may cost money.
 _LONGEST_PAUSE_SECONDS = 30.0
 # the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most a
 # quarter of a core
 _PAUSE_FACTOR = 3
 # the maximum number of seconds for the compaction of a store in one round; the next round continues it
 _ROUND_SECONDS = 20.0
-# the number of seconds between two complete rounds, which merge large parts too, and list all files of a store
+# The number of seconds between two complete rounds. Only a complete round also merges large parts, and lists all files
+# of a store.
 _COMPLETE_SECONDS = 120.0
 # the age at which replaced files are removed; queries that still read these files must end earlier
 _REPLACED_FILE_AGE = "10m"
@@ -123,8 +124,8 @@ class Maintenance:
         return any(part_count for part_count, _ in merged.values())
 
     def _round_limit(self) -> Callable[[int, int], None]:
-        """Return a callback that compaction calls with its progress. It raises `_Interrupted` after the time of a
-        round, or if the server stops.
+        """Return a callback that compaction calls with its progress. The callback raises `_Interrupted` when the time
+        of a round is over, or if the server stops.
         """
         end = time.monotonic() + _ROUND_SECONDS
 
@@ -139,8 +140,8 @@ def _end_of_open_windows(store: FrameStore) -> str | None:
     """Return a time just after the end of the latest window of all levels, as ISO 8601 text, or None if the store does
     not have any windows.
 
-    Compaction up to this time includes windows that still receive rows. This is needed because each commit of a stream
-    adds a small part to these windows.
+    Compaction up to this time includes windows that still receive rows. Such windows must be compacted too, because
+    each commit of a stream adds a small part to them.
     """
     level_ends = [
         level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end

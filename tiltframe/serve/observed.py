@@ -45,7 +45,8 @@ _SECURITY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy
 _SECURITY_HEADERS += [(b"content-security-policy", _CONTENT_SECURITY_POLICY)]
 
 
-# By default, each counter has a second series for the time at which it was created. Prometheus does not need it.
+# By default, each counter has a second series, whose value is the time at which the counter was created. Prometheus
+# does not need the second series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

@@ -28,7 +28,7 @@ _ERROR_MEANINGS = {
     "422": "The request exceeds the server's limits, or the store does not support it.",
     "503": "The query took too long, or too many queries are running.",
 }
-# the JSON types, in a body, of the parameters of a query that are text in a URL but may have other types in a body
+# parameter of a query → the JSON types that it may have in a body; in a URL, these parameters are text
 _BODY_TYPES = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}
 _BODY_TYPES |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
@@ -152,8 +152,8 @@ def _meanings() -> dict[str, str]:
 
 
 def _schema(parameter: str, in_body: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a parameter of a query: of a parameter in a URL or, with ``in_body``, of a member of a
-    JSON body.
+    """Return the JSON schema of a parameter of a query. With ``in_body``, it is the schema of the parameter as a member
+    of a JSON body; otherwise, as a parameter of a URL.
     """
     if parameter == "fill":
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}

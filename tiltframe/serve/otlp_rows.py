@@ -1,5 +1,5 @@
-"""Rows of OTLP metrics as a table. A column has its type in the store. If the store has no type for the column, the
-column has the type of the values in the messages, so that a text such as "12" is text and not a number.
+"""Rows of OTLP metrics as a table. A column has the type that it has in the store. If the store has no type for the
+column, the column has the type of the values in the messages, so that a text such as "12" is text and not a number.
 
 If a value does not fit the type of its column, its row is rejected, and the other rows are used.
 """

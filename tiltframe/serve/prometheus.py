@@ -47,7 +47,7 @@ _MAX_PARAMETERS = 1000
 # parameters for which an empty text means the same as a missing parameter
 _OPTIONAL_PARAMETERS = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAM_HEADERS = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
-# the minimum number of bytes that are sent at once; the frames of a stream are collected until they have this size
+# the minimum number of bytes that are sent at once; frames of a remote-read response are collected up to this size
 _STREAM_PIECE_BYTES = 1 << 18
 _SNAPPY_HEADERS = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
@@ -241,7 +241,7 @@ class _Api:
 
 
 def _pieces_of(frames: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the frames of a stream, joined to pieces of at least `_STREAM_PIECE_BYTES` bytes. The last
+    """Yield the frames of a remote-read response, joined to pieces of at least `_STREAM_PIECE_BYTES` bytes. The last
     piece may be shorter.
     """
     piece = bytearray()

@@ -3,8 +3,8 @@ prints it.
 
 An event has the changes up to a version of the store, and this version is the id of the event. A client that reconnects
 sends the id of the last event, and receives all later changes. For this, the server compares two versions of the store
-by their lists of parts, which are stored pieces of states. It keeps the lists of the latest 256 versions in memory. A
-client with an older id receives all windows, so that it misses no change.
+by their lists of parts. The server keeps the lists of the latest 256 versions in memory. A client with an older id
+receives all windows, so that the client misses no change.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class PushedChanges:
         return [Route("/v1/stores/{name}/changes", self.changes)]
 
     async def changes(self, request: Request) -> Response:
-        """Return a response with the changes of a store as events. It ends when the client disconnects or the server
-        stops.
+        """Return a response with the changes of a store as events. The response ends when the client disconnects or the
+        server stops.
         """
         name, per, since = self._read_parameters(request)
         if self._listeners >= _MAX_LISTENERS:

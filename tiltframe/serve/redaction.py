@@ -1,4 +1,4 @@
-"""Redaction of the log: the server's token, and secrets that clients send in addresses, are not written to it."""
+"""Redaction: neither the server's token nor secrets that clients send in addresses are written to the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of responses: JSON, CSV or an Arrow stream, with or without compression. They are written in pieces."""
+"""Formats of responses: JSON, CSV or an Arrow stream, with or without compression. Responses are written in pieces."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def _write_arrow(answer: Answer, out: pa.NativeFile, leading_members: Mapping[st
             yield
 
 
-# A function that writes an answer to a file. It yields after each slice, so that the caller can send the bytes.
+# A function that writes an answer to a file. The function yields after each slice, so that the caller can send the
+# bytes.
 _Writer: TypeAlias = Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]
 _WRITERS: dict[str, _Writer] = {JSON: _write_json, CSV: _write_csv, ARROW: _write_arrow}
 

@@ -23,9 +23,9 @@ _DATABASE_SCHEMES = ("postgres", "postgresql")
 class ServedStore:
     """A store under the name by which it is served.
 
-    ``address`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
-    the URI is the address of a database, ``NAME`` selects a store of this database. Without ``NAME``, the store is
-    served under its name in the database.
+    ``address`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI.
+    The URI of a database is an exception: ``NAME`` then selects a store of the database and, without ``NAME``, the
+    store has the name that it has in the database.
 
     Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.
     """
@@ -78,7 +78,7 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """The served stores by name. An item is the store at its current version. For an unknown name, `Refused` is raised
+    """A mapping from names to the served stores, at their current versions. For an unknown name, `Refused` is raised
     with status 404.
     """
 
@@ -101,7 +101,7 @@ class Stores(Mapping[str, FrameStore]):
             match = re.fullmatch(f"({_NAME})=(.+)", text)
             if not match and len(self._stores) > 1:
                 raise ValueError(
-                    f"the server has several stores; name the store of the state {shown(text)}: NAME={text}"
+                    f"the server has several stores; name the store of the state file {shown(text)}: NAME={text}"
                 )
             name, file = match.groups() if match else (next(iter(self._stores)), text)
             if name not in self._stores:

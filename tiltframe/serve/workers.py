@@ -16,7 +16,7 @@ from tiltframe.serve.interruptible import InterruptibleCall
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
-# the number of bytes that are sent at once; for a slow client, no more than this waits in memory
+# the number of bytes that are sent at once; for a slow client, no more bytes than these wait in memory
 _CHUNK_BYTES = 1 << 16
 _WRITE_THREADS = 32  # the number of threads for writes; usually they only wait for a group commit
 _SEND_AGAIN = (

@@ -1,7 +1,7 @@
 """Decide which rows and panes of a batch are late, because a store already has them, or because their windows on all
 levels have been removed from memory. In a level of sessions, an old row is not late if it joins a session in memory.
 
-The decisions depend on the levels of open windows, whose watermarks they compare with, and on the rules of the stream.
+The decisions depend on the rules of the stream, on the watermarks of its levels, and on the sessions in memory.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def are_committed(times: Instants, committed: int | None, finest: TimeWindow) ->
 
 
 def closing_time(watermark: int | None, rules: StreamRules) -> int:
-    """Return the watermark that levels receive, in microseconds UTC: ``watermark``, or the lowest int64 without a
-    watermark.
+    """Return the watermark that levels receive, in microseconds UTC: ``watermark``, or the lowest int64 if
+    ``watermark`` equals None.
 
     If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same time.
     Levels then receive the time up to which this event closes windows (`LatePolicy.closed_until`).
@@ -64,9 +64,9 @@ def accepted_session_rows(
 ) -> Mask:
     """Return a mask of the rows that are accepted for ``level``, a level of sessions. The other rows are late.
 
-    Rows are processed in the order of their arrival, because an accepted row extends its session, which later rows may
-    join. ``keys`` are the columns of keys. ``starts`` and ``end_times`` are the bounds of the session that each row
-    would form alone, in microseconds UTC: from the time of the row to one session gap later.
+    Rows are processed in the order of their arrival, because an accepted row extends its session, and later rows may
+    join the extended session. ``keys`` are the columns of keys. ``starts`` and ``end_times`` are the bounds of the
+    session that each row would form alone, in microseconds UTC: from the time of the row to one session gap later.
     """
     windows = level.windows
     key_columns = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}

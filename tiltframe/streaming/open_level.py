@@ -1,7 +1,7 @@
 """The windows of each level of a stream, with the functions that emit windows and that merge closed windows into the
 next level.
 
-If the policies need only closed windows, and the windows of each level follow each other without gaps
+If the policies of the stream need only closed windows, and the windows of each level follow each other without gaps
 (`StreamRules.cascades`), a batch is merged only into the finest level. A window is merged into the window of the next
 coarser level when it closes. ``cascaded_until`` of each level is the latest end of the windows that were merged in this
 way. If rows arrive later for such a window, they are merged into it and immediately into the next level.
@@ -120,7 +120,7 @@ class OpenLevel:
         A row belongs to a removed session if its time is not after the end of the last removed session of its key,
         because all sessions of this key in memory begin later. The bounds of removed sessions are deleted after some
         time (`StreamRules.last_deleted_session_end`). An older row may belong to a session whose bounds were deleted.
-        It is late unless it lies in a session in memory.
+        Such a row is late unless it lies in a session in memory.
 
         Parameters
         ----------
@@ -292,8 +292,9 @@ class OpenLevel:
         return unchanged
 
     def _with_last_emissions(self, newly_emitted: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level after the emitted windows ``newly_emitted`` are stored as last emissions. They replace the
-        last emissions of the same windows. A session also replaces the last emissions of sessions that lie in it.
+        """Return the level after the emitted windows ``newly_emitted`` are stored as last emissions. The emitted
+        windows replace the last emissions of the same windows. A session also replaces the last emissions of sessions
+        that lie in it.
         """
         if not len(newly_emitted):
             return self
@@ -429,7 +430,8 @@ def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[Wind
 
 
 def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
-    """Return restored levels for the policies in ``rules``, which may differ from those under which they were saved.
+    """Return restored levels for the policies in ``rules``, which may differ from the policies under which the levels
+    were saved.
 
     If `StreamRules.cascades` is false for the new policies, all windows are merged into the coarser levels. If it is
     true for the new policies, but was false for the saved ones, all windows in memory have already been merged into the
@@ -451,7 +453,7 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
     """For each level, return the number of windows that have rows, but are not in memory yet. The rows of such a window
-    are in windows of finer levels, which are merged into it when they close.
+    are in finer windows. When a finer window closes, it is merged into the coarser window.
 
     ``keys`` has, for each level, the integer id of each window's key. Equal keys have the same id on all levels.
     """

@@ -326,7 +326,7 @@ class OpenWindows:
         return self._advance_levels(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
     def _advance_levels(self, clock: saved.Clock) -> pa.Table:
-        """Store the clock, advance all levels to its watermark and arrival time, and return the rows to emit."""
+        """Store ``clock``, advance all levels to its watermark and its arrival time, and return the rows to emit."""
         at = closing_time(clock.watermark, self._rules)
         if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LATEST_TIME:
             clock = clock.with_newest(start_of_window(clock.watermark, self.frame.levels[0]))
@@ -356,8 +356,9 @@ class OpenWindows:
         return table
 
     def _count_refused(self, panes: pa.Table, lost: WindowTable) -> int:
-        """Return the number of values that measures have skipped, and add it to ``excluded``. ``panes`` has the states
-        of all rows of the batch; values in the panes ``lost``, which were dropped as late, do not count.
+        """Return the number of values that measures have skipped in a batch, and add this number to ``excluded``.
+        ``panes`` has the states of all rows of the batch; values in the panes ``lost``, which were dropped as late, do
+        not count.
         """
         counted = self.excluded.without_counts()
         dropped = self.excluded.without_counts()
@@ -368,8 +369,8 @@ class OpenWindows:
         return counted.values
 
     def _count_beyond_limit(self, emitted: pa.Table) -> int:
-        """Return the number of results in emitted rows that are null because of a limit of their measure, and add it to
-        ``excluded``. Retractions do not count.
+        """Return the number of results that are null because of a limit of their measure, in the rows ``emitted``. Add
+        this number to ``excluded``. Retractions do not count.
         """
         if CHANGE in emitted.column_names:
             emitted = emitted.filter(pc.greater(emitted.column(CHANGE), 0))
@@ -602,8 +603,8 @@ class OpenWindows:
         memory.
 
         ``times`` are the times of the rows. ``window_times`` has one time per row: the row counts in the window that
-        contains this time. It differs from the time of the row if the late policy has moved the row. All times are in
-        microseconds UTC. Return the states, and a mask of the late rows.
+        contains this time. This time differs from the time of the row if the late policy has moved the row. All times
+        are in microseconds UTC. Return the states, and a mask of the late rows.
         """
         late = np.zeros(len(times), np.bool_)
         window = self.frame.levels[0]
@@ -690,7 +691,7 @@ class OpenWindows:
 
         With the late policy `Buffer`, a window of a coarser level is not counted until a window of the next finer level
         closes in it, because its rows are counted in the finer window until then. A finer window that was closed by a
-        timeout has this effect only if the windows of its level do not overlap. Windows without the mark ``first_pane``
+        timeout has this effect only if the windows of its level do not overlap. Windows whose first pane is not known
         are always counted.
         """
         level = self._levels[at]

@@ -24,11 +24,12 @@ _WAITING = "waiting"
 
 
 class OrderedStream:
-    """Ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
+    """Ordered windows of a stream, of the kinds count, interval, session, since and sliding, and chains of such
+    windows.
 
     A row is processed when the watermark has passed its time, and a window that ends at a tick is emitted when the
     watermark has passed the tick. A tick is the start of a unit of the clock, such as an hour. Memory contains a few
-    states per key, and the rows that the watermark has not passed. `to_ipc` saves both.
+    states per key, and the rows that the watermark has not passed. `to_ipc` saves these states and rows.
 
     Parameters
     ----------
@@ -211,8 +212,8 @@ class OrderedStream:
         ----------
         data : bytes or Saved
         windows : RunningAggregation or OrderedRollup
-            An aggregation with the windows of the saved stream that has not processed any rows. It may compute other
-            results from the same states, such as other quantiles.
+            An aggregation that has the windows of the saved stream, and has not processed any rows. The aggregation may
+            compute other results from the same states, such as other quantiles.
 
         Returns
         -------

@@ -47,8 +47,8 @@ class Progress:
     keys : int
         The number of different keys of the windows in memory.
     watermark_us : int, optional
-        The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first. The property
-        `watermark` has the same time as a datetime.
+        The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first watermark. The
+        property `watermark` has the same time as a datetime.
     state_bytes : int
         The size of the tables in memory, in bytes.
     """

@@ -1,14 +1,14 @@
 """Saved streams: the tables of windows in memory, and a JSON description of the frame, the policies and the clock.
 
 A saved stream has up to three tables per level: its windows in memory, the last emissions of its windows, and removed
-sessions. Each table is saved as two blocks. The first block has the bounds and keys of the windows, and their marks:
-integers for each window, such as the number of rows since its last emission. The first block is read for every batch.
-The second block has the states. It is decoded only if windows are merged or emitted. A block that was read and has not
-changed is not encoded again.
+sessions. Each table is saved as two blocks. The first block has the bounds and keys of the windows, and several
+integers for each window (`MARKS`), such as the number of rows since its last emission. The first block is read for
+every batch. The second block has the states. The second block is decoded only if windows are merged or emitted. A block
+that was read and has not changed is not encoded again.
 
 The container is not an Arrow IPC file, because such a file has no checksums: if one bit is damaged, reading the file
-may end the process instead of raising an error. Writing would also take 3 to 14 times as long, because blocks with
-different schemas must be copied into a binary column.
+may end the process instead of raising an error. Writing such a file would also take 3 to 14 times as long, because
+blocks with different schemas would have to be copied into a binary column.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ COUNTS = (
 )
 VERSION = 5
 # The maximum number of columns of states that may be added to a stream by new measures or levels. Each window has an
-# int64, its mark ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before
-# the column was added.
+# int64, ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before the
+# column was added.
 _MAX_ADDED_COLUMNS = 62
 # the number of bytes that store the length of a stream's description
 _LENGTH = 8
@@ -56,7 +56,8 @@ _CHECKSUM = 4
 _IN_MEMORY = "held"
 _EMITTED = "emitted"
 _REMOVED = "forgotten"
-# the names of the two blocks of each table: one with bounds, keys and marks, and one with states
+# the names of the two blocks of each table: one with the bounds, the keys and the integers of `MARKS`, and one with the
+# states
 _WINDOWS = "windows"
 _STATES = "states"
 _EXTENSION = "extension"
@@ -181,8 +182,8 @@ class Saved:
         # Streams that were saved by earlier releases do not have ``known_from``.
         known_from = self.description.get("known_from", [LOWEST] * len(watermarks))
         times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
-        # The bits, in the mark ``unknown``, of the columns of states that are added now. The lower bits belong to
-        # columns that were added before the stream was saved.
+        # In the integer ``unknown`` of a window, the bits of the columns of states that are added now. The lower bits
+        # belong to columns that were added before the stream was saved.
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states to leave out: those of removed measures, and those that only the saved policies needed
         unneeded = [name for name in self.description["columns"] if name not in rules.memory_frame.state_functions]
@@ -199,9 +200,9 @@ class Saved:
     ) -> OpenLevel:
         """Return the level with the number ``at``, counted from the finest.
 
-        ``unknown`` has the bits of the measures that are added now; they are set in the mark ``unknown`` of all saved
-        windows. ``unneeded`` has the columns of states to leave out. ``watermark`` and ``cascaded`` are the saved
-        values of the fields of `OpenLevel`, in microseconds UTC.
+        ``unknown`` has the bits of the measures that are added now; these bits are set in the integer ``unknown`` of
+        all saved windows. ``unneeded`` has the columns of states to leave out. ``watermark`` and ``cascaded`` are the
+        saved values of the fields of `OpenLevel`, in microseconds UTC.
         """
         windows = self._windows(at, _IN_MEMORY, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks

@@ -48,7 +48,8 @@ def find_accepted_rows(
     is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
     row_cells = np.empty(len(order), np.int64)
     row_cells[order] = np.cumsum(is_first_of_cell) - 1
-    # for each cell, its key and its number, which is the start of its intervals divided by the gap and rounded down
+    # for each cell, its key and its number: the start of each of its intervals, divided by the session gap and rounded
+    # down
     cell_keys = sorted_keys[is_first_of_cell]
     cell_numbers = sorted_cell_numbers[is_first_of_cell]
     are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)
@@ -58,13 +59,13 @@ def find_accepted_rows(
 
 @compiled
 def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, length):  # type: ignore[no-untyped-def]
-    """Return the mask of `find_accepted_rows`, which is computed row by row.
+    """Compute the mask of `find_accepted_rows` row by row, and return it.
 
     A cell is a combination of a key and a number ``starts // length``. ``row_cells`` has the index of the cell of each
     row. Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with
     the next lower or the next higher number exists.
     """
-    # for each cell, the first and the last start of the intervals of accepted rows
+    # for each cell (a key and a range of time), the first and the last start of the accepted rows' intervals in it
     first_start = np.full(len(has_previous), _HIGHEST)
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)
@@ -86,7 +87,8 @@ def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, leng
 def mask_touching_sessions(
     sessions: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
-    """Return a mask of the intervals that overlap or touch a session in memory. Both ends count as part of an interval.
+    """Return a mask of the intervals that overlap or touch a session in memory. An interval includes its start and its
+    end.
 
     Parameters
     ----------

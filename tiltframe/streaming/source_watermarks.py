@@ -13,7 +13,7 @@ from tiltframe.streaming.policies import micros
 
 
 class SourceWatermarks:
-    """The watermarks of the sources of a stream, and the watermark of the stream, which is their minimum.
+    """The watermarks of the sources of a stream, and their minimum, which is the watermark of the stream.
 
     Because of the minimum, a source with older rows than the other sources does not lose rows. Two kinds of sources are
     left out of the minimum: those without rows for the time ``idle``, and those that have ended. If such a source has
@@ -24,8 +24,8 @@ class SourceWatermarks:
     sources : iterable of str
         The names of the sources.
     idle : str, optional
-        The time without rows after which a source is idle, such as ``1m``. It is measured by the argument ``now`` of
-        the methods. By default, sources are never idle.
+        The time without rows after which a source is idle, such as ``1m``. This time is measured by the argument
+        ``now`` of the methods. By default, sources are never idle.
 
     Raises
     ------

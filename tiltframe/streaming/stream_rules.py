@@ -1,9 +1,9 @@
-"""Stream rules: decisions about windows that follow from the frame and the policies, for example which windows a
+"""Stream rules: decisions that follow from the frame and the policies of a stream, for example which windows a
 watermark closes.
 
 Rows are reduced to panes when they arrive. Panes are the windows of the finest level or, if these overlap, shorter
 windows that divide them. In addition to the states of the frame's measures, a pane has the number of its rows
-(`StreamRules.partial_frame`). Before windows are stored, this number is converted to the mark ``new_rows``.
+(`StreamRules.partial_frame`). In a `WindowTable`, this number is stored under the name ``new_rows``.
 """
 
 from __future__ import annotations
@@ -135,8 +135,9 @@ class StreamRules:
     def cascades(self) -> bool:
         """Whether a window is merged into the next coarser level when it closes, and not when its rows arrive.
 
-        This is the case if the policies do not emit open windows, only the watermark closes windows, and the windows of
-        each level follow each other without gaps or overlaps. A batch is then merged only into the finest level.
+        This is the case if the emit policy does not emit open windows, only the watermark closes windows, and the
+        windows of each level follow each other without gaps or overlaps. A batch is then merged only into the finest
+        level.
         """
         only_closed = not self.emit.emits_open and self.emit.timeout is None
         return only_closed and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
@@ -217,8 +218,8 @@ class StreamRules:
         )
 
     def results(self, states: pa.Table) -> pa.Table:
-        """Return the results of a table of states, which has the column ``level``. Columns that the policy has added
-        are preserved.
+        """Return the results of a table of states. The table must have the column ``level``. Columns that the policy
+        has added are preserved.
         """
         results = results_of(states, self.frame)
         for name in self.emitted_columns:
@@ -243,7 +244,7 @@ def _with_more_measures(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFr
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Check the argument ``states`` of `OpenWindows.add`, and return the columns of it that the method needs. Raise
+    """Check the argument ``states`` of `OpenWindows.add`, and return those of its columns that the method needs. Raise
     ``ValueError`` if a column is missing, or if there is a column ``level``.
     """
     names = checked_type(states, pa.Table, "states").column_names
@@ -263,8 +264,8 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return the windows for a table of states of `StreamRules.partial_frame`. The column that counts the rows of each
-    window is replaced by the mark ``new_rows``.
+    """Return the windows for a table of states of `StreamRules.partial_frame`. The number of rows of each window, which
+    is a state in ``states``, is stored under the name ``new_rows``.
     """
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
@@ -272,9 +273,9 @@ def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return the windows of ``table`` with the mark ``first_pane``: the start of each window's earliest pane in the
-    table ``panes``, or the largest int64 for a window without panes. Only windows that are closed by events need the
-    mark. If the watermark closes windows, the table is returned unchanged.
+    """Return ``table`` with ``first_pane`` set to the start of each window's earliest pane in the table ``panes``, or
+    to the largest int64 for a window without panes. Only windows that are closed by events need this value. If the
+    watermark closes windows, the table is returned unchanged.
     """
     if not rules.late.closes_by_events or not len(table):
         return table

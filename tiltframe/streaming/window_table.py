@@ -1,7 +1,7 @@
 """The windows of one level in memory: a table with one row per window and key, and functions that merge such tables.
 
-A row has the bounds of the window, the key, the states, and several marks: integers such as the number of rows since
-the window's last emission (see `MARKS`). All functions work on whole columns.
+A row has the bounds of the window, the key, the states, and several integers, such as the number of rows since the
+window's last emission (see `MARKS`). All functions work on whole columns.
 
 A batch merges only the states of windows for which it has new rows. All other windows in memory are compared with the
 new windows by their bounds and keys, and are at most copied. The time for a batch is therefore proportional to the
@@ -32,11 +32,12 @@ from windows.timezone import Instants
 
 LOWEST = np.iinfo(np.int64).min
 HIGHEST = np.iinfo(np.int64).max
-# The value of the mark `last_arrival` for a window that has received rows since the last call of `advance`. The next
-# call of `advance` replaces this value by the argument ``now``.
+# The value of ``last_arrival`` in `MARKS` for a window that has received rows since the last call of `advance`. The
+# next call of `advance` replaces this value by the argument ``now``.
 UNSTAMPED = HIGHEST
 
-# For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
+# The integers that are stored for each window. For each integer: the function that combines it when windows are merged,
+# and its initial value. Times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
     # the number of rows that arrived since the window's last emission
     "new_rows": (np.add, 0),
@@ -70,7 +71,7 @@ Marks = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class StoredStates:
-    """The columns of states of a saved table of windows. They are decoded when they are first used."""
+    """The columns of states in a saved table of windows. The columns are decoded when they are first used."""
 
     table: StoredTable
     schema: pa.Schema
@@ -83,7 +84,7 @@ class WindowTable:
 
     # window_start, window_end and keys; also the states, unless they are in ``state_columns``
     index: pa.Table
-    # the marks, by their names in `MARKS`
+    # the integers of each window, by their names in `MARKS`
     marks: Marks
     # the states of the rows of ``index``, if they were read from a saved stream and may not be decoded yet; otherwise
     # None
@@ -94,8 +95,8 @@ class WindowTable:
 
     @classmethod
     def from_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has bounds, keys and
-        marks. ``states`` has the states, and is decoded when it is first used.
+        """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has the bounds, the keys
+        and the integers of `MARKS`. ``states`` has the states, and is decoded when it is first used.
         """
         index = stored.table
         metadata = stored.table.schema.metadata
@@ -105,7 +106,8 @@ class WindowTable:
         return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Return the windows as two stored tables: one with the bounds, keys and marks, and one with the states.
+        """Return the windows as two stored tables: one with the bounds, the keys and the integers of `MARKS`, and one
+        with the states.
 
         ``columns`` are the names of the columns of bounds and keys. A table that was read from a saved stream and has
         not changed is returned without encoding it again.
@@ -155,9 +157,7 @@ class WindowTable:
 
     @property
     def rows(self) -> int:
-        """The sum of the mark ``new_rows``: the number of rows that have arrived since the last emission of their
-        window.
-        """
+        """The number of rows that have arrived since the last emission of their window."""
         return int(self.marks["new_rows"].sum())
 
     def without_rows(self) -> WindowTable:
@@ -184,15 +184,15 @@ class WindowTable:
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def with_marks(self, **marks: NDArray[np.int64]) -> WindowTable:
-        """Return the table with new values of some marks, which are passed by name. If no value differs, return this
-        object.
+        """Return the table with new values of some of the integers in `MARKS`, which are passed by name. If no value
+        differs, return this object.
         """
         if all(np.array_equal(self.marks[name], new) for name, new in marks.items()):
             return self
         return replace(self, marks={**self.marks, **marks}, stored=None)
 
     def without_states(self, keys: Sequence[str]) -> WindowTable:
-        """Return the table with only bounds, keys and marks. ``keys`` are the names of the key columns."""
+        """Return the table without the columns of states. ``keys`` are the names of the key columns."""
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
 
     def without_columns(self, columns: Sequence[str]) -> WindowTable:
@@ -219,7 +219,7 @@ class WindowTable:
         """Return `states`, in which the states of added columns are null for the windows that have rows from before the
         column was added.
 
-        ``added`` has the names of the added columns, in the order of the bits of the mark ``unknown``.
+        ``added`` has the names of the added columns, in the order of the bits of ``unknown`` in `MARKS`.
         """
         states = self.states
         for bit, name in enumerate(added):
@@ -256,15 +256,15 @@ def _filter_rows(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
-    """Return a `WindowTable` for a table with bounds, keys and states. Marks that are not passed have the initial
-    values of `MARKS`.
+    """Return a `WindowTable` for a table with bounds, keys and states. Integers of `MARKS` that are not passed have
+    their initial values.
     """
     n = states.num_rows
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
 
 
 def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
-    """Return the mark ``unknown`` of each window of a table of states: bit i is set if the state in the i-th column of
+    """Return, for each window of a table of states, an integer whose bit i is set if the state in the i-th column of
     ``added`` is null or missing.
     """
     marks = np.zeros(states.num_rows, np.int64)
@@ -276,9 +276,9 @@ def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """Return the windows with the bounds of the coarser windows that contain them. The result can have several entries
-    per coarser window and key. Each of them has the states of a part of the rows of the coarser window.
+    per coarser window and key. Each entry has the states of some rows of the coarser window.
 
-    ``level`` is the coarser level. Its windows must follow each other without gaps.
+    ``level`` is the coarser level. The windows of this level must follow each other without gaps.
 
     Raise ``ValueError`` if a window does not lie within one window of the level.
     """
@@ -431,8 +431,8 @@ def _may_be_merged(
 
 
 def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
-    """Return the rows of ``both`` after sessions of a key that overlap or touch are united: each row has the bounds of
-    its united session. Windows that are not sessions are returned unchanged.
+    """Return the rows of the table ``both`` after sessions of a key that overlap or touch are united: each row has the
+    bounds of its united session. Windows that are not sessions are returned unchanged.
     """
     if not level.is_merging:
         return both

@@ -115,9 +115,9 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
     """Return, for each column of the flattened results of a measure, the parts of a PromQL expression that computes
     this column: ``aggregation by (keys) (function(metric[range]))``.
 
-    The result maps each column to a dict. Its member ``promql`` has the names of the metric, the function and the
-    aggregation. For a quantile, the dict also has the member ``quantile``, because ``histogram_quantile`` must be
-    applied to the expression. ``promql`` is missing for a column that PromQL cannot compute by merging states. The
+    The result maps each column to a dict. The member ``promql`` of this dict has the names of the metric, the function
+    and the aggregation. For a quantile, the dict also has the member ``quantile``, because ``histogram_quantile`` must
+    be applied to the expression. ``promql`` is missing for a column that PromQL cannot compute by merging states. The
     result is empty if the measure is an expression over results.
     """
     if measure in view.frame.expressions:
@@ -176,7 +176,7 @@ def _label_sets(
     includes_null_values: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
     """Yield each metric with a list of dicts, which map labels to their values. The list has the distinct combinations
-    of the values of ``labels``. They are read from the windows of the coarsest level that overlap the range of
+    of the values of ``labels``. The values are read from the windows of the coarsest level that overlap the range of
     ``listing``. All ``metrics`` must belong to one store.
 
     Windows in which the metric has no value are ignored, unless ``includes_null_values`` is true.

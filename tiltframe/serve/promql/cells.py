@@ -204,8 +204,8 @@ class States:
         return Vector(self.series, values.reshape(present.shape), present)
 
     def _bucket_values(self) -> Vector:
-        """Return the number of values up to each bound, as a vector. It has one series for each pair of a series of the
-        states and a bound.
+        """Return the number of values up to each bound, as a vector. The vector has one series for each series of the
+        states and each bound.
         """
         values = np.full((len(self.series), len(self.bounds), self.moment_count), np.nan)
         row, moment = np.divmod(self.cells, self.moment_count)

@@ -233,8 +233,9 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 
 def _presence(states: States) -> Vector:
-    """Return a vector with a value in each cell that has a state. Functions that only test whether a cell has a value,
-    such as ``count``, use this vector. Its values are 1 or, for the buckets of histograms, the counts.
+    """Return a vector with a value for each series and moment with a state. Functions that only test whether there is a
+    value, such as ``count``, use this vector. The values of the vector are 1 or, for the buckets of histograms, the
+    counts.
     """
     if states.kind == BUCKETS:
         return states.values()
@@ -274,8 +275,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
             f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time, or {USE_PROMETHEUS}"
         )
     q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    # A metric of the kind `LAST` supports only the range function last_over_time. Its result is a value of the metric
-    # itself, so the series keep the name of the metric, which other functions remove.
+    # A metric of the kind `LAST` supports only the range function last_over_time. The result of last_over_time is a
+    # value of the metric itself, so the series keep the name of the metric, which other functions remove.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return merged_range_value(

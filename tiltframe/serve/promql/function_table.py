@@ -1,8 +1,8 @@
 """The functions, aggregations and operators of PromQL. Each of them is evaluated by this server from merged states, is
 evaluated from values, or is rejected.
 
-A Prometheus server can compute the functions, aggregations and operators that are rejected here. For this, it reads the
-samples of series from this server by remote read.
+A Prometheus server can compute the functions, aggregations and operators that are rejected here. For this, Prometheus
+reads the samples of series from this server by remote read.
 
 Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
 """

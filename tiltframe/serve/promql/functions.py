@@ -32,7 +32,7 @@ HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HI
 # the number of cells that are reduced between two checks of the deadline
 _CELLS_AT_ONCE = 1_000_000
 # A function that aggregates values by group. Its arguments are the values, the group of each value, and the number of
-# groups. It returns one aggregate per group, which is undefined for a group without values.
+# groups. It returns one aggregate per group. The aggregate of a group without values is undefined.
 _Reduction: TypeAlias = "Callable[[Floats, NDArray[np.intp], int], Floats]"
 
 
@@ -98,9 +98,10 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
 
 def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """Return, for each histogram, the fraction of its values, from 0 to 1, between the bounds ``lower`` and ``upper``.
-    It is computed from the buckets of the sketch.
+    The fraction is computed from the buckets of the sketch.
 
-    If a bound lies inside a bucket, or at its upper end, all values of the bucket are counted as below the bound.
+    If a bound lies inside a bucket, or at the upper end of a bucket, all values of this bucket are counted as below the
+    bound.
     """
     present = states.present()
     values = np.full(present.size, np.nan)
@@ -115,8 +116,8 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
 
 
 def _reduce_exactly(function: Function) -> _Reduction:
-    """Return a function that aggregates values by group with ``function``, such as `Sum`, whose results are exact and
-    rounded once.
+    """Return a function that aggregates the values of each group with ``function``, an aggregate such as `Sum`. The
+    results are exact, and are rounded once.
     """
 
     def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
@@ -128,8 +129,8 @@ def _reduce_exactly(function: Function) -> _Reduction:
 
 
 def _reduce_by(extreme: np.ufunc) -> _Reduction:
-    """Return a function that computes the minimum or the maximum of each group with ``extreme``, `numpy.fmin` or
-    `numpy.fmax`. NaN is ignored unless all values of the group are NaN.
+    """Return a function that computes the minimum or the maximum of each group with ``extreme``, which is `numpy.fmin`
+    or `numpy.fmax`. NaN is ignored unless all values of the group are NaN.
     """
 
     def reduce(values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
@@ -175,8 +176,8 @@ def _mask_of(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.bool
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Return the quantile ``q`` of the values of each group at each moment. It is interpolated between two values, as
-    in Prometheus. NaN counts as the smallest value.
+    """Return the quantile ``q`` of the values of each group at each moment. The quantile is interpolated between two
+    values, as in Prometheus. NaN counts as the smallest value.
     """
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]

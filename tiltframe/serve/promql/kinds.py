@@ -36,9 +36,9 @@ PARTS_OVER_TIME = {
     "max_over_time": "max",
     "avg_over_time": "mean",
 }
-# For each kind of metric, the range functions that merge its states over time. The value of a range function is the
-# aggregation that merges the same states over series, or None if no aggregation does. If a kind has several range
-# functions, `merge_of` returns the first one.
+# kind of metric → range function that merges states of this kind over time → the aggregation that merges the same
+# states over series, or None if no aggregation does. If a kind has several range functions, `merge_of` returns the
+# first one.
 MERGES: Mapping[str, Mapping[str, str | None]] = {
     SUM: {INCREASE: SUM, RATE: SUM, "sum_over_time": SUM},
     MIN: {"min_over_time": MIN},
@@ -57,7 +57,8 @@ MERGES: Mapping[str, Mapping[str, str | None]] = {
 
 
 def merge_of(kind: str) -> tuple[str, str] | None:
-    """Return the first range function of a kind and its aggregation, or None if no aggregation merges the states.
+    """Return the first range function of a kind, and the aggregation that merges the same states over series. Return
+    None if no aggregation merges the states.
 
     >>> merge_of(SUM), merge_of(MAX), merge_of(LAST), merge_of(GAUGE)
     (('increase', 'sum'), ('max_over_time', 'max'), None, None)

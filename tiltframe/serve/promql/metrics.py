@@ -104,14 +104,14 @@ class Matcher:
 
     @property
     def choices(self) -> list[str] | None:
-        """The texts that the matcher compares with: one text, or those of a regular expression such as ``a|b``. It is
-        None for any other regular expression.
+        """The texts that the matcher compares with: one text, or those of a regular expression such as ``a|b``. None
+        for any other regular expression.
         """
         return plain_texts(self.text) if self.regex else [self.text]
 
     def condition(self, key: str) -> str | None:
-        """Return the matcher as an SQL condition on a text key, with which stores can skip files. Return None if the
-        matcher is too complex for this.
+        """Return the matcher as an SQL condition on a text key. Stores can skip files by this condition. Return None if
+        the matcher is too complex for this.
         """
         choices = self.choices
         if self.negated or choices is None or not all(_UNQUOTED_TEXT.fullmatch(text) for text in choices):
@@ -204,9 +204,9 @@ def matching_rows(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], ro
 def results_and_presence(
     states: pa.StructArray, result_function: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states that have a value: their result is not null or, if ``path`` is not empty, the field
-    of their result at ``path`` is not null. Also return the results of ``result_function``, or None if the mask was
-    computed without them.
+    """Return a mask of the states that have a value, and the results of ``result_function``. If the mask was computed
+    without results, None is returned in their place. A state has a value if its result is not null or, if ``path`` is
+    not empty, if the field at ``path`` of its result is not null.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(result_function, Hdr | SignedSketch):
         # The result of a sketch is null exactly if its minimum is null, so the results need not be computed.
@@ -231,7 +231,7 @@ def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of one store, which a selector can name."""
+    """A metric that a selector can name. The metric belongs to one store."""
 
     # a valid PromQL name
     name: str
@@ -335,7 +335,7 @@ def metrics_by_name(
     return by_name
 
 
-# The keys of the cache are compared quickly, because a store has the same manifest object until it is opened again.
+# Look-ups in the cache are fast, because a store has the same manifest object until it is opened again.
 @lru_cache(maxsize=64)
 def _metric_makers(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
     """Return, for each metric of a store, a function that returns the metric for a view of the store."""
@@ -382,7 +382,7 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
             yield partial(metric, name=promql_name(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_type(dtype) for is_type in _NUMBERS):
-                continue  # Only numbers have metrics, and the quantiles at longer paths are read from the histogram.
+                continue  # Only numbers have metrics. Quantiles, at longer paths, belong to the histogram's metric.
             part = "" if path else function.name
             if is_histogram:
                 part = path[0]
@@ -394,9 +394,9 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
 def _classic_histogram_makers(
     store_name: str, manifest: Manifest, labels: Mapping[str, str]
 ) -> Iterator[partial[Metric]]:
-    """Yield, for each metric of a classic histogram that is not a field of results, a function that returns the metric
-    for a view of the store. These metrics are the buckets, and a count or sum that the results lack. The caller ignores
-    a metric if a measure has the same name.
+    """Yield functions that return metrics of classic histograms for a view of the store: the metric of the buckets and,
+    if the results have no field for the count or the sum, the metric of the count or the sum. The caller ignores a
+    metric if a measure has the same name.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):

@@ -50,7 +50,8 @@ def encode_native_series(
     times : array of int64, shape (moments,)
         The times of the samples in milliseconds.
     is_running : bool
-        Whether a sample is the running total, which exists at all moments, or the state of its window alone.
+        If true, a sample is the running total, which exists at all moments. If false, a sample is the state of its
+        window alone.
     deadline : Deadline
         The time after which `OutOfTime` is raised.
 
@@ -74,17 +75,17 @@ def encode_native_series(
             histograms += to_remote_histograms(slice_of_states, function, first_row=begin).to_pylist()
     except ValueError as error:
         raise Unanswerable(
-            f"native histograms cannot be sent: {error}; query a number of the histogram instead, such as "
+            f"native histograms cannot be sent: {error}; query a single number of the histogram, such as "
             "the metric with the suffix _count"
         ) from None
-    # for each cell, the index of its histogram in ``histograms``; the index 0 stands for the histogram of no rows
+    # for each series and moment, the index of the histogram in ``histograms``; the index 0 is the histogram of no rows
     places = np.zeros((len(states.series), states.moment_count), np.intp)
     places[series_indices, moment_indices] = 1 + np.arange(len(states.cells))
     if is_running:
         places = np.maximum.accumulate(places, axis=1)
     histogram_message = remote_message("Histogram")
-    # protobuf allows the fields of a message to be encoded separately, so each time is appended to the encoded
-    # histogram
+    # The fields of a protobuf message may be encoded separately. The time of a sample is therefore encoded alone, and
+    # appended to the encoded histogram.
     encoded_times = [histogram_message(timestamp=time).SerializeToString() for time in times.tolist()]
     series_message = remote_message("TimeSeries")
     for labels, places_of_series in zip(states.series, places.tolist(), strict=True):

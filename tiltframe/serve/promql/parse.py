@@ -23,8 +23,8 @@ Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
 _MAX_CHARACTERS = 1_000_000
-# The maximum number of characters outside strings. It limits the depth of an expression, because parsing and evaluation
-# are recursive.
+# The maximum number of characters outside strings. This number limits the depth of an expression, because parsing and
+# evaluation are recursive.
 _MAX_CODE_CHARACTERS = 2_000
 # the maximum number of operators and parentheses; the time of parsing grows with the square of their nesting depth
 _MAX_OPERATORS = 500
@@ -32,15 +32,15 @@ _MAX_OPERATORS = 500
 # repetitions. The number is limited because all other threads wait while the parser compiles regular expressions.
 _MAX_REGEX_STEPS = 3_000
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-# syntax of newer releases of Prometheus, which the parser does not support: modifiers of ranges, operators that trim
+# syntax that newer releases of Prometheus support, but the parser does not: modifiers of ranges, operators that trim
 # histograms, and arithmetic with durations
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )
 _OPERATORS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# A class of Unicode characters, such as \pL or \w. It counts as three classes for `_MAX_REGEX_STEPS`, because the
-# parser compiles it to some hundred ranges of bytes.
+# A class of Unicode characters, such as \pL or \w. Each such class counts three times for `_MAX_REGEX_STEPS`, because
+# the parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 # the first and the last time for which windows exist, in seconds since 1970: the years 5 to 9987
 _EARLIEST = -62_000_000_000

@@ -1,11 +1,11 @@
 """Remote read: Prometheus requests the samples of series. The response is a protobuf message that is compressed by
 snappy, or a stream of chunks.
 
-Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
-are read from the coarsest level that gives Prometheus the same result as the finest level. Other measures are read from
-the finest windows. If the finest windows have expired or are too many, coarser windows are read, provided that the
-function of the query can be computed from coarser windows too. The time of a sample is the end of its window. The
-exception is a measure ``last``: the time of its samples is the time of the last event in the window.
+Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. These
+counters are read from the coarsest level that gives Prometheus the same result as the finest level. Other measures are
+read from the finest windows. If the finest windows have expired or are too many, coarser windows are read, provided
+that the function of the query can be computed from coarser windows too. The time of a sample is the end of its window.
+The exception is a measure ``last``: the time of its samples is the time of the last event in the window.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -166,8 +166,8 @@ def _check_size(samples: int) -> None:
 
 
 def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[bytes]:
-    """Yield the frames of a stream. A frame has chunks of one series. Only the series of metrics with the same name are
-    in memory at the same time.
+    """Yield the frames of a stream. Each frame is a message with chunks of one series. Only the series of metrics with
+    the same name are in memory at the same time.
 
     The series of a query are sorted by their labels, because clients merge the streams of several servers.
     """

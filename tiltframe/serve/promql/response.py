@@ -21,7 +21,8 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
     """Return the text of a successful response. ``data`` is JSON.
 
-    ``warnings`` are messages about missing data, with which Grafana marks the panel. ``infos`` are other messages.
+    ``warnings`` are messages about missing data. Grafana marks a panel whose response has warnings. ``infos`` are other
+    messages.
     """
     more = "".join(
         f',"{name}":{_json(list(sentences))}'

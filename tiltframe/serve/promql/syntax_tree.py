@@ -139,8 +139,8 @@ def _subquery(node: SubqueryExpr) -> Tree:
 
 def _moment(at: promql_parser.AtModifier | None) -> Tree:
     """Return the members ``timestamp`` and ``startOrEnd`` for the modifier ``@``. For a fixed time, ``timestamp`` is
-    the time in milliseconds. For ``start()`` and ``end()``, ``startOrEnd`` is "start" or "end". In all other cases, a
-    member equals None.
+    the time in milliseconds. For ``start()`` and ``end()``, ``startOrEnd`` is "start" or "end". A member that does not
+    apply equals None.
     """
     if at is None:
         return {"timestamp": None, "startOrEnd": None}

@@ -62,8 +62,8 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 
 @compiled
 def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
-    """Return the bytes of all chunks, and the index of the first byte of each chunk and, at the end, the number of
-    bytes. ``edges`` has the index of the first sample of each chunk and, at the end, the number of samples.
+    """Return two arrays: the bytes of all chunks, and the index of the first byte of each chunk, followed by the number
+    of bytes. ``edges`` has the index of the first sample of each chunk, followed by the number of samples.
     """
     data = np.zeros(_FIRST_SAMPLE_BYTES * len(edges) + _SAMPLE_BYTES * len(times), np.uint8)
     byte_edges = np.zeros(len(edges), np.int64)
@@ -85,8 +85,8 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
             at, last_width, leading, trailing = _append_xor(
                 data, at, bits[i] ^ bits[i - 1], leading=leading, trailing=trailing
             )
-        # As in Prometheus, an empty byte is added to a chunk that ends at the end of a byte, if its last value or XOR
-        # was written as a multiple of 8 bits.
+        # As in Prometheus, a zero byte is added to a chunk if the chunk ends at the end of a byte, and the number of
+        # bits of its last value or XOR is a multiple of 8.
         has_empty_byte = at % 8 == 0 and last_width % 8 == 0 and last_width > 0
         at = (at + 8 * has_empty_byte + 7) // 8 * 8
         byte_edges[chunk + 1] = at // 8
@@ -131,9 +131,9 @@ def _append_change(data, at, change):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append_xor(data, at, xor, leading, trailing):  # type: ignore[no-untyped-def]
-    """Append the XOR of two values. ``leading`` and ``trailing`` are the numbers of zeros around the range of an
-    earlier XOR. Return the new number of bits, the number of significant bits that were written, and the range for the
-    next XOR.
+    """Append the XOR of two values. ``leading`` and ``trailing`` are the numbers of bits before and after the range of
+    an earlier XOR. Return the new number of bits, the number of significant bits that were written, and the range for
+    the next XOR.
     """
     if xor == 0:
         return _append(data, at, np.uint64(0), 1), 0, leading, trailing

@@ -1,4 +1,4 @@
-"""AfterKeyExpire: emit the window of a key, which covers all time, when the key has had no events for some time.
+"""AfterKeyExpire: emit a key's window over all time when the key has had no events for some time.
 
 The policy is modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
@@ -27,8 +27,8 @@ SPAN = "span"
 
 @dataclass(frozen=True, repr=False)
 class AfterKeyExpire(ByClock):
-    """Emit the window of a key, which covers all time, when the key has had no events for some time. The window is then
-    removed from memory, and a later event of the key starts a new one.
+    """Emit a key's window over all time when the key has had no events for some time. The window is then removed from
+    memory, and a later event of the key starts a new one.
 
     The frame must have keys, and ``all`` as its only level. Emitted rows have the columns ``span``, the time from the
     earliest event of the key to the latest, and ``reason``: ``over_span`` if the span is longer than ``maxspan``, and
@@ -130,7 +130,7 @@ class AfterKeyExpire(ByClock):
         return self._over_span(windows) if self.only else super().admits(windows)
 
     def _over_span(self, windows: HeldWindows) -> Mask:
-        """Return a mask of the windows whose span is longer than ``maxspan``. Without ``maxspan``, it is false
+        """Return a mask of the windows whose span is longer than ``maxspan``. Without ``maxspan``, the mask is false
         everywhere.
         """
         if self.maxspan is None:

@@ -45,11 +45,11 @@ class EmitPolicy(Policy):
     Parameters
     ----------
     delay : duration
-        The time for which a window stays open after its end, so that delayed events are not late. It is measured by the
-        watermark.
+        The time for which a window stays open after its end, so that delayed events are not late. The delay is measured
+        by the watermark.
     timeout : duration, optional
-        The time without events after which a window is closed before its end. It is measured by the arrival time of
-        events, independently of the watermark. By default, windows are not closed before their end.
+        The time without events after which a window is closed before its end. The timeout is measured by the arrival
+        time of events, independently of the watermark. By default, windows are not closed before their end.
     mode : str
         ``accumulating``: each emission has all rows of the window. ``discarding``: each emission has only the rows
         since the previous emission. ``changelog``: each emission has all rows, and the previous emission is retracted
@@ -241,8 +241,8 @@ class EmitPolicy(Policy):
         return windows.last_arrival <= now - self.timeout_micros
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Return the values of the columns that the attribute ``columns`` declares. The policy adds them to emitted
-        rows.
+        """Return the values of the columns that the attribute ``columns`` declares. These columns are added to the
+        emitted rows.
 
         Parameters
         ----------

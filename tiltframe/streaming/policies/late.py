@@ -33,8 +33,8 @@ class Arrival(NamedTuple):
     Parameters
     ----------
     times : array of int64, shape (events,)
-        A time for each event, in microseconds UTC: the event counts in the windows that contain this time. It may
-        differ from the event's own time, which the functions `aggr.first` and `aggr.last` still use.
+        A time for each event, in microseconds UTC: the event counts in the windows that contain this time. This time
+        may differ from the event's own time. The functions `aggr.first` and `aggr.last` use the event's own time.
     dropped : array of bool, shape (events,)
         Whether each event is dropped.
     newest : int, optional
@@ -156,7 +156,8 @@ class LatePolicy(Policy):
 
 @dataclass(frozen=True, repr=False)
 class TrueWindow(LatePolicy):
-    """Keep all windows in memory for ever. A late event counts in the window of its time, which is emitted again.
+    """Keep all windows in memory for ever. A late event counts in the window that contains its time, and this window is
+    emitted again.
 
     The memory grows with the number of all windows since the start of the stream. A stream into a store does not need
     this policy, because the store adds late events to the windows of their times.
@@ -222,11 +223,11 @@ class Buffer(LatePolicy):
     event counts in the oldest window of the buffer, or is dropped.
 
     Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. When a finer window closes, all windows of the next coarser level that end at or before its start close
-    too. A coarser window therefore stays open longer than the finer windows in it.
+    the buffer. When a finer window closes, all windows of the next coarser level that end at or before the start of the
+    finer window close too. A coarser window therefore stays open longer than the finer windows in it.
 
-    If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
-    coarser levels that end before the buffer.
+    If a watermark is passed nevertheless, the watermark moves the buffer like an event of the same time. The watermark
+    also closes windows of coarser levels that end before the buffer.
 
     Parameters
     ----------
@@ -283,8 +284,8 @@ class Buffer(LatePolicy):
         return int(start[0])
 
     def _oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """For each start of a newest window, return the start of the oldest window in the buffer, which is ``windows``
-        windows earlier. All times are in microseconds UTC.
+        """For each start of a newest window, return the start of the oldest window in the buffer: the window that is
+        ``windows`` windows before the newest. All times are in microseconds UTC.
         """
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):

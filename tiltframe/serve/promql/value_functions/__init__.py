@@ -1,8 +1,8 @@
 """Functions of PromQL that are computed from the values at each moment, one module per function.
 
-The name of a module is the name of its function in PromQL. The module defines ``evaluate``, which receives the
-arguments as a `Vector` or a `Scalar` of `tiltframe.serve.promql.cells`, and returns the result as one of them. To add a
-function, add a module to this folder (docs/prometheus.md).
+The name of a module is the name of its function in PromQL. The module defines ``evaluate``, whose arguments and result
+are objects of the class `Vector` or `Scalar` of `tiltframe.serve.promql.cells`. To add a function, add a module to this
+folder (docs/prometheus.md).
 """
 
 from __future__ import annotations
