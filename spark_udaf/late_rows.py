@@ -21,13 +21,14 @@ _REPORT_SECONDS = 60.0
 
 @dataclass
 class LateRowReporter:
-    """Reports the number of late rows that a query over `spark_udaf.stream` has dropped.
+    """Reports the number of late rows that a query on the result of `spark_udaf.stream` has dropped.
 
-    The number is counted since the checkpoint was created, so it includes rows that were dropped before a restart.
+    Rows are counted from the creation of the checkpoint, so the number includes rows that were dropped before a
+    restart.
     """
 
     query: StreamingQuery
-    has_disorder: bool  # whether the watermark has a delay
+    has_disorder: bool  # whether the watermark of the query has a delay
     _reported_count: int = 0
     _last_report: float = field(default_factory=clock.monotonic)
 

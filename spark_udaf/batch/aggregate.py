@@ -1,4 +1,4 @@
-"""aggregate, merge and finish: compute states of the rows of each key, merge them, and compute their results."""
+"""aggregate, merge and finish: reduce the rows of each key to states, merge states, and compute results from states."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def aggregate(
     Returns
     -------
     DataFrame
-        The columns window_start and window_end (with a window), the columns of ``by``, and one struct per state.
-        Measures that can share a state share a column, which is named after the first measure that shares it. `merge`
-        aggregates the result further; `finish` and the accessors read it.
+        The columns window_start and window_end (with a window), the columns of ``by``, and one struct per state. If
+        several measures can share a state, this state has one column, which has the name of the first such measure.
+        `merge` aggregates the states further; `finish` and the functions of `su.states` compute results from states.
 
     Raises
     ------
@@ -296,8 +296,7 @@ def _null_if_all_null(
     group is null if all ``states`` of the group are null.
 
     A state contains the parameters of its function, and a null does not. Merging only nulls therefore gives a state
-    with default parameters. This state could not be merged with the states of other tasks if these have other
-    parameters.
+    with default parameters. This state could not be merged with states of other tasks that have other parameters.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -320,8 +319,8 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
     table: pa.Table = arrow_of(states)
     state_names = states_in(table.schema)
     keys = [name for name in table.column_names if name not in state_names]
-    # Without keys, there is one group even if there are no rows. Its state may be null. Merging a null state alone
-    # gives the state of no rows, so that a count is 0 and not null.
+    # Without keys, there is one group even if there are no rows. The state of this group may be null. Merging a null
+    # state alone gives the state of no rows, so that a count is 0 and not null.
     if not keys:
         for column in columns_of_states:
             merged = column.measure.function.merge(states.column(column.name), Groups.each(table.num_rows))
@@ -373,7 +372,7 @@ def _checked_names(by: Sequence[str]) -> list[str]:
         hint = f": write [{by!r}]" if isinstance(by, str) else ""
         raise ValueError(f"by must be a list of column names; got {by!r}{hint}")
     if len(set(by)) < len(by):
-        raise ValueError(f"by contains a column twice: {list(by)}; list each column once")
+        raise ValueError(f"the argument by contains a column twice: {list(by)}; list each column once")
     return list(by)
 
 
@@ -424,8 +423,8 @@ def finish(
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
-        Accept states without the metadata that describes their measures, and states of `aggregate` whose description
-        has another column, condition or parameter than ``measures``.
+        Accept states whose metadata do not describe their measures. Also accept states of `aggregate` whose metadata
+        describe another column, condition or parameter than ``measures`` has.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts the groups with more values than the limit of a measure with
         ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation
@@ -476,7 +475,7 @@ def finish(
         check_observation(excluded, states)
         if isinstance(measures, OrderedFrame):
             raise ValueError(
-                "excluded counts the groups of time windows and of aggregations, and this frame has ordered windows; "
+                "the argument excluded works with time windows and aggregations, but this frame has ordered windows; "
                 "leave out excluded"
             )
         exclusion_columns = ExclusionColumns(measures)

@@ -1,8 +1,9 @@
 """Excluded groups and values of a job, as an `Observation` of Spark.
 
 A group is excluded if it has more values than the limit of a measure with ``beyond="null"``. A value is excluded if a
-measure with ``bad_values="skip"`` refuses it. The tasks that merge states count both. They return the counts in
-additional columns, in the first row of each table, and Spark adds the counts up when an action runs.
+measure with ``bad_values="skip"`` refuses it. The tasks that merge states count the excluded groups and values. They
+return the counts in additional columns, in the first row of each table, and Spark adds the counts up when an action
+runs.
 """
 
 from __future__ import annotations

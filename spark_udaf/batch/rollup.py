@@ -226,7 +226,8 @@ def _finish_complete_windows(
     # If there are several tables, the states of a window may be in more than one of them, so no window is complete.
     if exclusive_times is None or len(first_tables) != 1 or first_tables[0][0] is not Content.STATES:
         all_tables = chain(first_tables, contents)
-        del first_tables  # Otherwise, this list would keep two tables in memory while later tables are processed.
+        # The list `first_tables` would keep two tables in memory while later tables are processed.
+        del first_tables
         for content, table in all_tables:
             yield content, _with_level_number(table, 0) if content is Content.STATES else table
         return

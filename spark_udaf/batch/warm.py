@@ -1,4 +1,4 @@
-"""Warming of a cluster: compile the loops of functions on the machines of the workers."""
+"""Warm up a cluster: compile the Numba loops of aggregate functions on the machines of the workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from spark_udaf.versions.same_version import TaskFunction
 
 
 def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int = 16) -> None:
-    """Compile the loops of functions on the machines of the workers, so that the first job need not compile them.
+    """Compile the Numba loops of aggregate functions on the machines of the workers, so that the first job need not
+    compile them.
 
     Parameters
     ----------

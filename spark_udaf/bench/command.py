@@ -133,8 +133,8 @@ def _read_table(spark: SparkSession, name: str) -> DataFrame:
 
 
 def _parquet_path(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:
-    """Return a path of Parquet files: ``data`` itself or, for a CSV or JSON file, a copy of its needed columns in
-    ``folder``.
+    """Return a path of Parquet files. If ``data`` is a CSV or JSON file, write its needed columns to a Parquet file in
+    ``folder``, and return the path of the new file. Otherwise return ``data``.
     """
     if not data.lower().endswith(_TEXT_FILES):
         return data
@@ -157,7 +157,8 @@ def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str
     import pyarrow.dataset as ds
 
     if "://" in path:
-        # The path is a URI. Its files may be accessible only to Spark, for example with credentials in its settings.
+        # The path is a URI. This process may be unable to read it, for example if only the settings of Spark contain
+        # the credentials.
         return
     schema = ds.dataset(path, format="parquet", partitioning="hive").schema
     for measure in measures:

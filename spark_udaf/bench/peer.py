@@ -1,4 +1,4 @@
-"""Spark's own functions as peers of `aggr.bench`: ``--against 'spark:percentile_approx(x, array(0.5, 0.99))'``."""
+"""Spark's own functions, with which `aggr.bench` compares measures: ``--against 'spark:percentile_approx(x, 0.5)'``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ONE_CORE = {"spark.master": "local[1]", PARTITIONS_SETTING: "1"}
 
 
 class SparkPeer(Peer):
-    """An aggregate expression in Spark's SQL, such as ``percentile_approx(x, array(0.5, 0.99))``, on one core.
+    """An aggregate expression in Spark's SQL, such as ``percentile_approx(x, 0.5)``, which Spark evaluates on one core.
 
-    The measured time includes the planning and the start of a job, about a tenth of a second.
+    The measured time includes the time to plan and start a job, which is about a tenth of a second.
     """
 
     name = "spark"
@@ -39,7 +39,9 @@ class SparkPeer(Peer):
         try:
             find_java()
         except NoJava as error:
-            raise ValueError(f"{self} needs Java: {error}; to benchmark without Java, leave this peer out") from None
+            raise ValueError(
+                f"{self} needs Java: {error}; to benchmark without Java, leave this function out"
+            ) from None
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
         """Load the rows into Spark's memory, and return a function that evaluates the expression for each group."""
@@ -56,15 +58,13 @@ class SparkPeer(Peer):
         def run() -> pa.Table:
             return collect_arrow(results)
 
-        # The benchmark calls `run` repeatedly, in turn with other peers. The rows therefore stay cached until `run` is
-        # garbage-collected.
+        # The benchmark calls `run` repeatedly, in turn with the functions of other libraries. The rows therefore stay
+        # cached until `run` is garbage-collected.
         weakref.finalize(run, df.unpersist).atexit = False
         return run
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Return the results as a list sorted by group. ``answer`` is the table that the function of `prepare` has
-        returned.
-        """
+        """Return the results as a list sorted by group. ``answer`` is the table that `run` has returned."""
         results: list[Any] = answer.sort_by(GROUP).column("result").to_pylist()
         return results
 

@@ -102,7 +102,7 @@ def bench(
     measures : Measure or sequence of Measure
     against : str or sequence of str
         Aggregate expressions in Spark's SQL as ``spark:EXPRESSION``, such as
-        ``"spark:percentile_approx(x, array(0.5, 0.99))"``. ``"auto"`` selects the counterparts of built-in functions.
+        ``"spark:percentile_approx(x, array(0.5, 0.99))"``. ``"auto"`` selects Spark's functions for the same statistic.
     data : DataFrame, path of Parquet files, or None
         The rows. By default, random values of the distribution are written to files.
     keys : sequence of str
@@ -147,8 +147,8 @@ def bench(
 
     Notes
     -----
-    All jobs of a measure alternate within one session. Results are discarded by Spark's format ``noop``. If all rows
-    are in one group, the functions of `spark_udaf.functions` and SQL collect all of them in one task.
+    All jobs of a measure run in turn, in one session. Results are discarded by Spark's format ``noop``. If all rows are
+    in one group, the functions of `spark_udaf.functions` and SQL collect all of them in one task.
 
     Examples
     --------
@@ -169,7 +169,9 @@ def bench(
         temporary_folder = Path(temporary)
         if data is None:
             if keys or time is not None:
-                raise ValueError("keys and time are columns of data; pass data as well, or leave them out")
+                raise ValueError(
+                    "the arguments keys and time name columns of data; pass data as well, or leave out keys and time"
+                )
             rows_to_plan, data_sets = _random_data_sets(
                 spark,
                 measures,

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_udaf.versions.java_objects import java_context_of, process_id, python_context_of
 
-# The command line of a worker contains this text: it is ``python -m pyspark.daemon``, or it names the module of the
-# setting ``spark.python.daemon.module``, such as ``spark_udaf.daemon``.
+# A text that occurs in the command line of every Python worker. The command line is ``python -m pyspark.daemon``, or it
+# contains the value of the setting ``spark.python.daemon.module``, such as ``spark_udaf.daemon``.
 _WORKER = b".daemon"
 _PROCESSES = Path("/proc")
 _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")

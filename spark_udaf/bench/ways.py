@@ -22,7 +22,8 @@ from tiltframe import TiltFrame
 from windows import TimeWindow, read_window
 
 RESULT = "result"
-FILES_SUFFIX = " of files"  # the end of the name of each way to compute a measure in which workers read files
+# If the workers read Parquet files themselves, the name of a way to compute a measure has this ending.
+FILES_SUFFIX = " of files"
 VIEW = "tiltframe_bench_rows"
 # Matches the names of levels whose windows have a fixed length. Spark's function ``window`` supports only such windows.
 _FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")
@@ -118,7 +119,7 @@ def ways_to_compute(measure: Measure, grouping: Grouping) -> Iterator[tuple[str,
 
 def with_time(measure: Measure, time: str | None) -> Measure:
     """Return the measure with ``time`` as its column of event times. A measure is returned unchanged if its function
-    does not need event times, or if the measure already names their column.
+    does not need event times, or if the measure already names a column of event times.
 
     In a tilt frame, this is not needed, because measures use the time of the frame by default.
     """

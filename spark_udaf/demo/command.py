@@ -39,15 +39,17 @@ _COLUMNS = {
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
 _COMPILE = "from spark_udaf.demo import command, frame; frame.{}(command.flights())"
-# The names of the functions of `spark_udaf.demo.frame` that compile loops. Each function runs in a separate process.
+# The names of the functions of `spark_udaf.demo.frame` that compile Numba loops. Each function runs in a separate
+# process.
 _COMPILING = ("compile_reducing", "compile_merging")
 
-# The number of rows that workers aggregate to load the compiled loops. All other rows need the same loops.
+# The number of rows that workers aggregate in order to load the compiled Numba loops. All other rows need the same
+# loops.
 _SAMPLE = 20_000
 
-# Options that make short jobs faster. A JVM that uses only one of its two compilers, and collects garbage in one
-# thread, needs a third less processor time for a job of a few seconds. Without an archive of classes, the JVM saves
-# another sixth of the time because it does not verify the classes of Spark, which come from the installed package.
+# Options that make short jobs faster. If a JVM uses only one of its two compilers, and collects garbage in one thread,
+# a job of a few seconds needs a third less processor time. The JVM does not verify the classes of Spark, because they
+# come from the installed package. If there is no archive of Spark's classes, this saves another sixth of the time.
 _JVM_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TieredStopAtLevel=1",
@@ -139,8 +141,8 @@ def demo(out: Path) -> None:
 
 @contextmanager
 def compile_in_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Compile the loops that the demo needs in two processes, while rows are read and Spark starts. Yield the
-    processes, which end once the code of all loops is on disk.
+    """Start two processes that compile the Numba loops of the demo, and yield the processes. While they run, the demo
+    reads rows and starts Spark. The processes end once the compiled code of all loops is on disk.
     """
     nothing = subprocess.DEVNULL
     with ExitStack() as processes:
@@ -156,7 +158,7 @@ def compile_in_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start_workers(spark: SparkSession, rows: pa.Table | None) -> None:
     """Start two workers of Spark, which import the library. If rows are passed, the workers also load the compiled
-    loops that such rows need.
+    Numba loops that such rows need.
     """
 
     def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,13 +37,15 @@ _SAMPLE_ROWS = 300  # the number of rows in a small sample, for which no loops a
 
 
 def run_locally(rows: pa.Table) -> None:
-    """Roll up rows into a temporary store, and query the store. The calls compile or load the loops of the demo."""
+    """Roll up rows into a temporary store, and query the store. These steps compile or load the Numba loops of the
+    demo.
+    """
     hours = finest_states(rows.to_batches(), FRAME)
     _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def compile_reducing(rows: pa.Table) -> None:
-    """Compile or load the loops that reduce the rows of the demo, and then the loops that write, query and check
+    """Compile or load the Numba loops that reduce the rows of the demo, and then the loops that write, query and check
     states.
 
     The loops that merge states are interpreted here, because another process compiles them in `compile_merging`.
@@ -56,14 +58,16 @@ def compile_reducing(rows: pa.Table) -> None:
 
 
 def compile_merging(rows: pa.Table) -> None:
-    """Compile or load the loops that merge the states of the demo, and then the loops that write and query states."""
+    """Compile or load the Numba loops that merge the states of the demo, and then the loops that write and query
+    states.
+    """
     hours = _few_hours(rows)
     with compile_at_first_call():
         _write(join_levels(climb(hours, FRAME), FRAME))
 
 
 def _few_hours(rows: pa.Table) -> pa.Table:
-    """Return the states of hours of the first 300 rows. The loops are interpreted, because there are so few rows."""
+    """Reduce the first 300 rows to states of hours. The loops are interpreted, because there are so few rows."""
     return finest_states(rows.slice(0, _SAMPLE_ROWS).to_batches(), FRAME)
 
 

@@ -1,8 +1,8 @@
 """An archive of Spark's classes on disk, with which a local session starts in about half the time.
 
 A JVM that starts Spark and runs a first job loads and verifies more than 15,000 classes. An archive contains them in
-the form that the JVM needs in memory. Java 17 writes it when a JVM ends (class data sharing, JEP 350). A JVM that does
-not fit the archive, because it has another version or other jars, ignores it.
+the form that the JVM needs in memory. Java 17 writes the archive when a JVM ends (class data sharing, JEP 350). A JVM
+of another version, or with other jars, ignores the archive.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def write_archive(file: Path, code: str) -> None:
     options += [f"-XX:ArchiveClassesAtExit={unfinished_file}", "-Xlog:cds*=off"]
     environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}
     try:
-        # The JVM writes the archive after the code has ended. It keeps the captured output open until then, so that
-        # `run` does not return before the archive is complete.
+        # The JVM writes the archive after the code has ended. Until the archive is complete, the JVM keeps the captured
+        # output open, so that `run` does not return earlier.
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
         unfinished_file.replace(file)
     finally:

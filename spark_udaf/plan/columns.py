@@ -198,8 +198,8 @@ def unsliced_batches(table: pa.Table, max_rows: int) -> Batches:
 
 
 def _can_keep_names(names: Sequence[str], available: Sequence[str]) -> bool:
-    """Return whether Spark finds exactly one column for each of ``names``, written without quotes. If so, the columns
-    need not be renamed before they are sent to Python.
+    """Return whether each of ``names`` needs no quotes in Spark's SQL, and belongs to exactly one column. If so, the
+    columns need not be renamed before they are sent to Python.
     """
     lower_names = [name.lower() for name in available]
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)

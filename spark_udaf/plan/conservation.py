@@ -84,14 +84,15 @@ def with_count_messages(
 
 @dataclass
 class PartitionCheck:
-    """A check of one partition after the shuffle, which compares its messages with the count messages of the tasks that
-    sent them.
+    """A check of one partition after the shuffle: compare the messages in the partition with the count messages of the
+    tasks.
 
     Parameters
     ----------
     shards_per_partition : int or None
         The number of shards in each planned partition of the shuffle. Spark may join small planned partitions, so the
-        received partition has a multiple of this number. None if the engine does not use Spark's hash.
+        number of shards in a received partition is a multiple of this number. None if the engine does not use Spark's
+        hash.
     tasks : int or None
         The number of tasks that send messages, or None if it is unknown. `check` then sets it from the count
         messages.

@@ -60,10 +60,10 @@ class Engine:
     default_partitions : callable
         Returns the number of shuffle partitions of a session that does not set ``spark.sql.shuffle.partitions``.
     cores : callable
-        Returns the number of tasks that run at once, or None if it is unknown. It is called if the settings of a
-        session do not determine the number.
+        Returns the number of tasks that run at once, or None if the number is unknown. This function is called if the
+        settings of a session do not determine the number.
     start : callable, optional
-        Returns a context manager. It starts the engine in this process, without Java, and its value is a session.
+        Returns a context manager, which starts the engine in this process, without Java, and yields a session.
     package : str
         The Python package that ``start`` needs.
     """

@@ -139,8 +139,8 @@ def paths_of(value: Any) -> list[str]:
 
 
 def expression_of(filters: Filters | None) -> pc.Expression | None:
-    """Return filters as an expression of pyarrow, or None without filters. Raise ``ValueError`` if they
-    cannot be read.
+    """Return filters as an expression of pyarrow, or None without filters. Raise ``ValueError`` if the filters cannot
+    be read.
     """
     if filters is None or isinstance(filters, pc.Expression):
         return filters
@@ -154,11 +154,11 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 
 def filesystem_paths(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
     """Return the paths within their filesystem, such as ``bucket/folder`` for ``s3://bucket/folder``, and the
-    filesystem. Without the argument ``filesystem``, it is derived from the paths. Raise ``ValueError`` if the paths lie
-    in different filesystems.
+    filesystem. Without the argument ``filesystem``, the filesystem is derived from the paths. Raise ``ValueError`` if
+    the paths lie in different filesystems.
     """
     if not paths:
-        raise ValueError("paths is empty; name at least one file or folder")
+        raise ValueError("the argument paths is empty; name at least one file or folder")
     if filesystem is not None:
         return paths, filesystem
     try:

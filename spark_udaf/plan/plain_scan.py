@@ -90,7 +90,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
 
 def is_cached(df: DataFrame) -> bool:
-    """Return whether Spark has cached a DataFrame. The cached rows may differ from the present rows of its files."""
+    """Return whether Spark has cached a DataFrame. The cached rows may differ from the rows in the files now."""
     level = df.storageLevel
     return bool(level.useMemory or level.useDisk or level.useOffHeap)
 

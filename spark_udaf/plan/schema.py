@@ -84,7 +84,9 @@ def check_descriptions(schema: pa.Schema, states: Iterable[StateColumn], needs_d
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns and types of a schema. Raise ``ValueError`` if rows would be lost."""
+    """Return the table with the columns and types of a schema. Raise ``ValueError`` if the schema has no columns but
+    the table has rows, because the rows would be lost.
+    """
     result = table.select(schema.names).cast(schema)
     # A pyarrow table without columns has 0 rows, also if it was selected from a table with rows.
     if result.num_rows != table.num_rows:

@@ -57,7 +57,7 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 def parallelism(spark: SparkSession) -> int | None:
     """Return the number of tasks that run at once according to the session's settings. If the settings do not contain
-    it, return the number that the engine reports. None means that the number is unknown.
+    this number, return the number that the engine reports. None means that the number is unknown.
 
     The scheduler, which knows the number of executors, is not asked, because Spark Connect does not provide it.
     """

@@ -51,7 +51,9 @@ def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatc
 
 
 def empty_message(spark: SparkSession, shard: int) -> DataFrame:
-    """Return a DataFrame with one message without rows, so that the shard has a result even if it receives no rows."""
+    """Return a DataFrame with one message without rows to the shard ``shard``. Because of this message, the shard has
+    a result even if no task sends rows to this shard.
+    """
     values = {
         SHARD: f"CAST({shard} AS INT)",
         "message": "CAST('' AS BINARY)",

@@ -19,7 +19,7 @@ from aggr.arrow.flat_columns import flat_columns
 
 Words = NDArray[np.uint64]
 
-# The word that is hashed in the place of a null: 2^64 divided by the golden ratio.
+# The 64-bit number that is hashed in the place of a null: 2^64 divided by the golden ratio.
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 # The base of the polynomial: the prime of the hash FNV for 64 bits. It is odd, so that it has an inverse modulo 2^64.
@@ -83,8 +83,8 @@ def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _mix_bits(words: Words) -> Words:
-    """Return a new word for each of ``words``. Each bit of a word affects all bits of the new word (the finalizer of
-    SplitMix64).
+    """Return a new 64-bit number for each of ``words``. Each bit of an old number affects all bits of the new number
+    (the finalizer of SplitMix64).
     """
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -119,9 +119,9 @@ def _text_words(column: pa.Array) -> Words:
     """Return one hash per text: the value of a polynomial at `_BASE`, modulo 2^64. The coefficients are the bytes of
     the text, each increased by 1.
 
-    No loop over the texts is needed. One running sum is computed over the terms of all texts. The hash of a text is
-    the difference between the sums at the end and at the start of the text, divided by the power of the base at the
-    start of the text. The division is needed because the exponents of the terms increase from text to text.
+    No loop over the texts is needed, because one running sum is computed over the bytes of all texts: byte ``i`` adds
+    ``(byte + 1) * _BASE**i``. The hash of a text that begins at byte ``b`` is the difference between the sums at the
+    end and at the beginning of the text, divided by ``_BASE**b``.
     """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:

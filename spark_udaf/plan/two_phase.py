@@ -193,7 +193,7 @@ class TwoPhasePlan:
     reduce : function
         The first phase. It receives the batches and the index of a partition, and yields pairs of a `Content` and a
         table. A table contains partial states, or rows (only with ``unreduced``), or results (only with
-        ``can_finish_early``). Results are those of windows whose rows are all in the partition.
+        ``can_finish_early``). Such results belong to windows whose rows are all in the partition.
     partial_schema : schema of the partial states
     shard_by : names of columns of ``partial_schema``
         States that are equal in these columns are in the same table that ``merge`` receives.
@@ -243,8 +243,8 @@ class TwoPhasePlan:
         """
         compute_previous = self.compute_results
         previous_schema = self.result_schema
-        # If `can_finish_early` is true, the first phase has already computed some results without the new function, and
-        # `shuffled` contains these results. The new plan then cannot use `shuffled`, and plans the first phase again.
+        # If `can_finish_early` is true, `shuffled` contains results that the first phase has computed without
+        # ``compute_results``. The new plan then cannot use `shuffled`, and plans the first phase again.
         shuffled = None if self.can_finish_early else self.shuffled
 
         def compute_both(merged_states: pa.Table) -> pa.Table:
@@ -341,7 +341,8 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
         messages = messages.union(empty_message(plan.source.spark, int(keys_of_shards[0])))
     # If `repartition` receives the number of partitions, Spark keeps this number. Otherwise, Spark joins small
     # partitions, for example into three partitions for two cores, so that one core waits at the end. The number is
-    # passed only if the number of tasks before the shuffle is known, because it is computed from that number.
+    # passed only if the number of tasks before the shuffle is known, because the number of partitions is computed from
+    # the number of tasks.
     shuffled = messages.repartition(SHARD) if task_count is None else messages.repartition(partitions, SHARD)
     return shuffled.sortWithinPartitions(SHARD)
 

@@ -67,8 +67,8 @@ def join(
     ---------
     The results of a row equal, bit for bit, those of `tiltframe.FrameStore.query` with the row's range and windows and
     a condition on its keys. Rows are not shuffled. All queries of a task read the same snapshot of the store. A task
-    joins about 64 MB of rows at a time. Rows among them whose ranges overlap can share one query of the store. No
-    warning is emitted for expired windows; the column ``partial`` marks them.
+    joins about 64 MB of rows at a time. Rows whose ranges overlap can share one query of the store. No warning is
+    emitted for expired windows; the column ``partial`` marks them.
 
     Examples
     --------

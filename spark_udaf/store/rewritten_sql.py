@@ -74,8 +74,9 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
     spark : SparkSession, optional
         The default is the active session.
     exact : bool
-        With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds their sums at every row,
-        in an order that may change, and a store rounds once. The results may therefore differ in the last digits.
+        With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. For these aggregates, Spark rounds the
+        sum after every row, in an order of rows that may change. A store rounds the sum once. The results may therefore
+        differ in the last digits.
 
     Returns
     -------

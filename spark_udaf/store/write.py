@@ -2,7 +2,7 @@
 commits them.
 
 A part consists of the states of one level and one bucket of time (an hour, day, month or year) that one task writes. A
-task returns only receipts of the store, which are texts that identify its parts. If a task fails and is repeated, it
+task returns only receipts, which are texts that identify the parts in the store. If a task fails and is repeated, it
 writes new parts. Only the parts of successful attempts are committed; `FrameStore.vacuum` removes the other parts.
 """
 
@@ -164,7 +164,7 @@ def retract(
     Raises
     ------
     TypeError
-        If the states of measures cannot be subtracted; the message names all of them.
+        If the states of some measures cannot be subtracted; the message names all these measures.
     ValueError, StoreError
         See `tiltframe.FrameStore.retract`. In these cases, nothing is changed.
 
@@ -326,7 +326,8 @@ def _roll_up_into(
 
     def create_plan() -> TwoPhasePlan:
         # Only tasks of the second phase write into the store. A task of the first phase must not write, because Spark
-        # may repeat it after other tasks have read a part of its output. Its states could then be committed twice.
+        # may repeat it after other tasks have read a part of its output. The states of the task could then be committed
+        # twice.
         return plan_rollup(
             source, schema, change.frame, convert_levels=write_levels, result_schema=RECEIPTS, can_finish_early=False
         )

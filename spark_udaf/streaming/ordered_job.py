@@ -1,8 +1,9 @@
 """The work of tasks in a stream of ordered windows: they send rows to shards as messages (Arrow batches as bytes), and
 return results.
 
-This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Rows with equal times keep
-the order of their messages, which are ordered by task, and within a task by their number.
+This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Messages are ordered by
+task; the messages of one task keep the order in which the task sent them. Rows with equal times keep the order of their
+messages.
 """
 
 from __future__ import annotations

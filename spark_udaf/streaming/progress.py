@@ -3,9 +3,10 @@
 The progress of a stream into a store is the number of the last batch in the store. The progress of a stream that
 keeps windows open consists of the metrics of the open windows.
 
-The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
-are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch of each checkpoint
-adds the id of its query to a record in the store, which contains the ids of all queries of the stream so far.
+The name of a writer consists of the name of the stream and the id of the query. Spark generates a new id for each new
+checkpoint. Batches are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch of
+each checkpoint adds the id of its query to a record in the store, which contains the ids of all queries of the stream
+so far.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# A dict from the id of a query to its store and the name of its stream. These values cannot be attributes of the query
-# object, because Spark may create another StreamingQuery object for the same query.
+# A dict from the id of a query to two values: the store, and the name of the stream. These values cannot be attributes
+# of the query object, because Spark may create another StreamingQuery object for the same query.
 _stores_and_streams: dict[str, tuple[FrameStore, str]] = {}
 
 
@@ -73,11 +74,12 @@ class IntoProgress:
     Parameters
     ----------
     writer : str
-        The writer of its batches in the store.
+        The writer of the stream's batches in the store.
     batch : int, optional
         The number of the last batch in the store; None before the first.
     waiting_parts : level -> int
-        The number of parts of all writers that are not compacted. Many such parts make queries slower.
+        For each level, the number of parts that are not compacted, written by any writer. Many such parts make queries
+        slower.
     """
 
     writer: str

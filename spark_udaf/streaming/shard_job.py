@@ -114,8 +114,9 @@ class Job:
         """Yield the messages that a task sends to the shards. They contain the rows of the task's partition, or states
         that are reduced from the rows.
 
-        A message without rows is also sent to every shard: by the first task, and by every task that sends the start of
-        its newest window. Spark calls only shards that receive a message, and the time of every shard must be advanced.
+        Spark calls only shards that receive a message, but the time of every shard must be advanced. The first task
+        therefore also sends a message without rows to every shard. If the late policy closes windows by event times,
+        every task with rows sends such a message, which contains the start of the task's newest window.
 
         At the end, yield one count message per shard, with the numbers of messages and rows that the task has sent to
         this shard.
@@ -326,7 +327,8 @@ class ShardJob(Job):
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted_schema:
             if field.name not in table.column_names:
-                values = [constants.get(field.name)] * dropped.num_rows  # None for columns that policies add
+                # `get` returns None for the columns that emit policies add.
+                values = [constants.get(field.name)] * dropped.num_rows
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 

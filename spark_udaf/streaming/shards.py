@@ -1,8 +1,9 @@
 """Shards of open windows: the stateful processor that Spark calls in each batch for each shard of keys.
 
-A shard contains one `tiltframe.streaming.OpenWindows`, and advances its time in every batch. A batch with rows sends a
-message, an Arrow batch as bytes, to each shard. In a batch without rows, a timer fires as soon as the time has changed.
-All shards therefore have the same watermark, and lateness does not depend on the number of shards.
+A shard contains one `tiltframe.streaming.OpenWindows`, whose time is advanced in every batch. In a batch with rows,
+Spark calls each shard with a message (an Arrow batch as bytes). In a batch without rows, Spark calls each shard by a
+timer if the time has changed. All shards therefore have the same watermark, and lateness does not depend on the number
+of shards.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         state = Saved(
             state.description, {**state.blocks, **_unpack_small_blocks(state.blocks, memoryview(small_bytes))}
         )
-        # `load_windows` raises an error if the keys of the frame have changed. It is called before the number of shards
-        # is compared: if keys are added to a frame without keys, the number of shards also changes, and the error
-        # should name the keys.
+        # `load_windows` raises an error if the keys of the frame have changed. If keys are added to a frame without
+        # keys, the number of shards also changes. `load_windows` is called before the number of shards is compared, so
+        # that the error names the keys.
         windows = self._job.load_windows(state)
         if shards != self._job.shards:
             raise ValueError(

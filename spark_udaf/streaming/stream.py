@@ -54,7 +54,7 @@ _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enab
 # The number of emitted rows per batch that is passed to the JVM.
 _ROWS_PER_BATCH = 2000
 
-# The numbers of the streams of this process, with which the default names of streams end.
+# Numbers the streams of this process. The default name of a stream ends with its number.
 _stream_numbers = itertools.count(1)
 
 # The key under which the metadata of a column contain the delay of its watermark.
@@ -85,8 +85,8 @@ def stream(
         A stream of any source, with the frame's time, keys and the columns of its measures. Its watermark, set by
         ``df.withWatermark``, closes windows.
     frame : TiltFrame, OrderedFrame or RunningAggregation
-        An OrderedFrame or a RunningAggregation has ordered windows: their rows wait until the watermark has passed
-        them, and each result is emitted once. Rows behind the watermark are late, and are dropped.
+        An OrderedFrame or a RunningAggregation has ordered windows: a row waits until the watermark has passed the time
+        of the row, and each result is emitted once. Rows behind the watermark are late, and are dropped.
     emit : EmitPolicy or str, optional
         The policy of emission, from `tiltframe.streaming`, or its text, such as ``periodic(1m, having='n > 300')``. The
         default is ``after_close``, or ``periodic(2s)`` for a frame whose only level is ``all``.
@@ -228,7 +228,7 @@ def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> Non
     if has_policies:
         raise ValueError(
             "ordered windows emit each result once, when the watermark has passed it, and drop later "
-            "rows, so emit, late, dropped and max_keys cannot be used; leave them out"
+            "rows, so the arguments emit, late, dropped and max_keys cannot be used; leave them out"
         )
     if not has_watermark:
         raise ValueError(

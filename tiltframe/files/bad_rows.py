@@ -242,8 +242,8 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     written with all columns.
     """
     own_reader = reader_of(file)
-    # A registered reader reads all columns in a single call. In a second call for other columns, it could divide the
-    # rows into batches of other sizes, so that the values of one row would be in different batches.
+    # A reader of another package reads all columns in a single call. In a second call for other columns, the reader
+    # could divide the rows into batches of other sizes. The batches of the two calls would then have different rows.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):

@@ -206,7 +206,7 @@ def read_columns(
         The types in which columns of text files are read. In other formats, columns have the types of the file; but
         columns of Parquet that have a dictionary type in ``types`` are read as dictionaries.
     uses : column -> uses
-        How measures and keys use a column. This decides whether an error is raised if the inferred type would change
+        How measures and keys use a column. The use decides whether an error is raised if the inferred type would change
         the digits of a number.
     reading : ReadOptions
     complete_structs : collection of str
@@ -294,8 +294,8 @@ def _can_parse_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> 
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a type that fits all values of a column of a CSV file, in which a value did not fit the
-    inferred type ``guess``. The type is float64 if ``guess`` is an integer type and all values are numbers, and
+    """Return the name of a type that fits all values of a column of a CSV file. A value of the column did not fit
+    the inferred type ``guess``. The type is float64 if ``guess`` is an integer type and all values are numbers, and
     otherwise text.
 
     Return None instead of text if a function computes with the values, or compares them as numbers.

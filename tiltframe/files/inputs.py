@@ -69,7 +69,7 @@ class Source:
     time : str
         The name of the column of event times.
     uses : column -> uses
-        How measures and keys use a column. This decides whether the digits of the column must be preserved.
+        How measures and keys use a column. The use decides whether the digits of the column must be preserved.
     reading : ReadOptions
     timezone : str
         The time zone of the windows. Dates, and the times in expressions, are read in this zone.
@@ -338,7 +338,7 @@ def open_source(
     time : str
         The column of event times.
     uses : ColumnUses
-        How measures and keys use columns. This decides whether the digits of a column must be preserved.
+        How measures and keys use columns. The use decides whether the digits of a column must be preserved.
     reading : ReadOptions
     timezone : str
         The time zone of the windows. Dates, and the times in expressions, are read in this zone.
@@ -414,7 +414,8 @@ def open_source(
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
     """Return columns of the first rows of ``sampled``, as `first_texts` does. ``sampled`` is ``file`` itself, or a
-    sample of it; messages name ``file``. Raise ``ValueError`` if a value in a JSON file is not text.
+    sample of it; error messages contain the name of ``file``. Raise ``ValueError`` if a value in a JSON file is not
+    text.
     """
     try:
         return first_texts(sampled, names, reading)
@@ -499,7 +500,8 @@ def _find_files(path: Path) -> list[Path]:
 
 def files_below(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are followed.
-    ``parents`` has the folders that contain ``folder``. If a link leads back to such a folder, it is not listed again.
+    ``parents`` has the folders that contain ``folder``. If a link leads back to such a folder, this folder is not
+    listed again.
     """
     real_folder = folder.resolve()
     if real_folder in parents or is_store(folder):
@@ -590,7 +592,7 @@ def _accepts_numbers(check: Callable[[pa.Schema], None], schema: pa.Schema, plac
 
 def _reading_error(file: Path, error: Exception, find_cause: Callable[[], ValueError | None]) -> ValueError:
     """Return the error for a file that cannot be read. ``find_cause`` is a function that returns an error which names
-    the wrong value, or None. If it returns None, the error has the message of ``error``.
+    the wrong value, or None. If ``find_cause`` returns None, the returned error has the message of ``error``.
     """
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := find_cause()):

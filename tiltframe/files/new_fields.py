@@ -51,8 +51,8 @@ def check_fields(schema: pa.Schema, parsed: pa.Schema, columns: Collection[str])
 
 
 def with_new_fields(dtype: pa.DataType, parsed: pa.DataType) -> pa.DataType:
-    """Return the type ``dtype`` with additional fields of structs: those that only ``parsed`` has, the type in later
-    rows.
+    """Return the type ``dtype`` with additional fields of structs: those fields of ``parsed`` that ``dtype`` lacks.
+    ``parsed`` is the type of the same column in later rows.
 
     Fields without values are left out. Fields that look like dates or times are text, as in keys.
 

@@ -92,7 +92,9 @@ class ReadOptions:
         object.__setattr__(self, "encoding", _encoding(self.encoding))
         for text in self.null:
             if not isinstance(text, str):
-                raise ValueError(f"null must be a list of texts, such as ['-', 'n/a']; got {shown(text)} in it")
+                raise ValueError(
+                    f"the option null must be a list of texts, such as ['-', 'n/a']; got {shown(text)} in the list"
+                )
         for name, separator in (("delimiter", self.delimiter), ("thousands", self.thousands)):
             if separator is not None and (
                 not isinstance(separator, str)

@@ -75,7 +75,7 @@ class FileReader(ABC):
         ----------
         path : Path
         columns : sequence of str
-            The columns that are needed, all of which are in the schema. Further columns are ignored.
+            The needed columns, which are columns of the schema. Further columns of a batch are ignored.
 
         Yields
         ------

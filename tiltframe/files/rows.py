@@ -46,7 +46,9 @@ def columns_to_prepare(
     for name in columns_of_condition:
         column = sql.column_in(name, schema.names)
         if column is None:
-            raise ValueError(f"the data has no column {shown(name)}, which where uses; {nearest(name, schema.names)}")
+            raise ValueError(
+                f"the data has no column {shown(name)}, which the option where uses; {nearest(name, schema.names)}"
+            )
         read += [column] if column != time or reading.time is None else []
     return pa.schema([(before if name == time else schema).field(name) for name in dict.fromkeys(read)])
 

@@ -35,7 +35,7 @@ def check_format(text: str) -> None:
     """
     signs = _directives(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    # A format without a day and a time of day is accepted: %Y-%m stands for the first day of the month.
+    # A format with neither a day nor a time of day is accepted: %Y-%m stands for the first day of the month.
     is_coarse = "d" not in signs and not signs & set("HIMSf")
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(
