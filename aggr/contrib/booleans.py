@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from aggr.extend import BOOLEANS, PlainState
 from aggr.extend.states import MAX, MIN, Max, Min
 
-# The states have the layouts of MIN and MAX. Because of the parameter ``variant``, they nevertheless count as different
-# states, so that a frame does not store one column for both bool_and and min.
+# The states of bool_and and bool_or have the layouts of the states of min and max. The parameter ``variant``
+# distinguishes these states, so that a frame does not store one column for both bool_and and min.
 BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
 BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
 

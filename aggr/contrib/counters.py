@@ -14,8 +14,8 @@ from aggr.extend.arguments import SECOND, read_length
 from aggr.extend.columns import Floats, Whole, sum_by_group
 from aggr.extend.lists import Series, SeriesFunction
 
-# As in Prometheus, a series is extrapolated to an edge of the window if its distance from the edge is below this
-# multiple of the mean time between points. Otherwise it is extrapolated by half the mean time.
+# As in Prometheus, a series is extrapolated to an edge of the window if the time between the edge and the nearest point
+# is below this multiple of the mean time between points. Otherwise the series is extrapolated by half the mean time.
 _MAX_EDGE_DISTANCE = 1.1
 
 
@@ -98,9 +98,9 @@ class Increase(SeriesFunction):
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
         """Add to ``increases`` the part of the growth between two points that belongs to the window of each group.
 
-        ``points`` is one of the arrays of `Series.crossing_points`. For each group, it has the index of the last point
-        before an edge of the window, or -1. The next point lies on the other side of the edge. The growth between the
-        two points is multiplied by the share of the time between them that lies in the window.
+        ``points`` is one of the arrays of `Series.crossing_points`. For each group, the array has the index of the last
+        point before an edge of the window, or -1. The next point lies on the other side of the edge. The growth between
+        the two points is multiplied by the share of the time between them that lies in the window.
         """
         has_point = points >= 0
         first_points = points[has_point]

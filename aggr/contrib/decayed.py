@@ -60,8 +60,8 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-# The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. An exact sum is
-# multiplied by this factor by moving its digits by one place, because 2^32 is the base of the digits.
+# The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. To multiply
+# an exact sum by this factor, its digits are shifted by one position, because 2^32 is the base of the digits.
 _HALF_LIVES_PER_SPAN = 32
 _SPANS = 4
 # The maximum number of spans between the newest row and the time of the result. After 200 spans, every sum has decayed

@@ -53,8 +53,8 @@ class Mode(Counted):
 
 @dataclass(frozen=True)
 class Entropy(Counted):
-    """Compute the entropy of a column in bits, which measures how evenly its rows are distributed over its distinct
-    values.
+    """Compute the entropy of a column in bits. The entropy measures how evenly the rows are distributed over the
+    distinct values of the column.
 
     The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. `value_counts` has the same state.
 

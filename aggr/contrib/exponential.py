@@ -65,8 +65,8 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    # In version 1, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In version 2, it is
-    # the exact sum.
+    # In version 1 of the state, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In
+    # version 2, it is the exact sum.
     versions = (1, 2)
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}

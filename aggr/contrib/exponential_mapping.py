@@ -60,8 +60,9 @@ def finest_keys(magnitudes: Floats) -> Whole:
 
 
 def _is_above(mantissa: float, step: int) -> bool:
-    """Return whether a number from 1 to 2 is above ``2^(step / 2^20)``, the edge between two buckets of the finest
-    scale.
+    """Return whether a number from 1 to 2 is above an edge of a bucket of the finest scale.
+
+    The edge is ``2^(step / 2^20)``.
     """
     with localcontext() as context:
         context.prec = 60
@@ -69,8 +70,8 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return, for each state, the smallest shift at which its keys of each sign span at most ``max_keys`` buckets,
-    shape (n,).
+    """Return one shift per state, shape (n,): the smallest shift at which the keys of each sign span at most
+    ``max_keys`` buckets.
 
     A shift is a number of bits by which keys are shifted to the right. ``shifts`` has the minimum shift of each state.
     ``lows`` and ``highs`` consist of one array for each sign, with the lowest and the highest key of each state at the
@@ -92,7 +93,7 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     ``keys`` and ``scales`` have the key and the scale of each bucket. The relative distance of the result from every
     value in the bucket is at most `accuracy_of` the scale.
     """
-    width: Floats = np.exp2(-scales.astype(np.float64))  # without rounding error, because widths are powers of two
+    width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because widths are powers of two
     low: Floats = keys * width
     # Small values are multiplied by 2^100, and divided by 2^100 at the end. Otherwise a subnormal value would be
     # rounded twice.

@@ -277,7 +277,8 @@ class Frequent(Function):
         self.own_state.cells_field.check(cells)
         histograms = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        # ``cell_places`` ascends, as searchsorted requires: histograms are sorted by state, and each by key.
+        # Histograms are in the order of states, and the keys of a histogram ascend. Therefore ``cell_places`` ascends,
+        # as searchsorted requires.
         cell_places = histograms.rows() * size + histograms.keys
         value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.cell_indices(hash64(values))
         positions = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))

@@ -25,7 +25,7 @@ class Funnel(SeriesFunction):
     Parameters
     ----------
     steps : sequence of values of the column
-        The events, in the order of the steps, each once. This parameter affects only results, not states.
+        The events in the order of the steps, without repetitions. This parameter affects only results, not states.
     within : str
         The maximum time from the first step to the last, such as ``"1h"``. This parameter affects only results, not
         states.
@@ -71,7 +71,7 @@ class Funnel(SeriesFunction):
             step_values = pa.array(self.steps, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
             raise TypeError(
-                f"the steps of funnel are {shown(list(self.steps))}, and its column has the type "
+                f"the steps of funnel are {shown(list(self.steps))}, and the column has the type "
                 f"{series.values.type}; write the steps in that type"
             ) from None
         steps = pc.fill_null(pc.index_in(series.values, step_values), -1).to_numpy().astype(np.int64)

@@ -32,8 +32,8 @@ class CellsState(State):
     edges: tuple[float, ...]
 
     name = "histogram"
-    # In version 1, decimals and float32 were compared with the exact doubles of the edges. In version 2, they are
-    # compared with the values that `_interval_starts` returns.
+    # In version 1 of the state, decimals and float32 were compared with the exact doubles of the edges. In version 2,
+    # they are compared with the values that `_interval_starts` returns.
     versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
     counted_by: ClassVar[tuple[str, ...]] = ("counts",)

@@ -16,7 +16,7 @@ from aggr.extend.lists import HASHABLE, Registers
 
 @dataclass(frozen=True)
 class RegistersState(State):
-    """The ``2^lg_k`` registers of HyperLogLog, or, for few values, their coupons (32-bit hashes)."""
+    """The ``2^lg_k`` registers of HyperLogLog, or, if there are few values, their 32-bit hashes."""
 
     lg_k: int
 

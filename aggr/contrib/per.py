@@ -121,13 +121,14 @@ class Per(Function):
     beyond : "error", "sample" or "null"
         The action if a group has more than ``max`` keys: raise an error, keep a sample of the keys, or return null. A
         sample contains the ``max`` keys with the smallest hashes, each with the results of all its rows. ``share`` in
-        the result is the estimated fraction of all keys that the sample contains. A sum over its keys, divided by
-        ``share``, is an unbiased estimate of the sum over all keys, with a standard error of about ``sqrt((1 / share -
-        1) Σx²)`` over all keys. With "null", the result of such a group remains null in every merge, and its keys are
-        not stored.
+        the result is the estimated fraction of all keys that the sample contains. A sum over the keys of the
+        sample, divided by ``share``, is an unbiased estimate of the sum over all keys, with a standard error of about
+        ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", the result of such a group remains null in every
+        merge, and its keys are not stored.
     top : int, optional
-        The number of keys to list: those with the greatest result ``by``, in descending order. Among equal results, the
-        smallest keys come first. ``top`` and ``by`` affect only results, not states.
+        The number of keys to list. The keys with the greatest values of the result ``by`` are listed, with the
+        greatest value first. Among equal values, the smallest keys come first. ``top`` and ``by`` affect only results,
+        not states.
     by : str, optional
         The name of the result by which keys are ranked. It is required with ``top`` if there are several results.
 
@@ -172,11 +173,11 @@ class Per(Function):
             checked_whole(self.top, "top, the number of keys that are listed,", 1)
             if self.by is None and len(measures) > 1:
                 raise ValueError(
-                    f"top needs by, the name of the result that ranks the keys: one of {', '.join(measures)}"
+                    f"top= needs by=, the name of the result that ranks the keys: one of {', '.join(measures)}"
                 )
         if self.by is not None and not (isinstance(self.by, str) and self.by in measures):
             raise ValueError(
-                f"by must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"
+                f"by= must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"
             )
         object.__setattr__(self, "of", measures)
         further_inputs = tuple(map(_input_name, self.further_columns))
@@ -206,8 +207,8 @@ class Per(Function):
         """Return the rule for the input ``name`` of the measures. The rule does not check the type of the input,
         because each measure does.
 
-        Measures may use the input in several ways. The order of precedence for ``text_use`` of the rule is `Use.KEEP`,
-        `Use.ORDER`, `Use.NUMBER`, `Use.ANY`.
+        Measures may use the input in several ways. The rule's ``text_use`` is the first use that occurs, in the
+        order `Use.KEEP`, `Use.ORDER`, `Use.NUMBER`, `Use.ANY`.
         """
         uses = {
             use
@@ -246,14 +247,14 @@ class Per(Function):
 
     def _top_entries(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
         """Return, for each map, the ``top`` entries with the greatest values of the result called ``self.by``, in
-        descending order, with null last. The second result has the state of each entry.
+        descending order, with null last. The second result has the map of each entry.
         """
         name = self.by or next(iter(self._measures))
         ranking = results.field(name)
         if not has_order(ranking.type):
             raise ValueError(
                 f"top cannot rank the keys by the result {name!r}, because its type, {shown(ranking.type)}, has no "
-                "order; pass the name of another result as by"
+                "order; pass the name of another result as by="
             )
         is_valid = ranking.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(ranking), np.int64)
@@ -277,7 +278,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
         except ValueError:
             example = "{'n': count()}"
             received = shown(measures_by_name)
-            raise ValueError(f"of must be a dict of measures such as {example}; got {received}") from None
+            raise ValueError(f"of= must be a dict of measures such as {example}; got {received}") from None
     measures = {}
     for name, part in sorted(checked_mapping(measures_by_name, "of", "measures by name").items()):
         if checked_name(name, "a result in of=") == "key":
@@ -288,20 +289,20 @@ def _checked_measures(measures_by_name: Any) -> Measures:
         measure = from_description(part) if isinstance(part, dict) else part
         if not isinstance(measure, Measure):
             raise ValueError(
-                f"of must be a dict of measures such as {{'n': count()}}; got {shown(measure)} for {shown(name)}"
+                f"of= must be a dict of measures such as {{'n': count()}}; got {shown(measure)} for {shown(name)}"
             )
         if measure.weight is not None:
             raise ValueError(
-                f"{shown(name)} in of has its own weight, {shown(measure.weight)}; pass weight to per instead"
+                f"{shown(name)} in of= has its own weight, {shown(measure.weight)}; pass weight= to per instead"
             )
         measures[name] = measure
     if not measures:
-        raise ValueError("of is empty; pass at least one measure, such as {'n': count()}")
+        raise ValueError("of= is empty; pass at least one measure, such as {'n': count()}")
     return Measures(measures)
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return the measures with the same states, and with default values for the parameters that affect only results."""
+    """Return measures with the same states, but with the defaults of the parameters that affect only results."""
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 

@@ -25,8 +25,8 @@ class Points(SeriesFunction):
         The maximum number of points per group, for windows of any length. The state depends on this parameter and on
         ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values. With "all",
-        ``beyond`` determines the action.
+        The values to keep if a group has more than ``max``: "earliest" keeps the ``max`` earliest values, and "latest"
+        the ``max`` latest. With "all", ``beyond`` determines the action.
     beyond : "error" or "null"
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.

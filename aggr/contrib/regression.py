@@ -139,7 +139,7 @@ class Intercept(_TwoColumns):
 
 @dataclass(frozen=True)
 class R2(_TwoColumns):
-    """Compute the share of y's variance that the least-squares line over x explains, as SQL's regr_r2 does.
+    """Compute the share of y's variance that the least-squares line over x explains, like SQL's regr_r2.
 
     The share is rounded once.
 

@@ -184,7 +184,7 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
     area, and n, the microseconds between the two points.
 
     Only the area within the window counts. ``points`` has the index of the first of the two points for each group. The
-    index -1 means that there are no two such points. The numbers of this group are then 0 and 1.
+    index -1 means that a group has no such points. The two numbers of this group are then 0 and 1.
 
     If the values are a at time 0 and b at time n, the area between the times l and h is
     (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighted_sums`.

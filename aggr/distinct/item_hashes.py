@@ -50,8 +50,9 @@ def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int
     The values have a type that `HASHABLE` allows. The words are sorted by group, shape (rows,). Their kind is `HASHES`,
     `INTEGERS` or `DOUBLES`.
 
-    With ``as_coupons``, 4 is added to the kind of integers and doubles, so that `item_hash` returns coupons for them.
-    Texts and bytes are hashed by this function, and with ``as_coupons`` their words are coupons.
+    With ``as_coupons``, hashes have 32 bits, as HyperLogLog requires. Texts and bytes are hashed by this function.
+    Integers and doubles are hashed by `item_hash`: with ``as_coupons``, 4 is added to their kind, so that `item_hash`
+    returns hashes of 32 bits.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
@@ -71,7 +72,7 @@ def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int
 
 @compiled
 def item_hash(word: Int, kind: Int) -> Int:
-    """Return the hash of a word from `words_by_group`, or its 32-bit coupon if 4 was added to ``kind``. A word of the
+    """Return the hash of a word from `words_by_group`, or its 32-bit hash if 4 was added to ``kind``. A word of the
     kind `HASHES` is a hash already and is returned unchanged. 0.0 and -0.0 have the same hash, and so do all NaN.
     """
     if kind == HASHES:

@@ -80,7 +80,10 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """A mask of the sketches of groups without values, shape (n,). They have no hashes and the largest theta."""
+        """A mask of the sketches of groups without values, shape (n,).
+
+        Such a sketch has no hashes and the largest theta.
+        """
         is_empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return is_empty
 
@@ -238,7 +241,7 @@ def _drain(table: Whole, used_slots: Int, smallest: Whole, first_position: Int, 
     ``first_position`` on.
 
     Return the number of written hashes, and the smallest hash of the table that was not written. If all hashes were
-    written, return ``theta`` instead.
+    written, the second result is ``theta``.
     """
     count = np.int64(0)
     for slot in range(used_slots):

@@ -36,18 +36,20 @@ _HIGHEST_BIT = np.uint64(1 << 63)
 
 @compiled
 def hash_word(word: Int, as_coupon: bool) -> Int:
-    """Return the hash of an int64, or its coupon if ``as_coupon`` is true, as a non-negative int64. The eight bytes of
-    the number are hashed from the lowest byte on.
+    """Return the hash of an int64, as a non-negative int64.
+
+    The hash has 63 bits, or 32 bits if ``as_coupon`` is true. The eight bytes of the number are hashed from the lowest
+    byte on.
     """
     return _finalize(SEED ^ _block_for_h1(np.uint64(word)), SEED, WORD, as_coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, offsets: Whole, as_coupon: bool) -> Whole:
-    """Return the hash of each row's bytes, or their coupon if ``as_coupon`` is true, as non-negative int64, shape
-    (rows,).
+    """Return the hash of each row's bytes as non-negative int64, shape (rows,).
 
-    The bytes of a row are ``data[offsets[row]:offsets[row + 1]]``.
+    A hash has 63 bits, or 32 bits if ``as_coupon`` is true. The bytes of a row are
+    ``data[offsets[row]:offsets[row + 1]]``.
     """
     hashes = np.empty(len(offsets) - 1, np.int64)
     for row in range(len(hashes)):
@@ -97,8 +99,9 @@ def _rotate_left(word: Any, bits: Int) -> Any:
 
 @compiled
 def _finalize(h1: Any, h2: Any, size: Int, as_coupon: bool) -> Int:
-    """Return the hash, or the coupon if ``as_coupon`` is true, from the two halves ``h1`` and ``h2`` that were computed
-    from ``size`` bytes.
+    """Return the hash with 63 bits, or with 32 bits if ``as_coupon`` is true.
+
+    ``h1`` and ``h2`` are two halves that were computed from ``size`` bytes.
     """
     h1 = h1 ^ np.uint64(size)
     h2 = h2 ^ np.uint64(size)

@@ -7,7 +7,7 @@
                         lowest address bits are i.
 
 The state does not depend on the order of the values, because neither a set of coupons nor the maximum in each register
-depends on it.
+depends on this order.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
 Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which needs only the registers.
@@ -32,11 +32,12 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
-_COUPONS = 1 << 32  # the number of different coupons
+_COUPONS = 1 << 32  # the number of possible coupons (32-bit hashes)
 
-# Coupons do not all have the same probability. Two values have the same coupon as often as if there were this number of
-# coupons with equal probabilities. A coupon has 26 address bits. If two values have equal address bits, their zero
-# counts are equal in a third of cases, and then their coupons are equal.
+# Coupons (32-bit hashes) do not all have the same probability. Two values have the same coupon as often as if there
+# were this number of coupons with equal probabilities. A coupon consists of 26 address bits and a number of leading
+# zeros. If two values have equal address bits, their numbers of leading zeros are equal in a third of cases, and then
+# their coupons are equal.
 _EQUIVALENT_COUPONS = 3.0 * 2**26
 # Estimates are computed for about this number of registers at a time, because a register needs 8 bytes of temporary
 # memory.
@@ -47,7 +48,7 @@ _MAX_ZEROS = 63  # the largest value of a register
 
 
 class ColumnParts(NamedTuple):
-    """The rows of a column, separated into rows with registers and rows with coupons.
+    """The rows of a column, separated into rows with registers and rows with coupons (32-bit hashes).
 
     ``has_registers`` is a mask of the rows with registers, shape (n,), and ``registers`` has their registers, shape
     (rows with registers, 2^lg_k). ``counts`` has the number of coupons of each other row, and ``coupons`` has these
@@ -68,7 +69,7 @@ class Registers(Field):
 
     @property
     def most_coupons(self) -> int:
-        """The maximum number of coupons of a row; a row with more coupons is stored as registers."""
+        """The maximum number of coupons (32-bit hashes) of a row; a row with more is stored as registers."""
         return 3 * (1 << self.lg_k) // 32
 
     def reduce(self, values: Values) -> pa.Array:
@@ -86,7 +87,7 @@ class Registers(Field):
         return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.has_registers])
 
     def parts(self, column: pa.Array) -> ColumnParts:
-        """Return the registers and the coupons of a column.
+        """Return the registers and the coupons (32-bit hashes) of a column.
 
         Raise `DamagedState` if the number of bytes of a row is possible neither for registers nor for coupons.
         """
@@ -95,7 +96,7 @@ class Registers(Field):
         has_registers = sizes == 1 << self.lg_k
         if (~has_registers & ((sizes % _COUPON_BYTES > 0) | (sizes > _COUPON_BYTES * self.most_coupons))).any():
             raise DamagedState(
-                f"contains neither {1 << self.lg_k} registers nor a list of at most {self.most_coupons} coupons"
+                f"contains neither {1 << self.lg_k} registers nor a list of at most {self.most_coupons} hashes"
             )
         is_register_byte = np.repeat(has_registers, sizes)
         data = data[offsets[0] : offsets[-1]]
@@ -110,7 +111,7 @@ class Registers(Field):
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
         """Return a column with one sketch per group.
 
-        ``words[starts[g]:starts[g + 1]]`` are the coupons of group ``g``, or its values that are still to be hashed.
+        ``words[starts[g]:starts[g + 1]]`` are the 32-bit hashes of group ``g``, or its values if they are not hashed.
         ``registers`` has rows of registers that are merged by group. ``ids`` has the group of each row of registers, in
         ascending order.
         """
@@ -144,7 +145,7 @@ class Registers(Field):
             or (parts.coupons & _MAX_ZEROS == 0).any()
             or parts.registers.max(initial=0) > _MAX_ZEROS
         ):
-            raise DamagedState("contains coupons that are not in ascending order, or that no hash can produce")
+            raise DamagedState("contains 32-bit hashes that are not in ascending order, or that are impossible")
 
     def estimates(self, column: pa.Array) -> Floats:
         """Return an estimate of the number of distinct values of each sketch, shape (n,)."""
@@ -164,7 +165,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_
     """Return the registers of the groups for which ``has_registers`` is true, one row of 2^lg_k registers per group.
 
     The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. ``kind``, which is
-    described in `item_hash`, determines whether the words are coupons or values that are still to be hashed.
+    described in `item_hash`, determines whether the words are 32-bit hashes or values that are still to be hashed.
     """
     registers = np.zeros((has_registers.sum(), 1 << lg_k), np.uint8)
     row = np.int64(0)

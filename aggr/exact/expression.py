@@ -172,11 +172,10 @@ def _combine_digits(
     right_offsets: Whole,
     right_levels: Whole,
 ) -> tuple[NDArray[np.int32], Whole, Whole]:
-    """Return the digits, the offsets of each number's digits, and the lowest levels of
-    ``factors · number + sign · left · right``.
+    """Return ``factors · number + sign · left · right`` as three arrays.
 
-    Each number is passed as its `Limbs.parts`: the digits, the offsets of each number's digits, and the levels of the
-    lowest digits.
+    The numbers are passed and returned as `Limbs.parts`: the digits, the offsets of each number's digits, and the level
+    of each number's lowest digit. A digit of level n counts multiples of 2^(32·n).
     """
     n = len(factors)
     lowest_levels = np.zeros(n, np.int64)

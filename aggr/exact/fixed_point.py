@@ -64,7 +64,7 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
     ``bits`` has the numbers as the bits of doubles, sorted by group. The numbers of a group are ``bits[offsets[group] :
     offsets[group + 1]]``. ``low`` has the lowest exponent of each group, counted from 1 as in a double. A digit of
     level n counts multiples of 2^(32·n). ``level`` has the lowest level of each group, and ``origin[group] + n`` is the
-    position of the group's digit of level n (`origins`).
+    position of the group's digit of level n (see `origins`).
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):

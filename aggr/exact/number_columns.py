@@ -50,7 +50,7 @@ def kept_type(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
-    """Return a column with one unit of a type from `kept_type`, such as 0.01, repeated ``n`` times."""
+    """Return a column of ``n`` rows with one unit, such as 0.01, of a type that `kept_type` returns."""
     return pa.repeat(_one_unit(dtype)[0], n)
 
 
@@ -62,7 +62,7 @@ def _one_unit(dtype: pa.DataType) -> pa.Array:
 
 
 def scale_of(dtype: pa.DataType) -> int:
-    """Return the number of decimal places of a type from `kept_type`."""
+    """Return the number of decimal places of a type that `kept_type` returns."""
     return int(dtype.scale) if pa.types.is_decimal(dtype) else 0
 
 

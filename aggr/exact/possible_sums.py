@@ -17,10 +17,10 @@ Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # the flags of all special values, combined by bitwise or
 
-# `_are_possible` computes the square of a sum's two highest digits, and multiplies it by 2^(32·level) before it
-# compares the product with another number. Levels are clipped to the range from `_MIN_LEVEL` to `_MAX_LEVEL`. The
-# square is below 2^128, because digits have the base 2^32. At the highest level, the product is still a finite double.
-# At the lowest level, it is 0. Levels outside the range would therefore give the same result of the comparison.
+# `_are_possible` multiplies the square of a sum's two highest digits by 2^(32·level), and compares the product with
+# another number. ``level`` is clipped to the range from `_MIN_LEVEL` to `_MAX_LEVEL`. The square is below 2^128,
+# because digits have the base 2^32. At `_MAX_LEVEL`, the product is still a finite double. At `_MIN_LEVEL`, the product
+# is 0. A level outside the range would therefore give the same result of the comparison.
 _MIN_LEVEL = -62
 _MAX_LEVEL = 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
@@ -71,8 +71,9 @@ def _are_possible(
     has_squares: bool,
     allows_fractions: bool,
 ) -> bool:
-    """Return the result of `are_possible` for the arrays of `digits_of`. If ``has_squares`` is False, the sums of
-    squares are ignored.
+    """Return the result of `are_possible` for arrays that `digits_of` returned.
+
+    If ``has_squares`` is False, the sums of squares are ignored.
     """
     for i in range(len(counts)):
         size = places[i + 1] - places[i]

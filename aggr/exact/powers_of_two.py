@@ -33,7 +33,7 @@ _ERROR = 2.0**-68  # an upper bound of the relative error of `_power`; in measur
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
-    """Return ``2^(top / bottom)`` of each ``top``, correctly rounded, shape (n,). The results are in [1, 2].
+    """Return ``2^(top / bottom)`` for each ``top``, correctly rounded, shape (n,). The results are in [1, 2].
 
     Each ``top`` must be in ``[0, bottom)``, and ``bottom`` below 2^53.
 

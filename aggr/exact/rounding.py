@@ -146,7 +146,7 @@ def _round_pairs(
     A pair is uncertain if its error is so large that the exact number could round to either of two doubles. The result
     for an uncertain pair is ``compute_exactly(index)``. If ``are_exact`` is passed, it receives the indices of the
     uncertain pairs, and returns a mask that is True for a pair without error. ``compute_exactly`` is not called for
-    pairs without error. It is always called for tiny results, and for results that are not finite.
+    pairs without error. Tiny results, and results that are not finite, are always computed by ``compute_exactly``.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _MAX_RELATIVE_ERROR
@@ -269,7 +269,7 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
         approximations = np.ldexp(*leading_digits(limbs)[::2])
     # The relative error of an approximation is at most 2^-88. A number is therefore in the range if its approximation
-    # lies within 99.9 % of both bounds. All other numbers are compared exactly.
+    # lies between 99.9 % of the lower bound and 99.9 % of the upper bound. All other numbers are compared exactly.
     is_in_range = (approximations > low_bound * 0.999) & (approximations < high_bound * 0.999)
     for i in np.flatnonzero(~is_in_range).tolist():
         is_in_range[i] = low_bound <= whole_number(limbs, i) <= high_bound

@@ -1,9 +1,10 @@
 """Scaled sums: exact sums of numbers with decimal places, in the layout of other exact sums.
 
 A sum of decimals is counted in units of ``10^-places``. Its field ``exponent`` is the level of the lowest digit plus
-``SPAN · places``: 0.30 is ``{exponent: SPAN · 2, limbs: [30]}``. Sums of floats and whole numbers have no places, and
-are stored as in `aggr.exact.superaccumulator`. A sum has as many places as the row with the most places, so that its
-stored form does not depend on the order of merges. For the same reason, a sum of 0 keeps its places.
+``SPAN · places``. A digit of level n counts multiples of 2^(32·n). For example, 0.30 is
+``{exponent: SPAN · 2, limbs: [30]}``. Sums of floats and whole numbers have no places, and are stored as in
+`aggr.exact.superaccumulator`. A sum has as many places as the row with the most places, so that its stored form does
+not depend on the order of merges. For the same reason, a sum of 0 keeps its places.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from aggr.exact.superaccumulator import (
 )
 from aggr.groups.groups import Groups
 
-# The number that each decimal place adds to the field `exponent`. It is larger than the range of levels: the levels of
-# sums and of sums of squares are from -68 to 68.
+# The number that each decimal place adds to the field ``exponent``, which otherwise contains the level of the lowest
+# digit. SPAN is larger than the range of levels, which are from -68 to 68 for sums and for sums of squares.
 SPAN = 256
 _HALF = SPAN // 2
 _MAX_PLACES = 76

@@ -26,7 +26,9 @@ BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
-_NONE = 1 << 40  # stands for the lowest level of a sum without digits; it is larger than every level
+# This number stands for the lowest level of a sum without digits. It is larger than every level. A digit of level n
+# counts multiples of 2^(32·n).
+_NONE = 1 << 40
 
 _MAX_DIGITS = 2**31 - 1  # the maximum number of digits in a column, because Arrow's offsets have 32 bits
 

@@ -40,14 +40,14 @@ class DdsState(SketchState):
     max_bins: int | None
 
     name = "dds"
-    # In version 1, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In version 2, it is
-    # the exact sum.
+    # In version 1 of the state, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In
+    # version 2, it is the exact sum.
     versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        # If low buckets were merged into one, their counts cannot be subtracted.
+        # With ``max_bins``, low buckets may have been merged into one. Their counts can then not be subtracted.
         merges_low_buckets = self.max_bins is not None
         return () if merges_low_buckets else (*COUNTS, "positive", "negative")
 
@@ -255,8 +255,8 @@ def _all_agree(
             return False
         if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
-        # All extremes are finite here: the caller has replaced an infinite minimum or maximum by the largest double of
-        # the same sign.
+        # Here, the minimum and the maximum are finite, because the caller has replaced an infinity by the largest
+        # double of the same sign.
         if has_finite and minus_infinity_count[i] == 0:
             wrong = False
             if negative_count[i]:
@@ -286,7 +286,8 @@ def _all_agree(
 def _is_outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
     """Return whether a magnitude lies outside the buckets with the keys ``first`` to ``last``.
 
-    ``multiplier`` converts natural logarithms to keys. The edges have a tolerance of 0.01 keys, for rounding.
+    ``multiplier`` converts natural logarithms to keys. The range has a tolerance of 0.01 at both ends, because the
+    logarithm is rounded.
     """
     if value <= 0.0:
         return True

@@ -80,7 +80,7 @@ class EventLists(Function):
         if self.beyond != ERROR and self.keep != ALL:
             raise ValueError(
                 f"beyond={self.beyond!r} is for keep='all'; with keep={self.keep!r} a state never has too many "
-                "values; leave out beyond"
+                "values; leave out beyond="
             )
 
     @property
@@ -139,7 +139,10 @@ class Series:
 
     @cached_property
     def clipped_times(self) -> Whole:
-        """The times of the points in microseconds, shape (points,). Times outside the window are moved to its edge."""
+        """The times of the points in microseconds, shape (points,).
+
+        A time before the window is replaced by the start of the window, and a time after the window by its end.
+        """
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
@@ -176,7 +179,7 @@ class Series:
 
         The first index is -1 if the group has no point before the start, and the second index is -1 if it has no point
         at or after the end. If a group consists of one point before the start and one at or after the end, a single
-        line crosses both edges. Only the first index then refers to this line, and the second index is -1.
+        line crosses both the start and the end. The first index then refers to this line, and the second index is -1.
         """
         before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))
@@ -196,7 +199,7 @@ class Series:
 
 @dataclass(frozen=True)
 class SeriesFunction(EventLists):
-    """The base class of functions that read the points of a group: values, and timestamps as their event times."""
+    """The base class of functions that compute results from points, which are values with timestamps as event times."""
 
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 

@@ -17,7 +17,8 @@ EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "
 
 FIRST = PlainState("first", {"earliest": EARLIEST})
 # Existing stores have separate columns for the states of first, any_value and last. Therefore the state of any_value
-# must differ from FIRST, although both have the same layout. The parameter ``variant`` distinguishes them.
+# must differ from the state of first, although both states have the same layout. The parameter ``variant``
+# distinguishes the two states.
 ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
 LAST = PlainState("last", {"latest": LATEST})
 

@@ -185,8 +185,8 @@ class SumsState(State):
     def _related_sums(self) -> tuple[_RelatedSums, ...]:
         """The fields with sums that `check_consistency` checks, each with the fields that it is compared with.
 
-        A field of Σx² has no entry if there is a field of Σx, because the entry of Σx already contains it. It has an
-        entry if there is also a field of Σx⁴, with which it must be compared.
+        If there is a field of Σx, the field of Σx² has no entry of its own, because the entry of Σx contains it. If
+        there is also a field of Σx⁴, the field of Σx² has an entry, because it must be compared with Σx⁴.
         """
         by_product = {tuple(sorted(inputs)): name for name, inputs in self.monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in self.monomials.items()}
@@ -309,7 +309,7 @@ def _check_declaration(state: SumsState) -> None:
 def _check_inputs(function: type[ExactSums]) -> None:
     """Raise ``TypeError`` if ``own_state.units`` names something that is not an input of the function.
 
-    Raise it also if the function takes weights although one of the sums is a product of several inputs.
+    The error is also raised if the function takes weights and a field sums products of several inputs.
     """
     name = function.__name__
     state = function.own_state

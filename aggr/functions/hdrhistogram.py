@@ -103,8 +103,8 @@ def _index(values: Whole, half: int) -> Whole:
     index = np.empty(len(values), np.int64)
     for i in range(len(values)):
         # Beyond 2^53, the conversion to double may round a value up to the next power of two, so that ``bucket`` is one
-        # too large. The index is correct nevertheless: such a value has the last index of its own bucket, and the
-        # formula returns this index for the next bucket too.
+        # too large. The index is correct nevertheless, because for such a value the formula returns the same index for
+        # ``bucket`` as for ``bucket - 1``.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
         bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
@@ -306,7 +306,7 @@ class HdrState(BucketState):
         """Compute the share of values up to ``value`` in each state (see `BucketState.share_up_to`).
 
         The bucket that contains ``value`` is counted completely. The result is therefore the exact share of the values
-        up to the upper edge of this bucket, which equals ``value`` in the first ``digits`` significant digits.
+        up to the upper edge of this bucket. The edge and ``value`` have the same first ``digits`` significant digits.
         """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
@@ -349,7 +349,8 @@ class HdrState(BucketState):
         if not is_reciprocal:
             return pa.array(units * self.unit, mask=mask)
         values = units / units_per_one
-        # Numbers of units above 2^53 would be rounded twice: by the conversion to double, and by the division.
+        # A number of units above 2^53 would be rounded twice, by the conversion to double and by the division. Such
+        # numbers are therefore divided as exact numbers.
         if (large := units > 2**53).any():
             divisors = np.full(large.sum(), units_per_one)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)

@@ -4,10 +4,10 @@ the keys.
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
 If there are more than `max` keys, an error is raised, the list becomes null (`aggr.functions.limits`), or the `max`
-keys with the smallest hashes are kept. The states of a key in the final sample cover all rows of the key, because the
-sample of every part with such rows contains the key too. theta is the smallest hash outside of the sample. The sample
-therefore contains each key with the probability theta / 2^63. A sum over the sampled keys, divided by this probability,
-is an unbiased estimate of the sum over all keys.
+keys with the smallest hashes are kept. The states of a key in the final sample cover all rows of the key, because each
+merged sample that covers rows with the key contains the key too. theta is the smallest hash outside of the sample.
+The sample therefore contains each key with the probability theta / 2^63. A sum over the sampled keys, divided by this
+probability, is an unbiased estimate of the sum over all keys.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -111,22 +111,22 @@ class KeyedStates(Field):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Return the sampling probability of each map: the expected share of the group's keys that it contains.
+        """Return the sampling probability of each map: the expected share of the group's keys in the map.
 
-        It is 1 unless the map is a sample.
+        The probability is 1 unless the map is a sample.
         """
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
-        """Return a mask of the maps whose entries are null because of too many keys, or None if there are none."""
+        """Return a mask of the maps whose entries are null because of too many keys, or None if no map has null."""
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the numbers of groups and of values that are left out of the results of each map.
+        """Return how many groups and how many values the results of each map leave out.
 
-        Each number is the sum of the numbers of all states in the map. A map that is null because of too many keys
-        counts as one group.
+        Both numbers are summed over all states in the map. A map that is null because of too many keys counts as one
+        group.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
@@ -156,8 +156,8 @@ class KeyedStates(Field):
             return keyed if beyond is None else _select_keys(keyed, ~beyond[key_owners])._replace(beyond=beyond)
         crowded = counts > self.max
         if not crowded.any():
-            # Every group has at most max keys. A sample has exactly max keys, so a group that was merged from a sample
-            # has the keys of this sample and no others. No keys need to be removed.
+            # Here, no group has more than max keys, so no keys need to be removed. A sample has exactly max keys. A
+            # group that was merged from a sample therefore has the keys of this sample and no others.
             return keyed
         hashes = hash64(keys)
         thetas = thetas.copy()
@@ -205,9 +205,9 @@ def _select_keys(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
 
 
 def _next_thetas(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, max_keys: int) -> Whole:
-    """Return the new theta of each group with too many keys: the smallest hash that is outside its sample.
+    """Return the new theta of each group with too many keys: the smallest hash outside the group's sample.
 
-    ``crowded`` is a mask of these groups. ``hashes`` and ``owners`` contain the hashes and the groups of their keys.
+    ``crowded`` is a mask of the groups. ``hashes`` and ``owners`` have the hash and the group of each key in them.
     ``max_keys`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one more hash.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])

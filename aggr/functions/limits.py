@@ -5,9 +5,9 @@ without a result.
                        ├─ merge ─▶  null      five values: a null list, which stays null in every later merge
            [2, 5, 9]  ─┘
 
-A group is beyond its limit if it has more than ``max`` values in total. The action is taken as soon as a part of its
-values exceeds the limit, because the group then exceeds the limit too. States therefore do not depend on the order or
-the tree of merges. The values of such a group are not stored.
+A group is beyond its limit if it has more than ``max`` values in total. The error is raised, or the null list is
+stored, as soon as a part of the group's values exceeds the limit, because the group then exceeds the limit too. States
+therefore do not depend on the order or the tree of merges. The values of a group beyond its limit are not stored.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ERROR = "error"
 NULL = "null"
 ACTIONS = (ERROR, NULL)
 
-# the parameter of functions and states that determines the action beyond a limit
+# the name of the parameter that determines the action for a group with more values than the limit
 BEYOND = "beyond"
 
-# the type of the parameter ``beyond`` in states; a state has the parameter only if its value is not "error"
+# the type of the parameter ``beyond`` in states; a state has this parameter only if ``beyond`` is not "error"
 BEYOND_PARAMETER: Mapping[str, pa.DataType] = {BEYOND: pa.string()}
 
 
@@ -57,7 +57,7 @@ class Limit:
 
         ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
         or if ``absorbed`` marks the group because one of its merged parts was beyond the limit. Raise ``ValueError``
-        for such a group if the limit is not absorbing. The error message has the subject ``what`` and proposes the
+        for such a group if the limit is not absorbing. The error message begins with ``what``, and proposes the
         alternative ``instead``.
         """
         is_beyond = counts > self.max

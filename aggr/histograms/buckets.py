@@ -1,8 +1,8 @@
 """Buckets: the field of a state with a histogram over integer keys, for HdrHistogram and DDSketch.
 
 Keys are counted by `aggr.histograms.loops`. The histograms of a group are added in an array with one cell per key,
-which usually fits into the processor's cache. If the keys of a group are far apart, they are sorted instead. numpy
-sorts them: few columns have such keys, and a compiled sort in this module would take a long time to compile.
+which usually fits into the processor's cache. If the keys of a group are far apart, they are sorted instead, by
+numpy. A compiled sort in this module would take a long time to compile, and few columns have such keys.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MAX_KEYS_PER_BYTE = 4
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """The field of a state: counts of whole-number keys, which are added by key.
+    """The field of a state: a count of each whole-number key. A merge adds the counts of equal keys.
 
     The values of the field are histograms of the type `aggr.histograms.column.HISTOGRAM_TYPE`.
 
@@ -274,8 +274,8 @@ def _merge_groups(
 
     The rows of group ``g`` are ``rows[offsets_of_groups[g]:offsets_of_groups[g + 1]]``.
     The histogram of a row has the keys from ``low`` to ``high``, ``total`` values and the encoded counts
-    ``counts[places[row]:places[row + 1]]``. It is damaged if it has keys below ``lowest`` or above ``highest``, or more
-    than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
+    ``counts[places[row]:places[row + 1]]``. A histogram is damaged if it has keys below ``lowest`` or above
+    ``highest``, or more than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
 
     Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
     histogram is damaged, and whether a count exceeds int64. The result for a group that was left out has a lowest and a
@@ -296,7 +296,8 @@ def _merge_groups(
     offsets = np.zeros(n + 1, np.int64)
     cells = np.zeros(MIN_CELLS, np.int64)
     marks = np.zeros(MIN_CELLS // 64 + 1, np.uint64)
-    min_cells = np.int64(MIN_CELLS)  # a variable, because compiled functions would be compiled again for a literal
+    # ``min_cells`` is an int64 variable, because compiled functions would be compiled again for a literal.
+    min_cells = np.int64(MIN_CELLS)
     key_lists = allocate_lists(min_cells)
     lists = allocate_pair_lists(min_cells)
     no_keys = np.zeros((0, 0), np.int64)
@@ -307,7 +308,7 @@ def _merge_groups(
         lowest_key = FAR
         highest_key = -FAR
         size = 0
-        # the number of rows of the group with a nonempty histogram, and the first and the last row with one
+        # the number of rows in this group with a nonempty histogram, and the first and the last such row
         nonempty_count = 0
         first = np.int64(-1)
         last = np.int64(-1)

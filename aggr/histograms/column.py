@@ -37,7 +37,7 @@ BUCKETS_ARE_DAMAGED = (
 
 MAX_COUNT = np.int64(np.iinfo(np.int64).max)
 _MAX_COUNT = np.uint64(MAX_COUNT)
-NO_RANK = np.uint64(2**64 - 1)  # the next rank after the last requested rank; it exceeds every possible rank
+NO_RANK = np.uint64(2**64 - 1)  # stands for the rank after the last requested rank; it is larger than every rank
 LAST_BYTE_SHIFT = np.uint64(56)
 
 
@@ -85,8 +85,8 @@ class Histograms(NamedTuple):
             low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
             if high - low >= widest:
                 raise ValueError(
-                    f"a message can contain at most {widest:,} consecutive buckets, and this state has buckets from "
-                    f"{low} to {high}; use a coarser relative_accuracy"
+                    f"a DDSketch message can contain at most {widest:,} consecutive buckets, and this state has "
+                    f"buckets from {low} to {high}; use a coarser relative_accuracy"
                 )
             counts = np.zeros(high - low + 1, np.int64)
             counts[keys - low] = self.counts[end - size : end]

@@ -33,8 +33,8 @@ MARK_BIT_MASK = np.uint64(63)
 # If a group has more than this number of cells per key, each used cell is marked by a bit, so that empty cells need not
 # be examined.
 MAX_UNMARKED_CELLS_PER_KEY = 3
-# Every group may have up to this number of cells, even if it has few keys. With 8 bytes per cell, they take 32 KiB, the
-# usual size of a processor's first-level cache.
+# Every group may have up to this number of cells, even if it has few keys. With 8 bytes per cell, the cells take
+# 32 KiB, the usual size of a processor's first-level cache.
 MIN_CELLS = 1 << 12
 
 Rows = NDArray[np.int32]
@@ -105,7 +105,7 @@ def count_keys(keys: NDArray[np.integer], offsets_of_groups: Whole, low: Whole, 
 
 @compiled
 def allocate_lists(cells: Int) -> KeyLists:
-    """Allocate two arrays, for the keys and the counts of up to ``cells`` cells and one unused entry."""
+    """Allocate two arrays, for keys and for counts, each with ``cells`` entries and one unused entry."""
     return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
 
 
@@ -153,7 +153,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
             skipped = cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
             gap = (2 * skipped - 1) * (skipped > 1)
-            while gap > 127:  # writes the same bytes as `put_number` for -skipped, without a call
+            while gap > 127:  # writes the same bytes as `put_number` does for the number -skipped
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap = gap >> 7
                 at = at + 1

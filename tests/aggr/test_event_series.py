@@ -228,7 +228,7 @@ def test_wrong_columns_are_refused():
     words = aggr.Collect().reduce([pa.array(["a"]), pa.array([1], pa.timestamp("us"))], Groups.single(1))
     with pytest.raises(TypeError, match="rate cannot take a column of type string"):
         aggr.Rate().finish(words)
-    with pytest.raises(TypeError, match=r"the steps of funnel are \[1, 2\], and its column has the type string"):
+    with pytest.raises(TypeError, match=r"the steps of funnel are \[1, 2\], and the column has the type string"):
         aggr.Funnel((1, 2)).finish(words)
     with pytest.raises(TypeError, match=r"funnel needs the parameter steps, such as steps=\['view', 'buy'\]"):
         aggr.Funnel().finish(words)
