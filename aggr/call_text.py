@@ -189,8 +189,8 @@ def evaluate_call(
     are invalid.
 
     In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed_arguments`` is
-    described in `bind_call`. ``parse_inner_call`` parses arguments that are calls themselves; without it, they are bare
-    text. With ``allows_bare_name``, a name without parentheses also counts as a call.
+    described in `bind_call`. ``parse_inner_call`` parses arguments that are calls themselves. Without it, such
+    arguments are bare text. With ``allows_bare_name``, a name without parentheses also counts as a call.
     """
     call = read_call(text, allows_bare_name)
     if call is None or call.name not in constructors:

@@ -223,7 +223,7 @@ def _start_of_year(year: int) -> int:
 
 
 def _offset(info: dt.tzinfo, at: int) -> int:
-    """Return the UTC offset of a time zone at an instant, both in microseconds."""
+    """Return the UTC offset of a time zone at an instant. The offset and the instant are in microseconds."""
     at = min(max(at, _EARLIEST), _LATEST)
     offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
     assert offset is not None

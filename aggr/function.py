@@ -485,8 +485,8 @@ def reset_is_always_readable(cls: type[Function], reader: str) -> None:
     """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
     `is_always_readable`.
 
-    Otherwise the class would inherit the method of a base class, which may return True although the ``reader`` of this
-    class can raise errors.
+    Otherwise the class would inherit the method of a base class. That method may return True, although the ``reader``
+    of this class can raise errors.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ def register_own(*functions: type[Function]) -> None:
 
 
 def _check(name: str, function: type[Function]) -> None:
-    """Raise an error for an invalid function, which would otherwise fail later, during a computation."""
+    """Raise an error for an invalid function. Without this check, it would fail later, during a computation."""
     if missing := sorted(getattr(function, "__abstractmethods__", ())):
         raise TypeError(
             f"{function.__name__} does not define {', '.join(missing)}; the documentation of aggr.Function describes "

@@ -58,9 +58,10 @@ class State(ABC):
 
     Attributes that a state sets
     ----------------------------
-    name : the word that is stored in each row, which is the name of the function that defines the state
+    name : the name of the function that defines the state; each row contains this name
     fields : name -> the field, which merges its part of the states
-    parameters : name -> Arrow type, for the dataclass fields, which are stored in each row; other values raise an error
+    parameters : name -> Arrow type, for the dataclass fields. Each row contains their values, and stored states with
+        other values raise an error
     optional_parameters : name -> Arrow type, for dataclass fields that are stored, and are among ``parameters``, only
         if they differ from their default; a stored state without such a parameter has the default
     optional_fields : names of the fields that only states with optional parameters have
@@ -69,7 +70,7 @@ class State(ABC):
         subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field is merged separately; False if `align` must convert several fields first
     rank : if a measure can be read from several states, a frame keeps the one with the highest rank, and the first
-        one of equal ranks; it must not change, because stored frames depend on it
+        one of equal ranks; the rank must not change, because stored frames depend on it
 
     Guarantee
     ---------

@@ -55,7 +55,7 @@ def is_list_of_records(dtype: pa.DataType) -> bool:
 
 
 def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """Return the type of the keys and the type of the values of records, whose type is ``dtype``.
+    """Return the type of the keys and the type of the values of records of the type ``dtype``.
 
     The values of a struct have the common type of its fields. If there is no common type, the values are text.
 

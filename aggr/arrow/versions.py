@@ -100,7 +100,8 @@ def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
 
 
 def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
-    """Return rows with ``values`` as an additional last column. ``field`` is its name, or its field.
+    """Return rows with ``values`` as an additional last column. ``field`` is the name of this column, or its Arrow
+    field.
 
     Batches of pyarrow 14 lack the method ``append_column``.
 

@@ -258,7 +258,7 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
             "from a sketch without an offset"
         )
     # Libraries compute gamma in different ways, so its last bits may differ. A relative error of 1e-9 in gamma - 1
-    # moves the edge of the bucket k by 1e-9 · k buckets, which is less than half a bucket for the largest possible key.
+    # moves the edge of the bucket k by 1e-9 · k buckets. For the largest possible key, this is less than half a bucket.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy

@@ -105,8 +105,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     ----------
     texts : array of string or binary, shape (n,)
     function : Hdr
-        The function. It must have the same number of digits as the texts, and its unit must be equal to their ratio
-        (None or 1.0 if the ratio is 1). Texts may have any lowest discernible value.
+        The function. It must have the same number of digits as the texts, and its unit must be equal to the ratio of
+        the texts (None or 1.0 if the ratio is 1). Texts may have any lowest discernible value.
 
     Returns
     -------

@@ -57,8 +57,9 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     path : path of a text file
         A log of any version of the log format, such as 1.2 or 1.3. Its histograms must be in V2 of HdrHistogram.
     function : Hdr
-        The function. It must have the same number of digits as the histograms, and its unit must be equal to their
-        ratio, as in `aggr.interchange.hdr_v2.from_hdr_v2`. Histograms may have any lowest discernible value.
+        The function. It must have the same number of digits as the histograms, and its unit must be equal to the ratio
+        of the histograms, as in `aggr.interchange.hdr_v2.from_hdr_v2`. Histograms may have any lowest discernible
+        value.
 
     Returns
     -------

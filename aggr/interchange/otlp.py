@@ -142,8 +142,9 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     Returns
     -------
     table with row, value and weight
-        There is one row per bucket. ``row`` is the row number of its state, ``value`` the value that represents it, and
-        ``weight`` its count. A function that takes weights reads the table with ``weight="weight"``.
+        There is one row per bucket. ``row`` is the row number of the state, ``value`` the value that represents the
+        bucket, and ``weight`` the count of the bucket. A function that takes weights reads the table with
+        ``weight="weight"``.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def rows_of_metrics(
     as_json : bool
         Whether the message is OTLP's JSON rather than protobuf.
     time : str
-        The name of the column of times, which are in ISO 8601, UTC, with microseconds.
+        The name of the column of times. The times are in ISO 8601, UTC, with microseconds.
     refused : list, optional
         A list to which the reason for each rejected point is appended; the other points are read. Without the list, the
         first rejected point raises an error.

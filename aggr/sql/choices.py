@@ -40,7 +40,7 @@ def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise:
 
 @term_rule(exp.Nullif, names="nullif", this=ANY, expression=ANY)
 def nullif(value: Term, other: Term) -> Term:
-    """Return the term for ``nullif(value, other)``: null if both are equal, otherwise ``value``."""
+    """Return the term for ``nullif(value, other)``: null if ``value`` equals ``other``, otherwise ``value``."""
     return case_when([(compare("=", value, other), null(value.type))], value)
 
 

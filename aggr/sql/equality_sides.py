@@ -15,8 +15,8 @@ from aggr.sql.parse import parse_sql, to_sql
 class Side(NamedTuple):
     """One side of an equality.
 
-    ``text`` is the SQL of the side, or the name of its column, without qualifiers. ``qualifiers`` contains the
-    qualifiers that were removed from it. ``is_column`` is whether the side consists only of a column.
+    ``text`` is the SQL of the side, or the name of its column, without qualifiers. ``qualifiers`` contains the removed
+    qualifiers. ``is_column`` is whether the side consists only of a column.
     """
 
     text: str

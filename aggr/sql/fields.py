@@ -23,9 +23,9 @@ def name_of(column: exp.Column) -> str:
 
 
 def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
-    """Return the name of the entry column that a node such as ``fields[class]`` reads, if it is one of ``names``.
+    """Return the name of the entry column that a node such as ``fields[class]`` reads.
 
-    Return None for other nodes.
+    Return None for other nodes, and if the entry column is not one of ``names``.
     """
     if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
         return None

@@ -49,8 +49,8 @@ def text_column(name: str) -> str:
 def column_to_read(name: str, names: Collection[str], use: Use) -> str:
     """Return the column that is read if an expression uses the column ``name`` in the way ``use``.
 
-    For ``NUMBER`` and ``ORDER``, it is the number column of ``name``, if the table has it. Otherwise, it is ``name``
-    itself. ``names`` are the columns of the table.
+    For ``NUMBER`` and ``ORDER``, the result is the number column of ``name``, if the table has one. Otherwise, the
+    result is ``name`` itself. ``names`` are the columns of the table.
 
     >>> column_to_read("price", ["price"], Use.NUMBER)
     'price'

@@ -1,7 +1,7 @@
 """SQL operations on structs and other records: ``m[k]``, ``s.field``, map_keys, map_values and struct.
 
-A record has entries, which are pairs of a key and a value. It is a struct, a map, or a list of structs with the fields
-``key`` and ``value`` (`aggr.arrow.records`).
+A record is a struct, a map, or a list of structs with the fields ``key`` and ``value``. Its entries are pairs of a key
+and a value (`aggr.arrow.records`).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ for _kind in (exp.Like, exp.ILike):
 def _read_regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
     """Return the text of a literal regular expression, or None for NULL.
 
-    Raise ``ValueError`` if RE2 rejects it or its compiled program would be too large.
+    Raise ``ValueError`` if RE2 rejects the regular expression, or if its compiled program would be too large.
     """
     regex = literal_text(compiler, node.args[name], f"the regular expression of {error_name_of(node)}")
     if regex is not None:

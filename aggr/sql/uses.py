@@ -21,7 +21,7 @@ _NOT_NUMBERS = exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
 
 
 def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns that a condition or an expression reads, and how it uses each of them.
+    """List the columns that a condition or an expression reads, each with the way in which the column is used.
 
     Parameters
     ----------
