@@ -46,7 +46,7 @@ def test_the_api_names_all_members(server_and_stores):
 @pytest.mark.parametrize(
     ("members", "status", "message"),
     [
-        ({"on": None}, 400, "a join needs the parameter on"),
+        ({"on": None}, 400, "a join needs the parameter 'on'"),
         ({"rows": {"client": 1}}, 400, "rows must be a list of objects"),
         ({"rows": [{"client": 1}, {"client": "a"}]}, 400, "without a common type"),
         ({"limits": 1}, 400, "a join has no parameter 'limits'"),

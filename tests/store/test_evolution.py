@@ -208,7 +208,7 @@ def test_a_name_that_was_dropped_is_not_used_again():
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "p": aggr.dds("x")}, ["k"]), row_schema=ROWS)
     with pytest.raises(
         ValueError,
-        match=r"the types of x determine the states of 'q'; pass them with --type COL=TYPE on the command "
+        match=r"the types of x determine the states of 'q'; pass these types with --type COL=TYPE on the command "
         r"line, or in Python evolve\(frame, row_schema=SCHEMA\), with the schema of future rows",
     ):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["k"]))

@@ -146,8 +146,8 @@ def test_a_lookup_is_part_of_a_query_as_json(tmp_path):
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [[1]]}))},
             "cannot be a key, because its values are list",
         ),
-        (lambda: {"site": "device"}, r"keys of the frame under their own names, or NAME: lookup\(KEY, table\)"),
-        (lambda: {"site": {"lookup": "device"}}, "keys may contain keys of the frame under their own names"),
+        (lambda: {"site": "device"}, r"a key of the frame under its own name, or NAME: lookup\(KEY, table\)"),
+        (lambda: {"site": {"lookup": "device"}}, "list a key of the frame under its own name"),
     ],
 )
 def test_lookups_that_cannot_be_are_refused(tmp_path, keys, message):

@@ -59,7 +59,7 @@ def test_states_are_planned_as_well(store):
 
 
 def test_a_plan_is_per_one_kind_of_window(store):
-    with pytest.raises(ValueError, match="one kind of window in per; got 2"):
+    with pytest.raises(ValueError, match="names 2 kinds of windows, which cannot be planned together"):
         store.plan(Query(per=["1m", "1h"]))
 
 

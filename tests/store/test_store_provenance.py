@@ -188,7 +188,7 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "another zone": (
         lambda s: bare(rollup(rows(1), frame_of(timezone="Asia/Kolkata"))),
-        "no window of 1h in UTC starts at .*.*; they were computed with other windows or another time zone",
+        "no window of 1h in UTC starts at .*.*; the states were computed with other windows or another time zone",
     ),
     "other parameters": (
         lambda s: bare(rollup(rows(1), frame_of(measures=MEASURES | {"p": aggr.dds("x", [0.5], 0.02)}))),

@@ -102,11 +102,11 @@ class Capacity:
         The bytes, compressed by LZ4, that Spark shuffles per day if each state of the finest level is sent once. If the
         files are not in the order of time, a state is sent once by each task that reads rows of its window and key.
     commits_per_day, files_per_day : float
-        The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
-        writes one file for each level and bucket of time. If a commit has more than 64 MiB of states of the finest
-        level, Spark divides the states into tables of this size, and writes separate files for each table. Compaction
-        writes one more file for each level and bucket. The number of files is 0 if a store cannot contain the windows
-        of the frame.
+        The number of commits, as passed to `explain`, and the number of files that these commits write into a folder
+        store. A commit writes one file for each level and bucket of time. If a commit has more than 64 MiB of states of
+        the finest level, Spark divides the states into tables of this size, and writes separate files for each table.
+        Compaction writes one more file for each level and bucket. The number of files is 0 if a store cannot contain
+        the windows of the frame.
     core_seconds_per_day : float
         The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
         on this machine. It does not include the time to read the rows and the overhead of an engine.
@@ -393,7 +393,8 @@ def _windows_per_day(level: TimeWindow) -> float | None:
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
     """Write the states to memory in the format of a folder store, and return the compressed bytes per row as a dict.
-    The dict has the key ``window and keys``, and one key for each column of states: the names of its measures.
+    The keys of the dict are ``window and keys`` and, for each column of states, the names of the measures that are
+    computed from the column.
     """
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)

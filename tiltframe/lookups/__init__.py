@@ -1,5 +1,5 @@
-"""Lookups: a query replaces a key of the frame by another one, which it reads from a table, such as the site of each
-device.
+"""Lookups: a query replaces a key of the frame by a key from a table. For example, the device is replaced by the site
+of the device.
 """
 
 from tiltframe.lookups.table_keys import Lookup, lookup

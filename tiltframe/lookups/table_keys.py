@@ -1,14 +1,13 @@
-"""Lookups: a query replaces a key of the frame by another one, which it reads from a table, such as the site of each
-device.
+"""Lookups: a query replaces a key of the frame by a key from a table. For example, the device is replaced by the site
+of the device.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
 States whose keys get the same new value are merged. The results are the same as if the rows had the new key from the
-start.
-Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is their type 1, and ``as_of`` their type
-2.
+start. Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` corresponds to type 1, and
+``as_of`` to type 2.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
     table : table, DataFrame, stream or path
         The table. It has a column with the name of the frame's key, and one with the name of the new key. If it also
         has a column ``valid_from``, it may have several rows for a value of the frame's key. Each row is valid from its
-        time in this column until the time of the next row for the value. If its time is null, it is valid from the
+        time in this column until the time of the next row for the value. A row whose time is null is valid from the
         beginning.
     valid : str
         ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window of
@@ -136,9 +135,9 @@ class Lookup(DerivedKey):
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Return the new key ``name`` of each row of states, of shape (rows,). It is read from the row of the table
-        that is valid at ``now``, in microseconds UTC. With ``valid="as_of"``, it is read from the row that is valid at
-        the start of the window. It is null if the table has no such row.
+        """Return the new key ``name`` of each row of states, of shape (rows,). The new key is read from the row of the
+        table that is valid at ``now``, in microseconds UTC, or, with ``valid="as_of"``, at the start of the window. The
+        new key is null if the table has no such row.
         """
         row_keys = one_array(rows.column(self.key))
         table_keys = self._converted_keys(rows.schema.field(self.key).type)

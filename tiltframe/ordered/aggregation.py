@@ -241,9 +241,9 @@ class RunningAggregation(OrderedAggregator):
             )
 
     def _mask_needed_ranges(self, rows_and_ticks: RowsAndTicks, ranges: Ranges) -> Flags | None:
-        """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if it requires all results.
-        With consecutive windows and ``emit="final"``, the mask is false everywhere: ``ranges`` are the closed windows,
-        and only the window that is open at the end of the data has a result.
+        """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if all results are
+        required. With consecutive windows and ``emit="final"``, the mask is false everywhere: ``ranges`` are the closed
+        windows, and only the window that is open at the end of the data has a result.
         """
         if self.query.emit == "rows":
             return None
@@ -352,7 +352,8 @@ def running(
     emit : ``rows``, ``ticks`` or ``final``
         ``rows``: a result for each row and each tick. Consecutive windows (count, weighted_count, interval, session,
         emit_when) have a result for each window that has ended. ``ticks``: only the results at ticks. ``final``: the
-        last result of each key. With consecutive windows, it is the result of the open window, if one is open.
+        last result of each key. With consecutive windows, this is the result of the window that is still open, if there
+        is one.
     until : ``next`` or a moment, optional
         The time up to which there are ticks: a datetime, ISO 8601 text, or Unix milliseconds. The default is the time
         of the last row of all keys. ``next``: the first tick at or after the last row of all keys, so that there is a

@@ -331,6 +331,7 @@ def _windows(
     for name in window:
         if name not in measures:
             raise ValueError(
-                f"window refers to {shown(name)}, which is not a measure; use one of the measures {', '.join(measures)}"
+                f"the parameter 'window' has an entry for {shown(name)}, which is not a measure; use one of the "
+                f"measures {', '.join(measures)}"
             )
     return {name: as_ordered(window[name]) if name in window else running() for name in measures}

@@ -180,8 +180,8 @@ class _StatesAndRows:
         return begins, stops
 
     def state_edges(self) -> Ints:
-        """Return an array of indices at which segments begin or end. They are the index of each state of earlier rows
-        and, for each key, the index after the last of its states.
+        """Return an array of indices at which segments begin or end. The array contains the index of each state of
+        earlier rows and, for each key, the index after the key's last state.
         """
         return np.append(np.flatnonzero(self.is_state), self.first_index + self.carry.counts)
 

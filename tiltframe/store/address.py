@@ -13,7 +13,7 @@ from tiltframe.store.backends.protocol import Backend
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where a store is, and how it is opened.
+    """The location of a store, and the options with which it is opened.
 
     Parameters
     ----------

@@ -112,16 +112,16 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
     if len(wrong_rows):
         raise ValueError(
             f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong_rows[0]]))}, but the states "
-            "contain such a window; they were computed with other windows or another time zone; roll up the rows with "
-            "this frame"
+            "contain such a window; the states were computed with other windows or another time zone; roll up the rows "
+            "with this frame"
         )
     wrong_rows = np.flatnonzero(level.ends(starts) != window_ends)
     if len(wrong_rows):
         start, end = (as_text(int(at[wrong_rows[0]])) for at in (starts, window_ends))
         raise ValueError(
             f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, but the states "
-            "contain such a window; they were computed with other windows or another time zone; roll up the rows with "
-            "this frame"
+            "contain such a window; the states were computed with other windows or another time zone; roll up the rows "
+            "with this frame"
         )
 
 

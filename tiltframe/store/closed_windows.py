@@ -257,9 +257,9 @@ class ClosedWindows:
         must have saved `to_ipc()` before.
 
         The commit also records the stream's watermark minus its delay and lateness. Queries with ``closed=True`` return
-        only windows that end by this time. If no closed windows wait, this time is recorded in a commit without states.
-        This commit is left out if the time does not close further windows of coarser levels. Return True if states were
-        added, and False if no closed windows waited or the store already had this commit.
+        only windows that end by this time. If no closed windows wait for a commit, a commit without states records this
+        time, but only if the time closes further windows of coarser levels. Return True if states were added, and False
+        if no closed windows waited or the store already had this commit.
 
         Raise `StoreError` if the store cannot be written, or has other states under this commit number because the
         stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes;
@@ -324,8 +324,8 @@ class ClosedWindows:
         self._recorded_watermark = watermark.closed_before
 
     def _check_owner(self, owner: str | None) -> None:
-        """Raise `CommitConflict` if another process has written to this stream since this process began. ``owner`` is
-        the writer that the store has recorded last.
+        """Raise `CommitConflict` if another process has written to this stream since this process began. ``owner``
+        identifies the last process that the store has recorded for the stream.
         """
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
@@ -393,8 +393,8 @@ class ClosedWindows:
 
 
 def compact_or_warn(store: FrameStore) -> None:
-    """Compact all windows. A failure only causes a warning, because the rows are in the store and can be merged
-    later.
+    """Compact all windows. A failure only causes a warning, because the rows are already committed, and a later
+    compaction can merge them.
     """
     try:
         store.compact(before=_AFTER_ALL_WINDOWS)

@@ -353,9 +353,9 @@ class FrameStore:
         Guarantee
         ---------
         The results of a row are bit-for-bit those of `query` with the row's range and windows and a condition on its
-        keys. The store is queried once for all rows whose ranges overlap. The results of one window over the whole
-        range, hopping windows, ``fill``, ``latest``, ``edges`` and windows of another zone depend on the range itself;
-        for these, the store is queried once for each different range. All results are for the same version of the
+        keys. The store is queried once for all rows whose ranges overlap. For one window over the whole range, hopping
+        windows, windows of another zone, and queries with ``fill``, ``latest`` or ``edges``, the store is queried once
+        for each different range, because the results depend on the range. All results are for the same version of the
         store.
 
         Examples
@@ -468,7 +468,7 @@ class FrameStore:
             other amounts, the axis of values includes 0. A window is dotted if it has not ended yet, if it overlaps
             expired windows, or if the data of the store begin or end in it. The line is interrupted if windows are
             missing. At most four quantiles are drawn, and at most ten keys, those with the largest values. The legend
-            lists omissions.
+            names the quantiles and keys that are not drawn.
 
         Raises
         ------
@@ -484,7 +484,7 @@ class FrameStore:
 
     def _slices_with_warnings(self, query: Query) -> Iterator[pa.Table]:
         """Return the results of a query. Warn about windows that have expired, about measures that were added later
-        and, after the last table, about keys that a derived key does not map.
+        and, after the last table, about derived keys that are null in some results.
         """
         answer = self.ask(query)
         warn_of_missing(answer.expired, answer.unknown)
@@ -772,13 +772,12 @@ class FrameStore:
         Parameters
         ----------
         progress : callable of (rows checked, rows to check), optional
-            It is called after each part of the work.
+            It is called repeatedly during the verification.
 
         Returns
         -------
         VerifyReport
-            A report with ``ok``, which is true if no problem was found, and ``problems``, a message for each damage or
-            loss.
+            A report with ``ok``, which is true if no problem was found, and ``problems``, a message for each problem.
 
         Raises
         ------
@@ -823,8 +822,8 @@ class FrameStore:
 
 
 def _unpickle(carried: FunctionClasses, address: StoreAddress, frame: TiltFrame | None, name: str) -> FrameStore:
-    """Open a store that was pickled. First register ``carried``, the functions of its manifest, because they may not be
-    registered in this process.
+    """Open a store that was pickled. First register ``carried``, the functions that the store's manifest needs, because
+    they may not be registered in this process.
     """
     register_missing(carried)
     return FrameStore(

@@ -65,8 +65,8 @@ class _OpenPart(Part):
 
 
 class _SavedStream:
-    """The saved state of a stream into a store: its open windows, and the closed windows of its pending commit, which
-    the stream writes to the store after it has saved the state.
+    """The saved state of a stream into a store: its open windows, and the closed windows of its pending commit. The
+    stream writes the pending commit to the store after it has saved the state.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -102,7 +102,7 @@ class _SavedStream:
         return False if fingerprints.get(str(self._pending_number)) in expected else None
 
     def parts(self, includes_pending: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Return the parts of all levels that the store lacks: the open windows of the saved state and, if
+        """Return the parts that the store lacks, on all levels: the open windows of the saved state and, if
         ``includes_pending`` is true, the windows of the pending commit. Raise ``ValueError`` for states of another
         frame.
         """
@@ -157,7 +157,7 @@ class OpenWindowsBackend:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
-        """Raise an error, because the address of a store does not name a saved state."""
+        """Raise an error, because an address cannot name both a store and a saved state."""
         raise ValueError("with_open is a method of an open store; write FrameStore(uri).with_open(…)")
 
     @property

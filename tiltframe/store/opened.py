@@ -1,7 +1,7 @@
 """An opened store: those members of `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
 
-`tiltframe.FrameStore` has these operations as methods, and its module imports them. Their modules therefore cannot
-import `tiltframe.FrameStore`, and use this protocol as the type of their first argument.
+`tiltframe.FrameStore` has these operations as methods, and its module imports them. The modules of the operations
+therefore cannot import `tiltframe.FrameStore`. They use this protocol as the type of the store.
 """
 
 from __future__ import annotations

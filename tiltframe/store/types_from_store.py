@@ -86,8 +86,8 @@ def _with_stored_fields(row_type: pa.DataType, stored_type: pa.DataType, change_
 
 
 def _loses_fractions(row_type: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether values of ``row_type`` would lose their fractions in the type ``kind``: ``row_type`` is a
-    floating-point type, and ``kind`` an integer type.
+    """Return whether values of ``row_type`` would lose their fractions in the type ``kind``. This is true if
+    ``row_type`` is a floating-point type and ``kind`` an integer type.
     """
     return bool(pa.types.is_floating(row_type) and pa.types.is_integer(kind))
 

@@ -187,7 +187,8 @@ def _level_problem(
     are ranges of parts of both levels, and determine the range of time to compare. Windows that have expired on one of
     the levels are not compared.
 
-    Return a message if there is a difference, or None, and the number of rows of the parts in ``pieces``.
+    Return a message about a difference, or None if there is no difference. Also return the number of rows of the parts
+    in ``pieces``.
     """
     span = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
 

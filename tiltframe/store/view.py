@@ -280,8 +280,8 @@ class StoreView:
         plan, *other_plans = self._plans(query)
         if other_plans:
             raise ValueError(
-                f"cannot plan more than one kind of window in per; got {1 + len(other_plans)}; plan each of them "
-                "separately"
+                f"the parameter 'per' names {1 + len(other_plans)} kinds of windows, which cannot be planned together; "
+                "plan each kind separately"
             )
         expired_messages, unknown_messages = messages_of_missing_data(plan_read(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
@@ -536,8 +536,8 @@ class StoreView:
         plan, *other_plans = self._plans(query)
         if other_plans:
             raise ValueError(
-                f"cannot read more than one kind of window in per; got {1 + len(other_plans)}; read each of them "
-                "separately"
+                f"the parameter 'per' names {1 + len(other_plans)} kinds of windows, which cannot be read together; "
+                "read each kind separately"
             )
         return plan
 

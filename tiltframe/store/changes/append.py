@@ -97,8 +97,8 @@ def append_from_stream(
     watermark: StreamWatermark | None,
     note: Note | None = None,
 ) -> bool:
-    """Add states like `append`. If ``watermark`` is not None, also record this watermark of the stream from which the
-    states come. The other parameters are those of `append`.
+    """Add states like `append`. If ``watermark`` is not None, also record it as the watermark of the stream that
+    produced the states. The other parameters are those of `append`.
     """
     check_writer(writer, commit)
     checked_records(recorded)
@@ -194,8 +194,8 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        The slices of states that `spill_states` returned. Its argument ``check`` must have been
-        ``store.backend.check_values``.
+        The slices of states that `spill_states` returned. `spill_states` must have received
+        ``store.backend.check_values`` as its argument ``check``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
 

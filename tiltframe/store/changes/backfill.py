@@ -163,10 +163,10 @@ class Backfill:
         return added
 
     def _check_same_plan(self, recorded: Any) -> None:
-        """Raise ``ValueError`` if the store has recorded a plan, ``recorded``, that differs from this plan."""
+        """Raise ``ValueError`` if ``recorded``, the plan in the store, is not None and differs from this plan."""
         if recorded is None or recorded == self.record:
             return
-        # The entries of both plans are compared, because only a plan of files has the entry "files".
+        # Only a plan of files has the entry "files", so the names of the entries are taken from both plans.
         names = dict.fromkeys([*self.record, *recorded])
         differing_names = [name for name in names if recorded.get(name) != self.record.get(name)]
         differing = " and ".join(differing_names)
@@ -189,7 +189,7 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
     """Return a function that adds the rows of a range to a store in bounded memory. ``batches`` is a function that
-    returns the rows of a range. If it returns None, the range has no rows, and nothing is committed.
+    returns the rows of a range. If ``batches`` returns None, the range has no rows, and nothing is committed.
     """
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
@@ -204,7 +204,7 @@ def _add_in_bounded_memory(batches: BatchesOfRange) -> Add:
 
 def _add_from_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
     """Return a function that adds the rows of a range to a store. ``rows`` is the user's function, which receives the
-    start and the end of the range. If it returns rows outside the range, ``ValueError`` is raised.
+    start and the end of the range. If ``rows`` returns rows outside the range, ``ValueError`` is raised.
     """
 
     def batches(span: Range) -> Iterator[pa.RecordBatch]:

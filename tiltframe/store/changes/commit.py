@@ -1,5 +1,5 @@
-"""Commits: the states of all levels are committed atomically, under the name of a writer and a commit number. A commit
-with the same name and number counts only once.
+"""Commits: the states of all levels are committed atomically, under the name of a writer and a commit number. If a
+commit with the same writer and number is repeated, it counts only once.
 
 The store keeps a fingerprint of the states for each of a writer's last commits. If a commit number is used again, the
 fingerprints of the old and the new states are compared. If they are equal, the commit is a repetition, and nothing is
@@ -97,8 +97,8 @@ class Commit:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check and write states from `tiltframe.rollup`; return a receipt for `commit`, a JSON text that describes the
-        written parts.
+        """Check and write states from `tiltframe.rollup`. Return a receipt, which `commit` needs: a JSON text that
+        describes the written parts.
 
         The states of the finest level suffice, because the coarser levels are derived from them. All states of one key
         and one window of the coarsest level must be in the same call. Raise the same errors as
@@ -127,7 +127,7 @@ class Commit:
 
         ``levels`` yields pairs of a level and a table of its states, from the finest level to the coarsest. If the
         states were divided into slices by keys and time, this sequence of levels is repeated for each slice. ``jobs``
-        is the number of threads that write, if the backend works in threads. The parts and the receipt do not depend on
+        is the number of threads that write, if the backend supports threads. The parts and the receipt do not depend on
         ``jobs``.
 
         Raise `StoreError` if states cannot be written; states that were already written are then removed.
@@ -271,9 +271,9 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Parse receipts, the results of `Commit.write`. Return the parts in all receipts of one commit, and the digests of
-    the states in these parts. The first digest is that for the current frame. For a repeated commit, the digests for
-    earlier frames follow (see `digests_of`).
+    """Parse the receipts of one commit, which `Commit.write` has returned. Return the parts in all receipts, and the
+    digests of the states in these parts. The first digest is for the current frame. If the commit is repeated, digests
+    for earlier frames follow (see `digests_of`).
     """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
@@ -282,15 +282,15 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
-    """Return the sums of the numbers in ``receipts``, the results of `Commit.write`: for each column of states, the
-    number of groups with more values than the limit of a measure, and the number of skipped values.
+    """For each column of states, return the number of groups with more values than the limit of a measure, and the
+    number of skipped values. Both numbers are sums over ``receipts``, which `Commit.write` has returned.
     """
     return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Yield each level of the frame, from the finest, together with the rows of this level in ``states``, the result of
-    a rollup.
+    """Yield pairs of a level and its rows in ``states``, from the finest level to the coarsest. ``states`` is the
+    result of a rollup.
     """
     for level in frame.levels:
         yield level, states.filter(pc.equal(states.column(LEVEL), level.name))

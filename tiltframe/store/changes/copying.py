@@ -4,9 +4,9 @@ copy up to date.
 source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
                             at the end ──▶ one commit: adds the copies, removes outdated parts, writes all records
 
-A part consists of states of one level that were written together. All of them lie in one bucket, which is an hour, day,
-month or year. Because one commit makes all copies readable, readers find the target either empty, or complete as of one
-moment. If the process is killed, the next call continues the copy.
+A part consists of states of one level that were written together. All states of a part lie in one bucket of time, which
+is an hour, day, month or year. Because one commit makes all copies readable, readers find the target either empty, or
+complete as of one moment. If the process is killed, the next call continues the copy.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         last = snapshot_of(target, [COPY, *source_snapshot.records])
         if last.revision(COPY) != target_snapshot.revision(COPY):
             raise Conflict(f"another process is copying to {target.display_uri}; wait until it has finished")
-        # The result is not used. The call raises an error if another program has written to the target in the meantime.
+        # This call raises an error if another program has written to the target in the meantime. Its result is not
+        # used.
         _recorded_copies(last, origin, target)
         commit_on(
             target,
@@ -151,9 +152,9 @@ def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
 
 
 def _recorded_copies(snapshot: Snapshot, origin: str, target: Backend) -> list[_CopiedGroup]:
-    """Return the copies that the target has recorded (the record `COPY`). Raise `StoreError` if the target is not a
-    copy of the source with the address and name ``origin``, or if the parts of the target differ from the recorded
-    parts.
+    """Return the copied groups of parts that the target has recorded under the name `COPY`. Raise `StoreError` if the
+    target is not a copy of the source with the address and name ``origin``, or if the parts of the target differ from
+    the recorded parts.
     """
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
@@ -217,13 +218,14 @@ def copy_to(
     Raises
     ------
     ValueError, StoreError
-        If the place cannot be a store, contains another store, or contains a copy to which another program has written.
+        If ``uri`` cannot be the address of a store, or if the place contains another store, or a copy to which another
+        program has written.
 
     Guarantee
     ---------
-    The copy appears atomically, as of one moment, with the same bits and all records. Because the records contain the
-    commit numbers of writers, a commit that is in the copy and is repeated there counts once. If the process is killed
-    at any moment, the next call continues the copy. Other programs may use the store at the same time.
+    The copy appears atomically, as of one moment, with the same bits and all records. The records contain the commit
+    numbers of writers. Therefore, if a writer repeats a commit on the copy, the commit counts once. If the process is
+    killed at any moment, the next call continues the copy. Other programs may use the store at the same time.
 
     Examples
     --------

@@ -83,12 +83,12 @@ def _derive_levels(
     parts: Sequence[Part],
     derived: dict[frozenset[Part], list[Part]],
 ) -> list[Part]:
-    """Derive the windows of the new levels ``levels`` from ``parts``, parts of the coarsest level, and write them.
-    Return the written parts.
+    """Derive and write the windows of the new levels ``levels``, and return the written parts. ``parts`` contains the
+    parts of the old coarsest level, from which the windows are derived.
 
     ``starts`` maps each new level to a time; only windows that begin at or after this time are derived. ``derived``
-    contains the parts that earlier attempts have written. These parts are used again if the parts from which they were
-    derived still exist.
+    contains the parts that earlier attempts have written. A part in ``derived`` is used again if its source parts still
+    exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -101,7 +101,7 @@ def _derive_levels(
 
 
 def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
-    """Return the end of the store's last window, in microseconds UTC. It is read from the finest level that has
+    """Return the end of the store's last window, in microseconds UTC. The end is read from the finest level that has
     windows.
     """
     level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
@@ -192,9 +192,9 @@ def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
         raise ValueError(
             f"the types of {', '.join(measure.columns())} determine the states of {column.name!r}; "
             + by_caller(
-                "pass them with --type COL=TYPE",
-                "pass them with --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), "
-                "with the schema of future rows",
+                "pass these types with --type COL=TYPE",
+                "pass these types with --type COL=TYPE on the command line, or in Python evolve(frame, "
+                "row_schema=SCHEMA), with the schema of future rows",
             )
         )
     if rows is not None:

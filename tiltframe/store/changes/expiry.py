@@ -33,7 +33,7 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
         for name in manifest.retention:
             horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
             expired_parts = [part for part in snapshot.of(name) if part.first_start < horizon]
-            # These parts also contain windows that have not expired, which are written again.
+            # These parts also contain windows that have not expired. Such windows are written again.
             partly_expired = [part for part in expired_parts if part.last_start >= horizon]
             rows = backend.read(pieces_of(partly_expired, [(EVER[0], horizon)]), []).num_rows
             removed[name] = horizon, rows + sum(part.rows for part in expired_parts if part not in partly_expired)

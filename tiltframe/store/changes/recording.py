@@ -15,8 +15,7 @@ from tiltframe.store.opened import OpenedStore
 
 
 def has_commit(store: OpenedStore, writer: str, commit: int) -> bool:
-    """Return whether the store has a commit of a writer: whether the writer's last commit number is ``commit`` or
-    greater.
+    """Return whether the last commit number of a writer in the store is ``commit`` or greater.
 
     Parameters
     ----------
@@ -162,7 +161,7 @@ def record(store: OpenedStore, recorded: Mapping[str, Any], replacing: Mapping[s
 
 
 def end_stream(store: OpenedStore, stream: str) -> None:
-    """Remove the watermark of a stream that does not continue, so that queries with ``closed=True`` ignore it.
+    """Remove the watermark of a stream that does not continue. Queries with ``closed=True`` then ignore the stream.
 
     A stream that closes its windows at its end, such as ``tiltframe stream --drain``, removes its watermark itself.
     The states of the stream stay in the store. If the stream commits again, it records its watermark again.

@@ -1,9 +1,9 @@
 """Replacement: replace the windows of a range on every level atomically.
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
-a replacement and an expiry, take effect one after the other. Each of them writes the store's record of expired windows
-(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier
-commit, and is attempted again: its states are derived again from the new snapshot.
+a replacement and an expiry, take effect one after the other. Every replacement and every expiry writes the store's
+record of expired windows (`EXPIRED`), even if the text of the record does not change. The later commit therefore
+conflicts with the earlier commit, and is attempted again: its states are derived again from the new snapshot.
 
 A part consists of states of one level that were written together.
 """
@@ -87,8 +87,8 @@ class Replacement:
         return self.write_checked(finest)
 
     def write_checked(self, finest: pa.Table) -> str:
-        """Write states of the finest level, the result of `checked_finest` for the range to replace. Return a receipt
-        for `commit`.
+        """Write states of the finest level that `checked_finest` has returned for the range to replace. Return a
+        receipt for `commit`.
         """
         parts = self.backend.write(self.frame.levels[0], finest)
         excluded = Exclusions(self.frame)
@@ -116,7 +116,7 @@ class Replacement:
                 expected_records=self.replacing,
             )
         except ValueError as error:
-            # After other errors of the store, the commit may have been applied nevertheless, so the parts are kept.
+            # After any other `StoreError`, the store may contain the commit, so the parts are kept.
             if isinstance(error, CommitConflict | OtherFrame) or not isinstance(error, StoreError):
                 self.backend.discard(parts)
             raise
@@ -153,10 +153,10 @@ def replace_range(
 ) -> None:
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
-    ``new_parts`` contains parts of the finest level that were written but not committed yet. They have no windows
-    outside the range. Without ``new_parts``, the finest level is unchanged, and only the coarser levels are derived
-    again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must have in
-    the store when the replacement is committed.
+    ``new_parts`` contains parts of the finest level that were written but not committed yet. These parts have no
+    windows outside the range. Without ``new_parts``, the finest level is unchanged, and only the coarser levels are
+    derived again. ``new_records`` contains the records to write, and ``expected_records`` the texts that records must
+    have in the store when the replacement is committed.
 
     Raise ``ValueError`` if the range does not consist of complete windows, or if coarser windows would have to be
     derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``expected_records``.
@@ -203,8 +203,8 @@ def _column_starts_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
     """Return the record `COLUMN_STARTS` for the store after a replacement. For each column of states that was added to
     an existing store, this record has a time in microseconds UTC. All rows from this time on have the column.
 
-    The new rows in the range ``replaced`` have all columns, so a time inside the range moves to the start of the range.
-    Columns that all rows have after the replacement are left out.
+    The new rows in the range ``replaced`` have all columns, so a time inside the range is replaced by the start of the
+    range. Columns that all rows have after the replacement are left out.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)

@@ -30,9 +30,9 @@ from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
 # The list of parts from which a plain table was computed also contains two entries that are not parts. The entry
-# `_OPEN` has the range of the windows that were incomplete at the last update. The entry `_FRAME` has the number of
-# changes of the frame before the last update, as both ends of a range. If the frame has changed again since then, the
-# columns of the table belong to an earlier frame.
+# `_OPEN` has the range of the windows that were incomplete at the last update. The entry `_FRAME` is a range with two
+# equal ends: the number of changes of the frame before the last update. If the frame has changed since the last update,
+# the columns of the table belong to an earlier frame.
 _OPEN = "open"
 _FRAME = "frame"
 
@@ -106,7 +106,7 @@ def export(
     per : level or levels, optional
         The levels to export; by default all.
     flat : bool
-        True, the only supported value: the fields of records become plain columns, such as ``latency_p99``.
+        Must be True. The fields of records become plain columns, such as ``latency_p99``.
     now : moment, optional
         Windows that end after this time are marked as partial. The default is the current time.
 

@@ -2,7 +2,7 @@
 like a commit that adds rows.
 
 The parts of the affected windows are rewritten on all levels atomically; a part consists of states of one level that
-were written together. The remaining states are bit-for-bit those of a store that never had the rows.
+were written together. The remaining states are bit-for-bit those of a store that never had the subtracted rows.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class StatesToSubtract(NamedTuple):
 def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Subtract checked states of all levels from a store in a commit; return whether the commit is new.
 
-    Raise `CannotSubtract` if the store does not contain the states, or if the remaining states cannot be computed.
-    Raise the same errors as `Commit.commit` for other reasons. After an error, the store is unchanged.
+    Raise `CannotSubtract` if the store does not contain the states, or if the remaining states cannot be computed. For
+    other reasons, raise the same errors as `Commit.commit`. After an error, the store is unchanged.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     subtrahends = StatesToSubtract(
@@ -223,8 +223,9 @@ def retract(
 
     Guarantee
     ---------
-    The remaining states are bit-for-bit those of a store that never had the rows. If no rows remain for a window and
-    key, their state is removed. Expired windows stay expired. The previous files stay until `vacuum` removes them.
+    The remaining states are bit-for-bit those of a store that never had the subtracted rows. If no rows remain for a
+    window and key, their state is removed. Expired windows stay expired. The previous files stay until `vacuum` removes
+    them.
 
     Examples
     --------

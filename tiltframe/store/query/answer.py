@@ -30,7 +30,7 @@ class PlannedRead:
     part_ranges : sequence of (Part, (int, int))
         The parts to read, each with the range of window starts to read, in microseconds UTC.
     retained_from : int
-        The time before which windows of the level that is read may have been removed, in microseconds UTC.
+        The time before which windows may have been removed from the level to read, in microseconds UTC.
     closed_before : int
         If the query has ``closed=True``, the time before which all streams have closed their windows, in microseconds
         UTC. Otherwise, the latest possible time.
@@ -57,7 +57,7 @@ class PlannedRead:
             return 1
         window = self.plan.window
         span = self.plan.span()
-        # the ranges of window starts that lie in the parts and also in the range of the plan
+        # the ranges of window starts to read, limited to the range of the plan
         ranges = intersection((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
         stored_span = next(iter(intersection(aligned, [span])), (0, 0))
@@ -93,7 +93,7 @@ class Answer:
     slices : iterator of tables
         The results, as at least one table, which may have no rows. The slices can be iterated only once.
     expired : tuple of str
-        A message for each level that is read and on which windows in the range have expired.
+        Messages about windows in the range that have expired, one for each affected level that is read.
     unknown : tuple of str
         Messages about measures that were added later and have no values in part of the range.
     readings : sequence of PlannedRead

@@ -146,8 +146,8 @@ def _changed_windows(
 def _merged_rows(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Return one row per window and key with the merged states of ``pieces``, ranges of parts. If ``columns`` contains
-    only the keys, nothing is merged: the result has the window and the keys of each stored row.
+    """Return one row per window and key with the merged states in the ranges of parts ``pieces``. If ``columns``
+    contains only the keys, nothing is merged: the result has the window and the keys of each stored row.
     """
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):

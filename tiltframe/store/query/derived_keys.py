@@ -50,7 +50,8 @@ class DerivedKey(ABC):
         The form of the dict that `describe` returns, as JSON with placeholders, for messages. An example is
         ``{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}``.
     make : function
-        A function that is called with the arguments of a call that is written as text, and returns the derived key.
+        A function that returns the derived key. For a call that is written as text, the function receives the arguments
+        of this call.
     key : str
         The name of the frame's key from which the derived key is computed.
     """
@@ -101,8 +102,8 @@ class DerivedKey(ABC):
     @classmethod
     @abstractmethod
     def from_description(cls, described: Mapping[str, Any]) -> DerivedKey:
-        """Return the derived key that a description defines. Raise ``KeyError``, ``TypeError`` or ``ValueError`` if it
-        is not a description of this kind.
+        """Return the derived key that a description defines. Raise ``KeyError``, ``TypeError`` or ``ValueError`` if
+        ``described`` is not a description of this kind.
 
         Parameters
         ----------
@@ -116,8 +117,9 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def reason(self, name: str) -> str:
-        """Return the reason why the key is null in some results, as a clause for a message, such as ``its table has no
-        site for their host``.
+        """Return the reason why the key is null in some results. The reason is a clause of a message, such as the
+        clause after the colon in ``site is null in 2 of 9 results: the table of the lookup has no site for their values
+        of device``.
 
         Parameters
         ----------
@@ -169,7 +171,8 @@ def key_from_description(described: Any) -> Any:
 
 def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
     """Check the keys of a query, a mapping of names in the results to keys of the frame or derived keys. Return a dict.
-    Raise ``ValueError`` if a key of the frame is listed under another name, or if a derived key cannot have its name.
+    Raise ``ValueError`` if a key of the frame is listed under another name, or if `DerivedKey.check` rejects the name
+    of a derived key.
     """
     for name, key in keys.items():
         if not is_name(name):
@@ -177,7 +180,8 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
         if not isinstance(key, DerivedKey) and key != name:
             calls = "".join(f", or NAME: {kind.call}" for kind in key_kinds().values())
             raise ValueError(
-                f"keys may contain keys of the frame under their own names{calls}; got {shown(name)}: {shown(key)}"
+                f"cannot use {shown(name)}: {shown(key)} as a key of a query; list a key of the frame under its own "
+                f"name{calls}"
             )
         if isinstance(key, DerivedKey):
             key.check(name)
@@ -187,7 +191,7 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
 def count_unmapped(
     slices: Iterator[pa.Table], derived: Mapping[str, DerivedKey], report: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Yield the tables ``slices`` of results. After the last one, call ``report`` with a message for each key in
+    """Yield the tables of results in ``slices``. After the last table, call ``report`` with a message for each key in
     ``derived`` that is null in some results.
     """
     missing = dict.fromkeys(derived, 0)

@@ -62,7 +62,7 @@ _RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE
 
 def plan_read(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> PlannedRead:
     """Return a query plan with the parts of ``snapshot`` that it reads. If the plan has ``edges``, the parts of windows
-    near the range are included. ``is_filled`` says whether windows without rows are added.
+    near the range are included. ``is_filled`` is true if windows without rows are added to the results.
     """
     planned = plan.with_edges()
     level = planned.find_level().name
@@ -121,8 +121,8 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
 def results_of(
     backend: Backend, manifest: Manifest, planned_read: PlannedRead, query: Query, *, now: int, jobs: int = 1
 ) -> Iterator[pa.Table]:
-    """Return an iterator of tables of results, as `results_from_states` does. Results of windows whose states
-    need no merge are taken from the backend, if it can return results. ``now`` is in microseconds UTC.
+    """Return an iterator of tables of results, as `results_from_states` does. If the backend is a `ResultReader`, it
+    returns the results of windows whose states need no merge. ``now`` is in microseconds UTC.
     """
     functions = row_functions(planned_read.plan, query)
     if functions is None or not isinstance(backend, ResultReader) or not planned_read.part_ranges:
@@ -139,8 +139,9 @@ def results_of(
         return pa.concat_tables(finished_slices)
 
     def read(pieces: PartRanges) -> pa.Table:
-        # `read_results` raises an error if a result cannot be computed, or if another process has replaced a part. The
-        # states are then read and merged. This raises the error again only if the result belongs to the query.
+        # `read_results` raises an error if a result cannot be computed, or if another process has replaced a part. In
+        # both cases, the states are then read and merged. Merging raises the error again only if the query needs the
+        # result.
         with suppress(Conflict, TypeError, ValueError, OverflowError):
             results = read_results(
                 reader,
@@ -418,8 +419,8 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _without_open_ends(self, partition: Range) -> Range | None:
-        """Return a partition without open ends: the first and the last time of the store's windows replace them. Return
-        None if the store has no windows in the partition.
+        """Return a partition in which open ends are replaced by the first and the last time of the store's windows.
+        Return None if the store has no windows in the partition.
         """
         if has_open_end(partition):
             return without_open_ends(self.plan.window, partition, self._part_ranges())

@@ -99,7 +99,7 @@ def fill_values(results: pa.Table, rows_with_events: pa.Table, plan: QueryPlan, 
 
 @dataclass(frozen=True)
 class _Gaps:
-    """The windows and keys of the rows of results, with a mask of the windows that were added by filling.
+    """The windows and keys of the rows of results, with a mask of the rows that filling has added.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class _Gaps:
     is_added : mask, shape (rows,)
         The rows that filling has added.
     keeps_null : bool
-        Whether null results of windows with rows are values, and are not replaced.
+        Whether null results of windows with rows count as values, and are therefore not replaced.
     """
 
     starts: Instants

@@ -100,8 +100,8 @@ class Join:
         members = {name: value for name, value in members.items() if value is not None}
         if "on" not in members:
             raise ValueError(
-                "a join needs the parameter on, which is a key, a list of keys, or an equality such as 'ticker = "
-                "symbol'; pass it"
+                "a join needs the parameter 'on'; pass a key of the store, a list of keys, or an equality such as "
+                "'ticker = symbol'"
             )
         join_arguments = {name: members.pop(name) for name in _JOIN_PARAMETERS if name in members}
         if isinstance(join_arguments.get("within"), list):

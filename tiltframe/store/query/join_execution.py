@@ -107,8 +107,8 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
 
 def _schema_arguments(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
     """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as the results of the
-    join. They are the arguments of the join, or None for an argument that is a column of the rows, or a pair with such
-    a column.
+    join. An argument of the join is returned unchanged, unless it is a column of the rows or a pair with such a column.
+    Such an argument is replaced by None.
     """
     within = join.within
     per = join.per

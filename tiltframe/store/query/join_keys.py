@@ -16,7 +16,7 @@ STORE = "store"
 
 
 def check_on(on: Any) -> None:
-    """Raise ``ValueError`` if a condition is invalid, whatever the rows and the store contain."""
+    """Check a condition without the rows and the store. Raise ``ValueError`` if the condition is invalid."""
     if isinstance(on, str):
         if sql.column_of(on) is None:
             sql.equalities(on, (ROW, STORE))
@@ -24,13 +24,14 @@ def check_on(on: Any) -> None:
         for key, text in on.items():
             if not is_name(key) or not is_name(text):
                 raise ValueError(
-                    f"on maps a key of the store to a column or an expression, as in {{'symbol': 'upper(ticker)'}}; "
+                    f"a mapping in on= must have keys of the store, and columns or expressions of the rows as values, "
+                    f"such as {{'symbol': 'upper(ticker)'}}; "
                     f"got {shown(key)}: {shown(text)}"
                 )
     else:
         checked_names(on, "on", "keys of the store")
     if not on:
-        raise ValueError("on is empty; name at least one key of the store, as in on=['symbol']")
+        raise ValueError("the parameter 'on' is empty; name at least one key of the store, as in on=['symbol']")
 
 
 def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, str]:
@@ -50,7 +51,7 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
             raise ValueError(f"the store has no key {shown(key)} to join on; {nearest(key, keys)}")
         columns_in(text, names)
     if len(dict(pairs)) < len(pairs):
-        raise ValueError(f"on contains a key twice: {shown(on)}; name each key once")
+        raise ValueError(f"the parameter 'on' contains a key twice: {shown(on)}; name each key once")
     return dict(pairs)
 
 

@@ -137,9 +137,9 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def joined_slices(
     rows: pa.Table, matches: RowMatches, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
-    """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They are in the order of the input rows.
-    The joined rows of one input row are in the order of its results. With ``is_left``, rows without results are
-    returned too, with nulls.
+    """Yield the joined rows in the order of the input rows, in tables of at most `_ROWS_PER_SLICE` rows. The joined
+    rows of one input row are in the order of its results. With ``is_left``, rows without results are returned too, with
+    nulls.
     """
     lengths = np.maximum(matches.count, 1) if is_left else matches.count
     row_ends = np.cumsum(lengths)
@@ -159,8 +159,8 @@ def joined_slices(
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
         row_columns = _repeat_rows(rows.slice(first_row, len(row_numbers)), joined_counts)
-        # `take` checks the indices only if there are no results: then even the index 0, which stands for a missing
-        # result, is out of bounds. Otherwise, all indices are valid, and a check would take a quarter of the time.
+        # The index 0 stands for a missing result. If there are no results at all, this index is out of bounds, so
+        # `take` must check the indices. Otherwise all indices are valid, and a check would take a quarter of the time.
         is_checked = not results.num_rows
         result_columns = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
         yield pa.Table.from_arrays([*row_columns, *result_columns.columns], schema=schema)

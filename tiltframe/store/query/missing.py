@@ -8,8 +8,8 @@ from tiltframe.caller_warnings import warn_caller
 
 
 class Expired(UserWarning):
-    """A warning: some windows in the range of a query have expired on the level that the query reads, because of its
-    retention.
+    """A warning: some windows in the range of a query have expired on the level that the query reads, because of the
+    retention of this level.
     """
 
 

@@ -1,5 +1,5 @@
-"""Windows in another time zone than the store's. They can be merged from a level if each of them begins at the start of
-a window of the level.
+"""Windows in another time zone than the store's. Such windows can be merged from a level if each of the windows begins
+at the start of a window of the level.
 
     days in Europe/Berlin                 can be merged from hours in UTC
     days in Asia/Kathmandu (UTC+5:45)     can be merged from quarters of an hour in UTC, but not from hours

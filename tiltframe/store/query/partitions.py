@@ -40,7 +40,7 @@ def has_open_end(partition: Range) -> bool:
 
 
 def without_open_ends(window: TimeWindow, partition: Range, part_ranges: PartRanges) -> Range | None:
-    """Return a partition without open ends: the first and the last time of windows in ``part_ranges`` replace them.
+    """Return a partition in which open ends are replaced by the first and the last time of windows in ``part_ranges``.
     ``window`` is the kind of window of the results. Return None if there are no windows in the partition.
     """
     spans = [span for _, span in part_ranges]

@@ -88,7 +88,7 @@ class Query:
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
         different windows and are at most this far apart, the time between the points is divided at the edges of the
-        windows, and each window counts its part. The points need not lie in ``within``.
+        windows, and each window counts its share. The points need not lie in ``within``.
     running : bool
         Whether each window also contains the earlier windows of its key in the range: a count is then the number of all
         rows so far, and a quantile is computed from all rows so far. `closed`, `latest` and `having` select windows
@@ -97,7 +97,7 @@ class Query:
     Raises
     ------
     ValueError
-        If an argument is invalid, whatever the store contains.
+        If an argument is invalid. The store is not read for this check.
 
     Examples
     --------
@@ -356,8 +356,8 @@ def with_query_parameters(
     make: Callable[P, Query],
 ) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
     """Return a decorator for methods with one parameter, a `Query`. The decorated method has the parameters of
-    ``make``, such as those of `Query`. It calls ``make`` with its arguments, and then the original method with the
-    query that ``make`` returns.
+    ``make``, such as those of `Query`. The decorated method passes its arguments to ``make``, and then calls the
+    original method with the query that ``make`` returns.
     """
 
     def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:

@@ -22,8 +22,8 @@ def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: 
 
     They have the size of a level. Levels from which windows in the range have expired are skipped, except for the
     coarsest level that can be used. If even the coarsest level has more than ``points`` windows, the windows are hours,
-    days, weeks, months, quarters or years. The start of the first window of the store and the end of the last one
-    replace open ends of the range. Raise ``ValueError`` if there are more than ``points`` years.
+    days, weeks, months, quarters or years. Open ends of the range are replaced by the start of the store's first window
+    and the end of its last window. Raise ``ValueError`` if there are more than ``points`` years.
     """
     if not snapshot.parts and set(EVER) & set(within):
         return read_window(frame.levels[0].name, timezone)

@@ -125,7 +125,8 @@ def finish_measures(
     states: pa.Table, plan: QueryPlan, neighbours: Mapping[str, Neighbours] = MappingProxyType({})
 ) -> pa.Table:
     """Return the measures of merged states as a table with window_start, window_end, the keys and the measures.
-    ``neighbours`` has the points next to each window for the measures that are read up to the edges of windows.
+    ``neighbours`` has the points next to each window, for the measures to which the argument ``edges`` of the query
+    applies.
     """
     return finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
 

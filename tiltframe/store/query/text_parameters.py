@@ -13,7 +13,7 @@ from tiltframe.parameter_names import parameter_text
 from tiltframe.store.query.query import Query
 from tiltframe.text.measures import query_measures_from
 
-REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that may have several texts
+REPEATABLE_PARAMETERS = ("per", "measures", "keys", "order_by")  # parameters that may be repeated
 
 LEAST_NUMBERS = {"limit": 0, "points": 1}  # integer parameters, with the smallest number that each allows
 BOOLEAN_PARAMETERS = tuple(field.name for field in fields(Query) if field.type == "bool")
@@ -26,10 +26,11 @@ def query_from_words(words: Mapping[str, str | Sequence[str]]) -> Query:
     Parameters
     ----------
     words : mapping
-        The name of a parameter of `Query` -> its text, or its texts if it is repeated. Booleans are ``true`` or
-        ``false``, in any case, and numbers are decimal digits. If ``measures`` is repeated, each text is the name of
-        a measure, or a definition such as ``rate=errors/n``. A single text may list several measures or keys: names
-        separated by commas, or JSON. JSON is also allowed for a window, as `Query.describe` returns it.
+        Maps the name of a parameter of `Query` to its text, or to a list of texts if the parameter is repeated.
+        Booleans are ``true`` or ``false``, in any case, and numbers are decimal digits. If ``measures`` is repeated,
+        each text is the name of a measure, or a definition such as ``rate=errors/n``. A single text may list several
+        measures or keys: names separated by commas, or JSON. JSON is also allowed for a window, as `Query.describe`
+        returns it.
 
     Returns
     -------
