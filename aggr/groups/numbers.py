@@ -124,7 +124,7 @@ def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
 
 
 class Extremes(NamedTuple):
-    """The minimum and the maximum of each group, and a mask of empty groups. The extremes of these are undefined."""
+    """The minimum and the maximum of each group, and a mask of empty groups, whose results are undefined."""
 
     low: NDArray[Any]
     high: NDArray[Any]
