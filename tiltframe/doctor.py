@@ -43,8 +43,8 @@ def examine() -> list[Finding]:
 
 
 def _check_packages() -> Iterator[Finding]:
-    """Yield the results for Python and for each package that tiltframe or one of its extras requires: whether it is
-    installed in an allowed version.
+    """Yield a result for Python, and one for each package that tiltframe or an extra of tiltframe requires. A result
+    says whether an allowed version is installed.
     """
     is_new_enough = sys.version_info >= (3, 11)
     yield Finding(

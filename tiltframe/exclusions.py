@@ -150,8 +150,9 @@ class Exclusions:
         return {REFUSED: self.refused, BEYOND: beyond}
 
     def report(self, note: Note | None = None) -> None:
-        """Report each measure with exclusions: pass a sentence to ``note``, or without ``note`` issue the warnings
-        `BeyondLimit` and `RefusedValues`. A warning names the line that called the library.
+        """Report each measure that has exclusions. The function ``note`` receives each sentence of the report. Without
+        ``note``, each sentence becomes a warning, `BeyondLimit` or `RefusedValues`, which names the line that called
+        the library.
         """
         for category, sentence in self._sentences():
             if note is None:

@@ -132,8 +132,8 @@ class TiltFrame:
         return self.kept or plan_state_columns(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return a frame with the same results that has the columns of states ``states``, such as the columns of a
-        store. By default, the columns of states follow from the measures.
+        """Return a copy of the frame with other columns of states, such as the columns of a store. The results stay the
+        same. Without this method, the columns of states of a frame follow from its measures.
 
         Parameters
         ----------

@@ -30,8 +30,8 @@ def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: f
     """Merge states of panes of the finest level, and return one row per pane and key. ``states`` has the columns of a
     table from `reduce_rows`. Several of its rows may have the same pane and key.
 
-    If ``max_ratio`` is below 1, and the merge would leave more than this fraction of the rows, ``states`` is returned
-    unmerged.
+    If ``max_ratio`` is below 1, and the merged table would have more than ``max_ratio`` times as many rows as
+    ``states``, ``states`` is returned unmerged.
     """
     table = arrow_of(states)
     keys = frame_keys(table, frame)

@@ -1,8 +1,8 @@
 """Unordered rows: if the batches of a stream cover the same times, the rows are partitioned by time before they are
 reduced.
 
-If they were reduced batch by batch, each batch would have a few rows of every group. Merging the states of the batches
-would then take longer than reducing the rows. Rows are therefore buffered, and yielded one range of time after another.
+Without this partitioning, each batch would have a few rows of every group. Merging the states of the batches would then
+take longer than reducing the rows. Rows are therefore buffered, and yielded one range of time after another.
 Databases call this one-pass radix partitioning.
 """
 

@@ -63,7 +63,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
         firsts = first - low
         lasts = last - low
         sought = numbers - low
-    else:  # pairs of a key and a window's number do not fit into an int64, so the numbers are replaced by their ranks
+    else:  # Pairs of a key and a window's number do not fit into an int64. Smaller numbers, their ranks, are used.
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

@@ -53,8 +53,8 @@ def adaptive_states(
     adaptive: bool = True,
     jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Yield pairs: (True, a table of states), as `partial_states` yields them, or (False, a table of rows that were not
-    reduced).
+    """Yield pairs: either True and a table of states, as `partial_states` yields it, or False and a table of rows that
+    were not reduced.
 
     Rows are not reduced if ``adaptive`` is true and their batch has almost as many groups as rows, as in
     `aggr.tables.partial_aggregation.adaptive_states`.

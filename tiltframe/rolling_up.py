@@ -99,7 +99,8 @@ def from_rows(
     read: Callable[[Iterator[pa.RecordBatch]], T],
     use_stored_types: StoredTypes | None = None,
 ) -> T:
-    """Return ``read(batches)`` for the rows of ``data``, which may be any input that `rollup` accepts.
+    """Call the function ``read`` with the batches of rows of ``data``, and return its result. ``data`` may be any input
+    that `rollup` accepts.
 
     The batches have the columns that the frame needs, and the first one is empty. If a value in a file does not fit the
     type that was inferred for its column, ``read`` is called again, with all batches and a wider type.

@@ -191,8 +191,8 @@ def _with_options(
         time_types != reading.types
     ):
         raise ValueError(
-            f"{what} is a table or a stream, so reading may contain only where, time, clock, time_format and the type "
-            "of the time column; remove the other options, which are for files"
+            f"{what} is a table or a stream, for which ReadOptions may set only where, time, clock, time_format and "
+            "the type of the time column; remove the other options, which are for files"
         )
     schema, batches, _ = _with_numbers(_stream(data, what, None), uses)
     full_schema = with_time_column(schema, time, reading)

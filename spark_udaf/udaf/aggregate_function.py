@@ -42,8 +42,8 @@ _TIME = pa.timestamp("us", "UTC")
 # The number of states of a group that are collected before they are merged to one state.
 _STATES_PER_MERGE = 64
 
-# One type for each kind of input, such as int64 for whole numbers. If a function has the same result type for all kinds
-# that it accepts, its result type does not depend on the column (`has_fixed_result_type`).
+# One type for each kind of input, such as int64 for whole numbers. A function is tested with each type in this list
+# that it accepts. If all results have the same type, this type does not depend on the column (`has_fixed_result_type`).
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 

@@ -220,7 +220,7 @@ def _condition(condition: Column | str) -> Column:
         return F.expr(condition)
     if isinstance(condition, Column):
         return condition
-    raise TypeError(f"where must be a Column or a condition in SQL; got {condition!r}")
+    raise TypeError(f"the argument where must be a Column or a condition in SQL; got {condition!r}")
 
 
 def _describe(name: str) -> str:

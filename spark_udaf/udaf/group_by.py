@@ -138,7 +138,8 @@ class Grouped:
             )
         if self.excluded is not None:
             raise ValueError(
-                f"excluded cannot be used with {totals}, which counts each row in several totals; leave out excluded"
+                f"the argument excluded cannot be used with {totals}, which counts each row in several totals; leave "
+                "out this argument"
             )
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
@@ -382,7 +383,7 @@ class _EvaluatedColumns:
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._original_df = df  # This DataFrame is not changed, whereas keys may be added to ``_df`` as columns.
+        self._original_df = df  # the DataFrame of the user; keys may be added as columns only to ``_df``
         self._df = df
         self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []

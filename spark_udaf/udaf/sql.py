@@ -101,7 +101,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
     for name in names:
         if not is_name(name):
-            raise ValueError(f"names must be names of functions, such as 'dds'; got {shown(name)}")
+            raise ValueError(f"expected names of functions, such as 'dds'; got {shown(name)}")
     types_by_name = {name: arrow_type(name) for name in types}
     compile_ahead(spark)
     families = [

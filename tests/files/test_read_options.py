@@ -94,7 +94,7 @@ def test_rows_in_order_are_read_so_too(tmp_path):
     frame = OrderedFrame(["count(3)"], "ts", measures, ["host"])
     ordered = finish_ordered(ordered_rollup(of_pandas(path), frame), frame).to_pylist()
     assert finish_ordered(ordered_rollup(path, frame, GERMAN), frame).to_pylist() == ordered
-    with pytest.raises(ValueError, match="so reading may contain only where, time, clock, time_format"):
+    with pytest.raises(ValueError, match="may set only where, time, clock, time_format"):
         running(of_pandas(path), measures, **order, reading=GERMAN)
     chosen = running(of_pandas(path), measures, **order, reading=ReadOptions(where="ms > 0"))
     assert chosen.num_rows == of_pandas(path).filter(pa.compute.field("ms") > 0).num_rows
@@ -299,7 +299,7 @@ def test_fields_of_structs_have_types_too(tmp_path, capfd, monkeypatch):
 
 
 def test_tables_take_no_options_of_files():
-    with pytest.raises(ValueError, match="so reading may contain only where, time, clock, time_format"):
+    with pytest.raises(ValueError, match="may set only where, time, clock, time_format"):
         rollup(pa.table({"ts": [0], "host": ["a"], "ms": [1]}), frame(), ReadOptions(delimiter=";"))
 
 

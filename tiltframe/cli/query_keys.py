@@ -1,5 +1,5 @@
-"""The option ``--key`` of queries. A key of the results is either a key of the frame or a lookup. A lookup reads the
-value of the new key from a file, which has a row for each value of a key of the frame.
+"""The option ``--key`` of queries. A key of the results is either a key of the frame, or a new key that a lookup
+computes. A lookup reads the values of the new key from a file with one row for each value of a key of the frame.
 """
 
 from __future__ import annotations

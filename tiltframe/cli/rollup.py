@@ -47,7 +47,7 @@ _MEMORY_FACTOR = 16
 # the increase of `_MEMORY_FACTOR` for each additional thread
 _MEMORY_FACTOR_PER_THREAD = 10
 # The interval, in seconds, after which a thread lets another thread run Python code. With Python's default of 5 ms, the
-# thread that merges states often waits for 5 ms until a thread that writes states to files lets it run.
+# thread that merges states would often wait for 5 ms while another thread writes states to files.
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "and pass every file that has rows in this range"
 _Reduced = TypeVar("_Reduced")
@@ -331,8 +331,8 @@ def _read_files(
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _FilesRead]:
     """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
-    rows. Return the result of ``reduce``, and a `_FilesRead`. Its ``row_counts`` has, for each file, the number of rows
-    in the range ``span``.
+    rows. Return the result of ``reduce``, and a `_FilesRead`. The attribute ``row_counts`` of the `_FilesRead` has, for
+    each file, the number of rows in the range ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
