@@ -11,7 +11,7 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost
 
-# the maximum number of bytes in the body of a request that contains rows, to write or to join
+# the maximum number of bytes in the body of a request that contains rows to write or rows to join
 BODY_BYTES = 16 << 20
 # the maximum number of bytes in the body of a request that contains a query
 QUERY_BYTES = 1 << 20

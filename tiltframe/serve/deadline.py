@@ -27,8 +27,8 @@ class Deadline:
         self.restart()
 
     def restart(self) -> None:
-        """Start the timer again with the full number of seconds. This is called before each piece of a long answer, so
-        that each piece may take as long as the first piece.
+        """Start the timer again with the full number of seconds. The method is called before each piece of a long
+        answer, so that each piece may take as long as the first piece.
         """
         self._end = time.monotonic() + self._seconds
 

@@ -51,7 +51,7 @@ class OutOfTime(PromQLError):
     status = 503
 
 
-# the key, in the ASGI scope of a request, of the error that ended the request
+# the key under which the ASGI scope of a request contains the error that ended the request
 ERROR = "tiltframe.error"
 _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
     (OutOfTime, 503),

@@ -63,7 +63,8 @@ def routes(
     stores by name.
 
     Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, where characters
-    other than letters and digits are replaced by ``_``. Also raise it if ``buckets`` names a measure that no store has.
+    other than letters and digits are replaced by ``_``. Also raise ``ValueError`` if ``buckets`` names a measure that
+    no store has.
     """
     metrics_by_name(current_views())
     buckets.check([measure for view in current_views().values() for measure in view.frame.measures])
@@ -318,5 +319,5 @@ def _limit(form: Form) -> int | None:
         return None
     text = form["limit"][-1]
     if not text.isascii() or not text.isdigit():
-        raise BadData(f"limit must be a whole number; 0 means without limit; got {shown(text)}")
+        raise BadData(f"the parameter limit must be a whole number; 0 means without limit; got {shown(text)}")
     return int(text[:9]) or None

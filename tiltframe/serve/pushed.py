@@ -38,7 +38,7 @@ _MAX_VERSIONS = 256
 _CHECK_SECONDS = 1.0
 # the number of seconds between two checks of whether the server is stopping
 _STEP_SECONDS = 0.2
-# the number of seconds between two comments, which show clients and proxies that the connection is open
+# the number of seconds between two comment lines in the stream of events; they show that the connection is open
 _HEARTBEAT_SECONDS = 15.0
 
 
@@ -85,7 +85,7 @@ class PushedChanges:
                 )
         since = request.headers.get("last-event-id") or parameters.get("since")
         if since is not None and not re.fullmatch("[0-9]{1,18}", since):
-            raise ValueError(f"since must be a version of the store, a whole number; got {shown(since)}")
+            raise ValueError(f"the parameter since must be a version of the store, a whole number; got {shown(since)}")
         return request.path_params["name"], parameters.get("per"), None if since is None else int(since)
 
     def _parts_to_compare(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
@@ -109,7 +109,7 @@ class PushedChanges:
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
         """Yield an event for each version of a store that is newer than the version of the list of parts ``seen``.
-        After some time without events, yield a comment, so that the connection stays open.
+        After some time without events, yield a comment line, so that the connection stays open.
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)

@@ -47,7 +47,7 @@ class WorkerPool:
         return await self._run_interruptible(self._query_threads, partial(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function like `run`, but in a thread for look-ups, so that it does not wait until queries end."""
+        """Run a function like `run`, but in a thread for look-ups, so that the call does not wait for queries."""
         return await self._run_interruptible(self._look_up_threads, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

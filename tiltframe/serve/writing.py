@@ -170,7 +170,8 @@ def _writer_and_number(request: Request) -> tuple[str, int]:
         )
     if not (parameters["number"].isascii() and parameters["number"].isdigit()):
         raise ValueError(
-            f"number must be a whole number that grows with each request; got {shown(parameters['number'])}"
+            "the parameter number must be a whole number that grows with each request; "
+            f"got {shown(parameters['number'])}"
         )
     check_writer(parameters["writer"], int(parameters["number"]))
     return parameters["writer"], int(parameters["number"])

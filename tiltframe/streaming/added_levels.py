@@ -37,9 +37,9 @@ def with_added_levels(
 ) -> tuple[OpenLevel, ...]:
     """Return the restored levels, followed by new levels for the windows ``added``, from the finest to the coarsest.
 
-    If `StreamRules.cascades` is true, a finer window is merged into the added levels when it closes. If it is false,
-    every batch is merged into all levels; the windows in memory are therefore merged into the added levels at once, and
-    the new windows are marked as not yet emitted.
+    If `StreamRules.cascades` is true, a finer window is merged into the added levels when it closes. If
+    `StreamRules.cascades` is false, every batch is merged into all levels; the windows in memory are therefore merged
+    into the added levels at once, and the new windows are marked as not yet emitted.
     """
     extended = list(levels)
     for window in added:

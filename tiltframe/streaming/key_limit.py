@@ -34,7 +34,7 @@ class KeyLimit:
         if self.max_keys is not None:
             checked_whole(self.max_keys, parameter_text("max_keys"), 1)
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
-            raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
+            raise ValueError(f"the argument beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
     def mask_beyond_limit(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
         """Return a mask of the panes to drop because their key is beyond the limit. If ``beyond`` is ``error``, raise

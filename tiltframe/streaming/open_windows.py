@@ -223,7 +223,7 @@ class OpenWindows:
             alone is accepted if it joins a session that another row of the batch extends.
         newest : int, optional
             If the batch is a part of a larger one, the start of the newest window of the finest level in the larger
-            batch, in microseconds UTC. Only the policy `Buffer` uses it.
+            batch, in microseconds UTC. Only the policy `Buffer` uses this argument.
 
         Returns
         -------
@@ -559,7 +559,7 @@ class OpenWindows:
         Parameters
         ----------
         states : table of level, window_start, window_end, keys, states
-            States from a store or a rollup. If there are no states of a level, they are computed from the next finer
+            States from a store or a rollup. If the states of a level are missing, they are computed from the next finer
             level. For each window that ends after ``committed``, on any level, all its states must be passed. The
             states of other windows may be left out.
         committed : int

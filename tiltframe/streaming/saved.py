@@ -275,7 +275,7 @@ def save_stream(
 
 
 def read_saved(data: bytes) -> Saved:
-    """Return the saved state that `Saved.to_bytes` has converted to bytes, after all checksums are verified. Raise
+    """Verify the checksums in the bytes that `Saved.to_bytes` returned, and return the saved state. Raise
     ``ValueError`` if a checksum is wrong, or if the bytes are not a saved state.
     """
     return _parse_states(data)[0]

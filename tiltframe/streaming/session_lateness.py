@@ -48,8 +48,8 @@ def find_accepted_rows(
     is_first_of_cell = np.append(True, has_other_cell)[: len(order)]
     row_cells = np.empty(len(order), np.int64)
     row_cells[order] = np.cumsum(is_first_of_cell) - 1
-    # for each cell, its key and its number: the start of each of its intervals, divided by the session gap and rounded
-    # down
+    # for each cell, its key and its number; the number is the start of any interval in the cell, divided by the session
+    # gap and rounded down
     cell_keys = sorted_keys[is_first_of_cell]
     cell_numbers = sorted_cell_numbers[is_first_of_cell]
     are_adjacent = (cell_keys[1:] == cell_keys[:-1]) & (cell_numbers[1:] == cell_numbers[:-1] + 1)

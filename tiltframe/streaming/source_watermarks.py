@@ -93,7 +93,7 @@ class SourceWatermarks:
         self._last_rows[source] = read_moment(now, "now", 0)
 
     def end(self, source: str) -> None:
-        """Record that a source will have no more rows. It is then left out of the minimum.
+        """Record that a source will have no more rows. The source is then left out of the minimum.
 
         Parameters
         ----------

@@ -165,7 +165,7 @@ class WindowTable:
         return new_windows(self.schema.empty_table())
 
     def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
-        """Return the rows for which the mask ``rows`` is true. If it is true for all rows, return this object."""
+        """Return the rows for which the mask ``rows`` is true. If the mask is true for all rows, return this object."""
         if rows.all():
             return self
         if not rows.any():

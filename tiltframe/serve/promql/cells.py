@@ -136,7 +136,7 @@ class States:
     kind: str
     # the number by which the results are divided: for rates, the length of the range in seconds; otherwise 1
     divisor: float = 1.0
-    # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
+    # if ``kind`` is `BUCKETS`, the bounds of the buckets, with one series for each bound; otherwise empty
     bounds: Bounds = field(default_factory=dict)
     # the result of ``result_function`` for each state, or None if the results were not computed yet
     known_results: pa.Array | None = None

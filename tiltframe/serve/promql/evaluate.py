@@ -276,7 +276,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         )
     q = _constant_value(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     # A metric of the kind `LAST` supports only the range function last_over_time. The result of last_over_time is a
-    # value of the metric itself, so the series keep the name of the metric, which other functions remove.
+    # value of the metric itself, so the series keep the name of the metric. Other functions remove this name.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return merged_range_value(

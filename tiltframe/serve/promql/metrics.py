@@ -248,7 +248,7 @@ class Metric:
     kind: str
     # label → the key of the store's frame, or the field of a key, from which the values of the label are read
     labels: Mapping[str, str]
-    bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets if the kind is `BUCKETS`; otherwise empty
+    bounds: Bounds = field(default_factory=dict)  # if the kind is `BUCKETS`, the bounds of the buckets; otherwise empty
 
     @property
     def result_function(self) -> Function:
@@ -372,7 +372,7 @@ def label_of(key: str) -> str:
 
 def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
     """Yield, for each metric of the measures of a store, a function that returns the metric for a view of the store. A
-    measure has a histogram if its function is a sketch, and a metric for each numeric field of its results.
+    measure has a metric for each numeric field of its results and, if its function is a sketch, also a histogram.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
@@ -382,7 +382,7 @@ def _measure_metric_makers(store_name: str, manifest: Manifest, labels: Mapping[
             yield partial(metric, name=promql_name(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_type(dtype) for is_type in _NUMBERS):
-                continue  # Only numbers have metrics. Quantiles, at longer paths, belong to the histogram's metric.
+                continue  # Other fields have no metric. Quantiles are read from the metric of the histogram.
             part = "" if path else function.name
             if is_histogram:
                 part = path[0]

@@ -87,8 +87,8 @@ def _apply_to_matches(
 
 def _labels_of_match(labels: Labels, grouping: Grouping, is_filter: bool) -> dict[str, str]:
     """Return the labels of a result. ``is_filter`` means that the operator is a comparison that removes values. Such a
-    comparison keeps the name of the metric, unless ``on`` or ``ignoring`` excludes it from matching. Other operators
-    remove the name.
+    comparison keeps the name of the metric, unless ``on`` or ``ignoring`` excludes the name from matching. Other
+    operators remove the name.
     """
     if is_filter and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}

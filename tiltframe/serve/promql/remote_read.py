@@ -77,7 +77,7 @@ class _ReadQuery:
 
     def selects_native_histograms(self, metric: Metric) -> bool:
         """Return whether the query selects the native histograms of a metric. Unlike the quantiles of the same metric,
-        they have no label ``quantile``.
+        native histograms have no label ``quantile``.
         """
         quantile_matchers = (matcher for matcher in self.matchers if matcher.label == QUANTILE)
         return (

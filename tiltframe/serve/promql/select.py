@@ -2,7 +2,7 @@
 
 windows of a level ──▶ filter by labels ──▶ merge by the labels to keep, sorted by series and time
     ──▶ for each moment t the newest window with a value, or the merge of all windows that end in (t - range, t]
-    ──▶ drop cells whose result is null
+    ──▶ drop states whose result is null
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class Selector:
 def selector_of(
     node: promql_parser.VectorSelector, range_length: int | None, evaluation: Evaluation
 ) -> Selector | None:
-    """Return the selector that a node of a syntax tree describes. ``range_length`` is the length of its range in
-    microseconds, or None for a selector without a range. Return None if the metric or the store does not exist.
+    """Return the selector that a node of a syntax tree describes. ``range_length`` is the length of the selector's
+    range in microseconds, or None for a selector without a range. Return None if the metric or the store does not
+    exist.
 
     Raise `Unanswerable` unless the selector names one metric of one store.
     """
@@ -242,8 +243,8 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
-    """Return the merged states of the windows that end after ``limits[0]`` and at or before ``limits[1]``, in
-    microseconds UTC, with the columns ``labels`` and the end of the window. The rows are sorted by these columns.
+    """Return the merged states of the windows that end after ``limits[0]`` and at or before ``limits[1]``. Both limits
+    are in microseconds UTC. The rows are sorted by the columns ``labels`` and by the end of the window.
     """
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])

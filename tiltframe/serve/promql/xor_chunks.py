@@ -19,8 +19,9 @@ from aggr.extend import compiled
 
 # the maximum number of samples in a chunk, as in Prometheus
 SAMPLES = 120
-# An XOR is written as a range of its bits. If it fits into the range of an earlier XOR of the chunk, this range is used
-# again. The value 255, in place of a number of leading zeros, means that the chunk has no earlier XOR.
+# Only a range of the bits of an XOR is written; all bits outside of this range are 0. The range of an earlier XOR in
+# the chunk is used again if the bits outside of that range are 0. The value 255, in place of a number of leading zeros,
+# means that the chunk has no earlier XOR.
 _NO_RANGE = 255
 # the encodings of a delta of deltas: the number of its bits, the prefix before it, and the number of bits of the prefix
 _CHANGE_CODES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))

@@ -1,7 +1,7 @@
 """Emit policies: they determine when windows are emitted, and whether an emission has all rows of the window or only
 new ones.
 
-All policies emit a window when it closes, if it has changed since its last emission. They emit a closed window again,
+All policies emit a window when it closes, if it has changed since its last emission. A closed window is emitted again,
 with the next revision, after each batch that adds rows to it. The policies differ in the emissions before a window
 closes.
 
@@ -94,10 +94,10 @@ class EmitPolicy(Policy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.mode, str) or self.mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
+            raise ValueError(f"the argument mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
         checked_truth(self.latest, "latest")
         if not isinstance(self.changed, str) or self.changed not in CHANGED:
-            raise ValueError(f"changed must be one of {', '.join(CHANGED)}; got {shown(self.changed)}")
+            raise ValueError(f"the argument changed must be one of {', '.join(CHANGED)}; got {shown(self.changed)}")
         if self.changed == "result" and self.mode == "discarding":
             raise ValueError(
                 "changed=result compares the result of a window with its last emission, but mode=discarding emits "
@@ -304,7 +304,7 @@ class ByClock(EmitPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.clock, str) or self.clock not in CLOCKS:
-            raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(self.clock)}")
+            raise ValueError(f"the argument clock must be one of {', '.join(CLOCKS)}; got {shown(self.clock)}")
 
     @property
     def by_event(self) -> bool:
@@ -358,7 +358,8 @@ class Periodic(ByClock):
         super().__post_init__()
         if checked_truth(self.repeat, "repeat") and self.changed == "result":
             raise ValueError(
-                "repeat emits windows that have not changed, but changed=result does not; leave out one of them"
+                "the argument repeat emits windows that have not changed, but changed=result does not; leave out one "
+                "of them"
             )
 
     @property

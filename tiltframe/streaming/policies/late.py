@@ -253,7 +253,7 @@ class Buffer(LatePolicy):
     def __post_init__(self) -> None:
         checked_whole(self.windows, "windows", 0, 100_000)
         if not isinstance(self.older, str) or self.older not in OLDER:
-            raise ValueError(f"older must be one of {', '.join(OLDER)}; got {shown(self.older)}")
+            raise ValueError(f"the argument older must be one of {', '.join(OLDER)}; got {shown(self.older)}")
 
     def check(self, frame: TiltFrame) -> None:
         finest = frame.levels[0]
