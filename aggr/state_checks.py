@@ -270,7 +270,7 @@ def _check_parameter(reader_name: str, name: str, column: pa.Array, expected: pa
             raise ValueError(
                 f"states of {reader_name} with {name}={shortened(str(value))} cannot be merged or read as "
                 f"{name}={shortened(str(expected[0]))}; "
-                f"use the same {name} everywhere"
+                f"use the same value of {name!r} everywhere"
             )
 
 
@@ -287,7 +287,7 @@ def _check_optional(
         stored_value = shortened(str(states.field(name)[0])) if is_stored else getattr(type(state), name)
         raise ValueError(
             f"states of {reader_name} with {name}={stored_value} cannot be merged or read as "
-            f"{name}={state.parameter(name)}; use the same {name} everywhere"
+            f"{name}={state.parameter(name)}; use the same value of {name!r} everywhere"
         )
 
 

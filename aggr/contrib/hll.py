@@ -63,7 +63,7 @@ class Hll(Function):
     name = "hll"
     is_amount = True
     takes = HASHABLE
-    keeps = "HyperLogLog registers, or coupons (hashes of single values) if there are few values"
+    keeps = "HyperLogLog registers, or 32-bit hashes of single values if there are few values"
     returns = "int64; 0 if there are no values"
     guarantee = "a standard error of 1.04/2^(lg_k/2); nearly exact for few values"
 

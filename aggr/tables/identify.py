@@ -42,7 +42,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
         if len(values) > 1:
             raise ValueError(
                 f"states of {function.name} with {name}={values[0]} and {name}={values[1]} cannot be merged; "
-                f"use the same {name} everywhere"
+                f"use the same value of {name!r} everywhere"
             )
     return function(**{name: frozen(values[0]) for name, values in parameters.items() if values})
 

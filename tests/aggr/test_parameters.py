@@ -169,7 +169,7 @@ def test_every_type_shapes_a_state(kind, value, other, registered):
             with pytest.raises(ValueError, match=r"states of loudest with given=.* cannot be merged or read as given="):
                 loudest(kind, changed).merge(states, Groups.single(2))
             mixed = pa.concat_arrays([states, loudest(kind, changed).zero(1, pa.int64())])
-            with pytest.raises(ValueError, match="use the same given everywhere"):
+            with pytest.raises(ValueError, match="use the same value of 'given' everywhere"):
                 function.merge(mixed, Groups.single(3))
     registered(type(function))
     restored = function_of(states)

@@ -201,7 +201,7 @@ def test_states_of_other_functions_are_refused():
     function = aggr.Per({"n": count(), "s": sum("x")})
     values = pa.StructArray.from_arrays([pa.array(["a"]), pa.array([1])], names=["key", "of.x"])
     states = function.reduce(values, Groups.single(1))
-    with pytest.raises(ValueError, match="use the same of everywhere"):
+    with pytest.raises(ValueError, match="use the same value of 'of' everywhere"):
         aggr.Per({"n": count()}).merge(states, Groups.single(1))
 
 
