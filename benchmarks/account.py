@@ -75,9 +75,9 @@ def logged_events(data_set: DataSet, rows: int) -> list[dict[str, Any]]:
 
 
 def costs_of_stages(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one dict for each stage of the last query in an event log, in the order of the stages. The dict
-    contains the name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from
-    kinds of bytes, such as "shuffle read", to their number.
+    """Return one dict for each stage of the last query in an event log, in the order of the stages. The dict contains
+    the name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``: a dict from a kind,
+    such as "shuffle read", to a number of bytes.
     """
     # The ids of the stages of each query, by the id of the query. Adaptive execution starts several jobs for one query,
     # and the stages of all its jobs are collected.

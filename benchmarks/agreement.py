@@ -6,7 +6,7 @@ The functions and the machine have changed since that harness wrote its results,
 compared. This command therefore takes the old harness from the repository, and lets it measure the functions of today.
 Both harnesses alternate, and both measure CPU time. Figures are ratios to a reference of the same run: the function sum
 for reducing rows, and DuckDB's approx_quantile for quantiles. NumPy's plain sum is not the reference, because the old
-harness passed a read-only array to it, with which it takes twice as long.
+harness passed a read-only array to this function, which doubled its time.
 """
 
 from __future__ import annotations

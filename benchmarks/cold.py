@@ -66,7 +66,7 @@ def main(rounds: int) -> None:
 
 
 def measure(rounds: int) -> None:
-    """Print the median seconds of ``rounds`` cold runs and ``rounds`` warm runs of each case, and the ratio of both
+    """Print the median seconds of ``rounds`` cold runs and ``rounds`` warm runs of each case, and the ratio of the two
     medians. Each cold run has a new, empty cache folder, which the next warm run uses.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cold_cluster [--rounds 3] [--out benchmarks/results/cold_cluster.json]
 
-Each case starts a Spark process with two executors on this machine (`local-cluster[2,1,1024]`), with an empty cache of
-Spark and of numba. The job rolls up a DataFrame to the results of nine functions at four levels.
+Each case starts a Spark process with two executors on this machine (`local-cluster[2,1,1024]`). The job rolls up a
+DataFrame to the results of nine functions at four levels.
 
 - ``empty cache``: the cache folder of the user is empty and writable.
 - ``read-only``: neither the folders of the package nor the cache folder of the user can store code, as in a container.

@@ -58,7 +58,9 @@ def measure_checkout(checkout: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the medians of `measure`. If another checkout is passed, print the medians of both and their ratio."""
+    """Print the medians of `measure`. If another checkout is passed, print the medians of both checkouts and the ratio
+    of the two times.
+    """
     if sys.argv[1:] in ([], ["--json"]):
         with tempfile.TemporaryDirectory() as folder:
             processor, clock = measure(folder)

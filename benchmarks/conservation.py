@@ -39,7 +39,7 @@ HIGHEST_SHARE = 0.02
 
 
 def write_seconds(folder: str, seconds: float) -> None:
-    """Write the seconds that a task has spent on count messages or comparisons to a new file in ``folder``."""
+    """Write the seconds that a task has spent on sending or comparing row counts to a new file in ``folder``."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
@@ -85,9 +85,9 @@ class TimedPartitionCheck(conservation.PartitionCheck):
 
 
 def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
-    """Run each job ``rounds + 1`` times. Return, by the name of the job, the share of its core time that count messages
-    and comparisons took. This is the largest share of all rounds except the first. ``folder`` is the folder to which
-    `write_seconds` writes the seconds.
+    """Run each job ``rounds + 1`` times. Return, by the name of the job, the share of its core time that was spent on
+    sending and comparing row counts. This is the largest share of all rounds except the first. ``folder`` is the folder
+    to which `write_seconds` writes the seconds.
     """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
@@ -110,16 +110,17 @@ def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: 
 @click.option("--quick", is_flag=True, help="A tenth of the rows, fewer rounds.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure the cost of the checks for each kind of files. Exit with status 1 if the share of a cost exceeds the
-    limit.
+    """Measure the cost of the checks for each kind of files. Exit with status 1 if the checks take a larger share of a
+    job's core time than the limit allows.
     """
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         data_folder = Path(folder_name)
         timing_folder = Path(folder_name) / "timings"
         timing_folder.mkdir()
-        # Both modules are sent to the tasks by value, including the timed functions that replace functions of
-        # `two_phase` below. Otherwise the tasks would import the modules and use the original functions.
+        # The module `two_phase` and this module are sent to the tasks by value, because the code below replaces
+        # functions of `two_phase` by timed functions. Otherwise the tasks would import the modules and use the original
+        # functions.
         for module in (two_phase, this_module):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         check_class = type("TimedPartitionCheck", (TimedPartitionCheck,), {"folder": str(timing_folder)})

@@ -51,7 +51,7 @@ def function_name(call: str) -> str:
 
 def operation_and_library(measure: str, source: str) -> tuple[str, str]:
     """Return the operation and the library of a figure in a report of `aggr.bench`. ``source`` is the field ``by`` of
-    the figure: the measured library, followed by its expression unless it is tiltframe.
+    the figure: the name of the measured library, followed by the library's expression unless the library is tiltframe.
 
     >>> operation_and_library("avg('x')", "tiltframe"), operation_and_library("avg('x')", "duckdb:mean(x)")
     (('avg', 'tiltframe'), ('mean', 'duckdb'))
@@ -87,7 +87,7 @@ def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     """Print one line per operation and library. Each line has two columns per case: the cost, and the cost divided by
-    the base cost. The base cost is the cost in the same case of the operation and the library of ``base``.
+    the base cost. ``base`` names an operation and a library. Their cost in the same case is the base cost.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = create_table(title, ["", "library", *(column for case in cases for column in (case, "×"))])
@@ -121,8 +121,8 @@ def show_grid(title: str, costs: Sequence[Cost], base_library: str) -> None:
 
 
 def create_table(title: str, columns: Sequence[str]) -> Table:
-    """Return an empty table with a title and columns. The columns that are unnamed or named ``library`` are aligned
-    left, for text, and all others right, for numbers.
+    """Return an empty table with a title and columns. Columns of text, which are unnamed or named ``library``, are
+    aligned left. All other columns contain numbers, and are aligned right.
     """
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
     for name in columns:

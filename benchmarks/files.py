@@ -24,8 +24,8 @@ from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # the length of a window in seconds
 ROWS_PER_GROUP = 555
-# The names of measured operations in the figures. The two names that begin with ``OURS`` stand for the library in
-# figures of tiltframe.
+# The names of operations in the figures. ``OURS_TO_STATES`` and ``OURS_TO_RESULTS`` are names of libraries: with them,
+# the figures of tiltframe distinguish the time to states from the time to results.
 NINE_FUNCTIONS_NAME = "count … stdev, dds, hdr"
 OURS_TO_STATES = "tiltframe, states"
 OURS_TO_RESULTS = "tiltframe, answers"
@@ -157,5 +157,6 @@ def _check_quantiles(path: Path, answer: pa.Table) -> None:
             allowed_errors = accuracy * allowed_values * (1 + 1e-9) + rounding_of_hdr
             if (np.abs(estimate - allowed_values) > allowed_errors).all():
                 raise AssertionError(
-                    f"{name}: quantile {q} is {estimate}, and must be within its accuracy of one of {allowed_values}"
+                    f"{name}: quantile {q} is {estimate}, but must be within the sketch's accuracy of one of "
+                    f"{allowed_values}"
                 )

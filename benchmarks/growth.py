@@ -60,8 +60,8 @@ def measure_sizes(spark: SparkSession, folder: Path, run_size: RunSize) -> list[
 
 
 def measure_size(spark: SparkSession, folder: Path, rows: int, groups: int) -> SizeCost:
-    """Run the job for one size twice. Return the seconds of the faster run, and the peak memory of a worker in both
-    runs.
+    """Run the job for one size twice. Return the seconds of the faster run, and the peak memory of a worker over the
+    two runs.
     """
     scan = su.scan_parquet(spark, files(folder, rows, groups))
     reset_worker_peaks(spark)

@@ -42,7 +42,7 @@ def frame(levels: list[str], data_set: DataSet) -> TiltFrame:
 def write_rows(folder: Path, rows: int, groups: int, data_set: DataSet, in_order: bool = True) -> None:
     """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). ``groups`` is the
     number of pairs of a host and a window of the finest level. Rows are in the order of time if ``in_order`` is true.
-    Otherwise each file has rows of all times.
+    Otherwise each file has rows from the complete range of time.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)

@@ -3,8 +3,8 @@
     make bench
 
 `aggr.bench` measures each function alternately with the plain sum, NumPy's ``bincount`` with weights. The report has
-the ratio of the function's median CPU time to that of the plain sum, because the speed of a machine varies. A function
-whose merged states differ from the states of all rows is an error.
+the ratio of the function's median CPU time to that of the plain sum, because the speed of a machine varies. If merged
+states differ from the states of all rows, an error is raised.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def merge_costs(rounds: int) -> list[OperationCost]:
 
 def finish_costs(rounds: int) -> list[OperationCost]:
     """Return the nanoseconds per state to compute results, for each function and for the seven exact functions
-    together. States that a job has computed itself are not checked again. For states from outside, the time includes
-    the check.
+    together. These costs are for states that a job has computed itself, which are not checked. For the seven functions,
+    a second cost includes the check of states from outside the job.
     """
     rows = sample(FINISHED_STATE_COUNT * ROWS_PER_STATE)
     measures = {name: getattr(aggr, name)("x") for name in SEVEN}

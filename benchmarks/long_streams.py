@@ -73,8 +73,8 @@ def check_bits(n: int, seed: int) -> bool:
             click.echo(f"batch {batches} has late rows, which were dropped; all rows must be counted  FAIL")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
-        # The watermark of ``store_windows`` has a shorter delay, so that some rows are late. The policy ``true_window``
-        # adds late rows to the windows of their event times.
+        # The watermark of ``store_windows`` has a shorter delay, so that some rows are late. With
+        # ``late="true_window"``, late rows are added to the windows of their event times.
         store_windows.advance(newest - (LAG // 4) * 1_000_000)
         if rng.random() < 0.1:
             restarts += 1
@@ -85,7 +85,7 @@ def check_bits(n: int, seed: int) -> bool:
             if rng.random() < 0.5:
                 store_windows.commit()
             # Continue from the saved state, as if the process had been killed. In half of the cases, the windows were
-            # committed before.
+            # committed before the process was killed.
             store_windows = ClosedWindows.from_ipc(saved, store, late="true_window")
             store_windows.commit()
     emitted.append(windows.advance(2**61))

@@ -78,7 +78,7 @@ def draw_functions(figures: Any) -> Figure:
 
 def _look(label: str, operation: str, peers: list[str]) -> dict[str, Any]:
     """Return Matplotlib's properties for the line of a sketch. The lines of tiltframe are broad, so that they remain
-    visible if other lines coincide with them.
+    visible if the lines of other libraries cover them.
     """
     if _is_ours(label):
         return {"color": OUR_COLOUR if operation == "dds" else OUR_PALE_COLOUR, "lw": 5, "zorder": 2}

@@ -2,12 +2,12 @@
 
     python -m benchmarks.querying [--quick] [--out FILE]
 
-The rows are the day of `benchmarks.storing`, and four rows per key on each of the 364 days before this day.
-`benchmarks.storing` writes them to all systems at four levels: the store and ClickHouse (chdb) contain states, and
-DuckDB contains results in a database file, sorted by key and time. DuckDB's results cannot be merged over keys, so
-DuckDB is left out of queries that merge keys. All systems run in this process and take turns. Each query is timed
-when a system answers it for the first time, and when it is repeated; in between, the results of all systems are
-compared. A query returns an Arrow table with the results in columns.
+The rows are those that `benchmarks.storing` generates for one day, and four rows per key on each of the 364 days before
+this day. The commands of `benchmarks.storing` write the rows to all systems at four levels: the store and ClickHouse
+(chdb) contain states, and DuckDB contains results, sorted by key and time, in a database file. DuckDB's results cannot
+be merged over keys, so DuckDB is left out of queries that merge keys. All systems run in this process and take turns.
+Each query is timed when a system answers it for the first time, and when it is repeated. In between, the results of all
+systems are compared. A query returns an Arrow table with the results in columns.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Panel:
 
 
 def dashboard() -> list[Panel]:
-    """Return twelve panels with one measure each: a day by minute and 30 days by hour of one host, and a year by day of
-    ten hosts.
+    """Return twelve panels, one per measure and range. The three ranges are a day by minute of one host, 30 days by
+    hour of one host, and a year by day of ten hosts.
     """
     views = (("1m", 1, 1), ("1h", 30, 1), ("1d", DAYS, 10))
     return [Panel(*view, measures=[measure]) for view in views for measure in MEASURES]
@@ -209,7 +209,7 @@ def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
 
 
 def _systems(folder: Path, run_size: RunSize) -> Iterator[tuple[str, System]]:
-    """Write the rows, and yield the name of each installed system with the system that contains them."""
+    """Write the rows to each installed system. Yield the name of each system, and the system itself."""
     rows = folder / "rows"
     write_day(rows, run_size)
     write_past(rows, run_size.keys)
@@ -227,7 +227,7 @@ def _systems(folder: Path, run_size: RunSize) -> Iterator[tuple[str, System]]:
 
 
 def write_past(folder: Path, keys: int) -> None:
-    """Write one file for each of the 364 days before the day, with a row per key every six hours."""
+    """Write one file for each of the 364 days before the day of `write_day`, with a row per key every six hours."""
     rng = np.random.default_rng(11)
     hosts = pa.array([f"host-{number:04}" for number in range(keys)])
     for day in range(1 - DAYS, 0):
@@ -317,7 +317,7 @@ def _compare(results: pa.Table, expected: pa.Table, label: str) -> None:
 
 
 def _ratio(seconds: Mapping[str, float]) -> float | None:
-    """Return the time of tiltframe divided by that of the fastest other system, or None without another system."""
+    """Return the time of tiltframe divided by that of the fastest other system, or None if there is no other system."""
     seconds_of_peers = [value for label, value in seconds.items() if label != OURS]
     return seconds[OURS] / min(seconds_of_peers) if seconds_of_peers else None
 

@@ -32,8 +32,8 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the report: its title, ``command``, which is the name of the module that measures it and the options
-    of this module, the file of its figures, a function that converts the figures to Markdown, and optionally a plot.
+    """A claim of the report. ``command`` is the name of the module that measures the claim, with the options of this
+    module. ``file`` has the figures, and ``result_lines`` converts the figures to lines of Markdown.
     """
 
     title: str
@@ -165,8 +165,8 @@ def sizes(figures: Any) -> Lines:
 
 
 def levels(figures: Any) -> Lines:
-    """Return a table of seconds: a rollup at four levels, at the finest level alone, and four rollups at one level
-    each.
+    """Return a table of the seconds of a rollup at four levels, of a rollup at the finest level alone, and of four
+    rollups at one level each.
     """
     seconds = figures["seconds"][TEXTS.name]
     yield f"Seconds to roll up {figures['rows']:,} rows. They are in {figures['finest windows']:,} groups of key and"

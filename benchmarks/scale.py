@@ -59,8 +59,9 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, first_key_share: float = 0) -> pa.Table:
-    """Return ``count`` rows in the order of time, with random keys. Their times lie in the ``length`` microseconds that
-    follow the time ``begin``. A share ``first_key_share`` of the rows gets the first key instead of a random one.
+    """Return ``count`` rows in the order of time, with random keys. The times of the rows lie in the ``length``
+    microseconds after the time ``begin``. A share ``first_key_share`` of the rows gets the first key instead of a
+    random one.
     """
     rng = np.random.default_rng(seed)
     key_ids = rng.integers(0, keys, count)
@@ -132,8 +133,8 @@ def _descendants(process: int) -> list[int]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process. Return 0 if the process has ended; `measure_processes` therefore uses the
-    largest value that it has received for a process.
+    """Return the CPU seconds of a process. Return 0 if the process has ended. `measure_processes` therefore uses the
+    largest value that was returned for a process.
     """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -31,7 +31,7 @@ class Shape:
     Parameters
     ----------
     keys : the number of keys
-    first_key_share : the fraction of all rows that has the first key, in addition to its share of the other rows
+    first_key_share : the fraction of all rows that get the first key; the other rows get random keys
     busy_hour_share : the fraction of a day's rows in hour `BUSY_HOUR`; None for equal hours
     levels : the levels of the frame
     """

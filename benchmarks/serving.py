@@ -2,11 +2,11 @@
 
     python -m benchmarks.serving [--minutes M] [--writes N] [--readers N] [--out FILE]
 
-Ten writers send events with the current time. Each has its own name, and numbers its requests. Each reader requests a
-panel of the last hour by PromQL, or of the last ten minutes by `/v1/query`, and then waits a second, like a dashboard
-that refreshes. The time from the request to the last byte is measured, and the processor time that the server uses. The
-server's memory and the number of files of the store are read every ten seconds. At the end, the store must contain at
-least every acknowledged event. It may also contain events of requests whose answer was lost.
+Ten writers send events with the current time. Each writer has its own name, and numbers its requests. Each reader
+requests a panel of the last hour by PromQL, or of the last ten minutes by `/v1/query`, and then waits a second, like a
+dashboard that refreshes. The time from the request to the last byte and the processor time of the server are measured.
+The server's memory and the number of files of the store are read every ten seconds. At the end, the store must contain
+at least every acknowledged event. It may also contain events of requests whose answer was lost.
 """
 
 from __future__ import annotations

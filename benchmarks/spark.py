@@ -38,7 +38,8 @@ ANSWERS = (
     "A.dds",
     "su.group_by of dds",
 )
-# The jobs that also run on files whose rows are not in the order of time. Each of the files has rows of all times.
+# The jobs that also run on files whose rows are not in the order of time. Each of the files has rows from the complete
+# range of time.
 IN_NO_ORDER = ("count … variance", "rollup of files, to answers")
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 

@@ -136,7 +136,8 @@ def main(keys: str, batches: int, rows: int, repeats: int, name_parts: tuple[str
 
 def limited_figures(figures: dict[str, Any]) -> list[LimitedFigure]:
     """Return the ratios of tiltframe's seconds per batch to Spark's, with their limits. tiltframe must process at least
-    0.7 times as many rows per second as Spark's built-in functions, and as many as Spark's sketch.
+    0.7 times as many rows per second as Spark's built-in functions, and at least as many rows per second as Spark's
+    sketch.
     """
     seconds = {name: figures_of_query["p50"] for name, figures_of_query in figures["queries"].items()}
     return [

@@ -28,7 +28,7 @@ FILES_JOB = "rollup of files, to answers"
 PERCENTILE_JOB = "percentile_approx"
 SIMPLE_JOB = "count … variance"
 LIMIT = 0.2
-# The titles of the two measured times, which the JSON file contains.
+# The titles of the elapsed time and of the CPU time in the JSON file.
 ELAPSED = "by the clock"
 CPU = "CPU time"
 

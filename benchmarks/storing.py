@@ -5,10 +5,11 @@ a rollup with one thread.
 
 One day of rows is in 24 Parquet files, in the order of time. Each system runs in a new process, which reads the files
 and writes count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key.
-ClickHouse (chdb) writes -State columns at the finest level, and merges them into those of the coarser levels. DuckDB
-writes plain results, which cannot be merged, and computes each level from the rows. The systems take turns, and ratios
-of median times are compared with limits. The first round fills caches and is not counted. In this round, the results of
-each system are compared with those that Arrow computes from the rows. Packages that are not installed are left out.
+ClickHouse (chdb) writes states (by functions such as sumState) at the finest level, and merges these states into those
+of the coarser levels. DuckDB writes plain results, which cannot be merged, and computes each level from the rows. The
+systems take turns, and ratios of median times are compared with limits. The first round fills caches and is not
+counted. In this round, the results of each system are compared with those that Arrow computes from the rows. Packages
+that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ class Run:
 
 @dataclass(frozen=True)
 class System:
-    """A system that is measured: the command that writes to a folder, and a function that reads the results of a level
-    from this folder, as a table with the columns t, host and `RESULTS`.
+    """A system that is measured. It has a command that writes to a folder, and a function that reads the results of a
+    level from this folder, as a table with the columns t, host and `RESULTS`.
     """
 
     command: Callable[[Path], Sequence[str]]

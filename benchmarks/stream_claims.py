@@ -164,8 +164,8 @@ def expiring_keys(keys: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
 
 
 def closing_windows(windows_at_once: int) -> tuple[dict[str, Any], list[LimitedFigure]]:
-    """Measure the milliseconds from a watermark that closes windows until their results are Python objects, and until
-    they are committed to a store.
+    """Measure two times in milliseconds: from a watermark that closes windows until the windows' results are Python
+    objects, and until the windows are committed to a store.
     """
     frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
     emitted_times = []

@@ -124,7 +124,7 @@ def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], li
 
 def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
     """For each level, compare the number of rows that the store counts with the number of rows that arrived. Return the
-    sum of the differences. A level with the right count and a wrong sum counts as one row.
+    sum of the differences. For a level with the right number of rows and a wrong sum, one row is added.
     """
     wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):

@@ -1,4 +1,5 @@
-"""The time from rows to results on Spark's JVM and on Sail, which needs no Java. Both read the same files alternately.
+"""The time from rows to results on Spark's JVM and on Sail, which needs no Java. Both engines read the same files
+alternately.
 
     make .venv-sail/.ready
     python -m benchmarks.without_java [--quick] [--sail .venv-sail/bin/python] [--out FILE]

@@ -3,7 +3,7 @@
 python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [--out FILE]
 
 Each key has one row per minute. The store has a count, a sum and a maximum of each key by minute, hour and day. For
-comparison, DuckDB queries Parquet files of the per-minute results, each with one day, and PostgreSQL queries the first
+comparison, DuckDB queries the per-minute results in one Parquet file per day, and PostgreSQL queries the first
 ``--postgres-days`` days in a plain table with an index by host and time. The results of DuckDB must equal those of the
 store.
 """

@@ -42,8 +42,8 @@ def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str
 
 
 def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name of each bucket of time, and the rows of ``states`` whose windows start in it. The order of the
-    rows of a bucket does not change. If ``states`` is sorted by window_start, no rows are copied.
+    """Yield the name of each bucket of time, and the rows of ``states`` whose windows start in this bucket. The order
+    of the rows of a bucket does not change. If ``states`` is sorted by window_start, no rows are copied.
 
     >>> from tiltframe.instants import as_instants
     >>> states = pa.table({"window_start": as_instants(np.array([0, 86_400_000_000, 86_460_000_000]))})

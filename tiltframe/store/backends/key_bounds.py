@@ -32,7 +32,7 @@ class KeyBound:
     low: pa.Scalar | None
     # The largest allowed value, or None for no limit.
     high: pa.Scalar | None
-    # All allowed values, or None if they are not known or are more than `_MAX_VALUES`.
+    # All allowed values, or None if the values are not known, or if there are more than `_MAX_VALUES`.
     values: pa.Array | None
 
 

@@ -61,7 +61,7 @@ class Vacuumed(int):
     kept_until: float | None
 
     def __new__(cls, removed: int, kept: int = 0, kept_until: float | None = None) -> Vacuumed:
-        """Create the result of a vacuum, an int that is equal to ``removed``."""
+        """Create the result of a vacuum. The result is an int that is equal to ``removed``."""
         vacuumed = super().__new__(cls, removed)
         vacuumed.kept = kept
         vacuumed.kept_until = kept_until
@@ -177,13 +177,14 @@ class Backend(Protocol):
         Parameters
         ----------
         recorded : names or None
-            The names of the records to include, or None for all. Each record has a revision. Every commit that writes
-            the record changes its revision, even if the text stays the same.
+            The names of the records to include, or None for all. Each record has a revision. Every commit that writes a
+            record changes the record's revision, even if the text stays the same.
 
         Returns
         -------
         Snapshot or None
-            None if the store does not exist. Snapshots never go back in time: a later call never returns an older one.
+            None if the store does not exist. Snapshots never go back in time: a later call never returns an older
+            snapshot.
 
         Raises
         ------
@@ -441,13 +442,13 @@ class ResultReader(Protocol):
         Conflict, DamagedStore
             For the same reasons as `Backend.read`.
         ValueError, TypeError, OverflowError
-            If a result cannot be computed. The state may belong to a row outside of the ranges and the condition.
+            If a result cannot be computed. This may be the result of a row that the ranges or the condition exclude.
         """
 
 
 @runtime_checkable
 class TableKeeper(Protocol):
-    """Operations of backends that keep tables in memory which were computed from parts, such as merged states."""
+    """Operations of backends that keep tables in memory, such as tables of merged states."""
 
     def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
         """Return a table that was passed to `keep_table`.
@@ -480,7 +481,7 @@ class TableKeeper(Protocol):
         key : hashable
             A description of the computation. Equal descriptions must give equal tables.
         table : table
-            A table without slices of larger tables, which would stay in memory too.
+            A table without slices of larger tables. A slice would keep the complete larger table in memory.
 
         Raises
         ------

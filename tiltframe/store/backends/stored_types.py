@@ -54,7 +54,7 @@ def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
     type to the original one. The fields of a struct and the elements of a list are converted one by one, because Arrow
     cannot convert some of them within a nested type.
     """
-    # Nested types are always converted, because Arrow compares them as equal even if the names of their fields differ.
+    # Nested types are always converted, because Arrow treats two of them as equal even if their field names differ.
     if values.type == to and not pa.types.is_nested(to):
         return values
     if pa.types.is_struct(to):

@@ -1,4 +1,4 @@
-"""Functions of a store's frame that do not belong to ``aggr``, and may not be registered in another process. They are
+"""Functions of a store's frame that do not belong to ``aggr``. Another process may lack these functions, so they are
 pickled together with the store, and registered in the process that unpickles the store.
 """
 

@@ -37,8 +37,9 @@ class OtherFrame(StoreError):
 class CommitConflict(StoreError):
     """A commit was not applied because of commits of other writers.
 
-    Either another commit has used the writer's commit number for other states, or has recorded a value under the same
-    name, or the commit conflicted with other commits in every attempt.
+    For example, another commit has used the writer's commit number for other states, or has recorded a value under a
+    name that this commit also writes. The error is also raised if the commit conflicted with other commits in every
+    attempt.
     """
 
     __module__ = PUBLIC_MODULE

@@ -69,7 +69,7 @@ class Manifest:
         return hash((self.name, self.generation))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the manifest together with functions that may not be registered in the receiving process."""
+        """Pickle the manifest together with the functions that the receiving process may lack."""
         values = tuple(getattr(self, member.name) for member in fields(self))
         return _unpickle, (carried_functions(self.frame), values)
 
@@ -294,8 +294,9 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """Return the time, in microseconds UTC, before which the retention of the level ``name`` removes windows at the
-    time ``now``. It is the start of a window of the next coarser level, so that either all or none of the finer windows
-    in a coarser window are removed. For the coarsest level, it is the start of a window of the level itself.
+    time ``now``. This time is the start of a window of the next coarser level, so that either all or none of the finer
+    windows in a coarser window are removed. For the coarsest level, this time is the start of a window of the level
+    itself.
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
@@ -318,7 +319,7 @@ def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
 
 def _check_field_names(path: str, dtype: pa.DataType) -> None:
     """Raise ``ValueError`` if the names of two fields of a struct differ only by case. ``path`` is the name of a key,
-    or the path of a struct inside it, and ``dtype`` is its type.
+    or the path of a struct inside a key. ``dtype`` is the type of the key or of the struct.
     """
     if pa.types.is_struct(dtype):
         check_states_names([f"{path}.{field.name}" for field in dtype])

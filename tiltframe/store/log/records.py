@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 # The prefix of the names of the store's own records.
 RECORD_PREFIX = "tiltframe:"
-# The name of the record with the starts of added columns of states. Replacements write it, and changes of the frame
-# that add such columns.
+# The name of the record with the time, for each added column of states, from which on all rows have this column. The
+# record is written by replacements of rows, and by changes of the frame that add columns of states.
 COLUMN_STARTS = f"{RECORD_PREFIX}known"
-# The name of the record with the ends of expired windows. Every expiry and every replacement writes it, so that two of
-# them at the same time conflict.
+# The name of the record with the time, for each level, before which windows have expired. Every expiry and every
+# replacement of rows writes this record, so that two such commits at the same time conflict.
 EXPIRED = f"{RECORD_PREFIX}expired"
-# The name of the record of `stream_watermarks`. Every stream that has a watermark writes it.
+# The name of the record of `stream_watermarks`. Every stream that has a watermark writes this record.
 WATERMARKS = f"{RECORD_PREFIX}watermarks"
 
 
@@ -77,7 +77,8 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
     """Return the text that each record must have in the store at the moment of the commit, as name → text. ``recorded``
-    has the new values, and ``replacing`` the values that they replace. None means that the record must not exist.
+    has the new values, and ``replacing`` has the values that the new values replace. None means that the record must
+    not exist.
     """
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}

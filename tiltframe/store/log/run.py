@@ -81,9 +81,9 @@ def run_transaction(
 ) -> Result:
     """Derive a transaction from a new snapshot and commit it. If it conflicts with another commit, repeat both steps.
 
-    ``attempt`` receives the transaction, adds changes to it, and returns the result of `run_transaction`. ``records``
-    are the names of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not
-    exist, and `CommitConflict` if every attempt conflicts with another commit.
+    ``attempt`` receives the transaction, adds changes to it, and returns a value, which `run_transaction` also returns.
+    ``records`` are the names of the records that the transaction reads or replaces. Raise `MissingStore` if the store
+    does not exist, and `CommitConflict` if every attempt conflicts with another commit.
     """
     names = tuple(records)
     return retry_on_conflict(lambda: commit_on(backend, _required_snapshot(backend, names), attempt))

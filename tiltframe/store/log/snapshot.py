@@ -1,7 +1,7 @@
 """A snapshot: the parts, the records and the manifest of a store at one moment.
 
-A part consists of states of one level that were written together. They lie in one bucket of time, which is an hour, a
-day, a month or a year, depending on the level.
+A part consists of states of one level that were written together. The windows of a part start in the same bucket of
+time, which is an hour, a day, a month or a year, depending on the level.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Snapshot:
         return tuple(part for part in self.parts if part.level == level)
 
     def names_within(self, level: str, span: Range) -> set[str]:
-        """Return the names of the parts of a level that have windows in a range.
+        """Return the names of a level's parts that have windows in a range.
 
         Parameters
         ----------

@@ -64,9 +64,9 @@ def check_writer(writer: str, commit: int) -> int:
 
 def digests_of(states: pa.Table, manifest: Manifest, *, include_earlier_frames: bool) -> list[Digest]:
     """Return digests of states of the finest level. The first digest is computed from the columns of the store's
-    current frame. With ``include_earlier_frames``, further digests follow, one for each earlier frame of the store.
-    Frames whose columns the states lack are left out. A commit that is repeated after a change of the frame has the
-    digest of an earlier frame.
+    current frame. With ``include_earlier_frames``, further digests follow, one for each earlier frame of the store. An
+    earlier frame is left out if the states lack one of its columns. A commit that is repeated after a change of the
+    frame has the digest of an earlier frame.
     """
     return digests_of_each([states], manifest, include_earlier_frames=include_earlier_frames)[0]
 

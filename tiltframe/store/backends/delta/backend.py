@@ -6,12 +6,13 @@
       level=_recorded/bucket=_/….parquet   records: pairs of a name and a text
       _head                                the last version of the log
 
-Any number of tasks may write files. A later commit of one process makes them visible atomically. A file that no commit
-has added is never read, and is removed by `vacuum`.
+Any number of tasks may write files. One process then commits the files, which makes them visible atomically. A file
+that no commit has added is never read, and is removed by `vacuum`.
 
-Other programs may read the table, VACUUM and OPTIMIZE it. This package detects conflicts itself, and lets delta-rs, the
-library inside deltalake, try each commit only once. The conflict detection of delta-rs (tested with 1.6.6, from two
-processes) is not used, because it rejects two commits that remove different files, and does not check records.
+Other programs may read the table, and may run VACUUM and OPTIMIZE on it. This package detects conflicts itself, and
+lets delta-rs, the library inside deltalake, try each commit only once. The conflict detection of delta-rs (tested with
+1.6.6, from two processes) is not used, because it rejects two commits that remove different files, and does not check
+records.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _PARTITIONS = [LEVEL, BUCKET]
 
 
 class _LastSnapshot(NamedTuple):
-    """A snapshot, with the contents of the table and the names of the records from which it was made."""
+    """A snapshot, with the contents of the table and the names of records that were used to create the snapshot."""
 
     contents: Contents
     names: tuple[str, ...] | None
@@ -175,8 +176,9 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current_snapshot(names)
-        # The file ``_head`` shows that the store exists or has existed. Another process may have created it after the
-        # attempt above, so try once more. If this attempt fails too, the log of the store is missing.
+        # The file ``_head`` shows that the store exists or has existed. Another process may have created the store
+        # after the attempt above, so try once more. If the second attempt also finds no store, the log of the store is
+        # missing.
         if self._is_in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current_snapshot(names)
@@ -195,8 +197,8 @@ class DeltaBackend:
             return self._snapshot(open_table, open_table.contents, names)
 
     def _is_current(self, contents: Contents) -> bool:
-        """Return True if the table is in a folder and ``contents`` are those of its last version. If the result is
-        False, ``contents`` may still be current, for example if the table is in an object store.
+        """Return True if the table is in a folder, and ``contents`` belong to the last version of the table. If the
+        result is False, ``contents`` may still be current, for example if the table is in an object store.
         """
         if contents.version < 0 or not self._is_in_folder or not is_last_version(self._path, contents.version):
             return False
@@ -326,8 +328,8 @@ class DeltaBackend:
             return version
 
     def _has_files(self, open_table: _OpenTable, version: int, names: set[str]) -> bool:
-        """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. If it
-        does, the commit that added these files has succeeded, because the names of files are unique.
+        """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. If the
+        result is True, the commit that added the files has succeeded, because the names of files are unique.
         """
         assert open_table.table is not None
         with suppress(DeltaError, OSError):
@@ -341,8 +343,8 @@ class DeltaBackend:
         self, open_table: _OpenTable, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return two values for a commit that changes the schema: filters, and copies of parts. Such a commit must
-        overwrite partitions. The filters match the partitions of ``removed_parts``. The copies replace the other parts
-        in these partitions, which the commit also overwrites.
+        overwrite partitions. The filters match the partitions of ``removed_parts``. The commit also overwrites the
+        other parts in these partitions. It therefore adds copies, which replace the other parts.
 
         The copies have new names, because one commit of Delta Lake cannot remove and add the same file. If
         ``removed_parts`` is empty, the filters do not match any partition, and there are no copies.
@@ -401,8 +403,8 @@ class DeltaBackend:
             return read_results(parts, folder, requested, functions=functions, keys=columns, bounds=bounds)
 
     def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
-        """Return a table that `keep_table` has put into the cache of files. Return None for object stores, and if the
-        file of a part has changed.
+        """Return a table that `keep_table` has put into the cache of files. Return None if the cache does not contain
+        the table, or if the store is in an object store.
         """
         if not self._is_in_folder:
             return None
@@ -447,7 +449,7 @@ class DeltaBackend:
         with self._locked_and_updated() as open_table:
             assert open_table.table is not None
             check_process()
-            # Another process has committed at the same time. The next vacuum calls `bound_log` again.
+            # If another process commits at the same time, `bound_log` fails. The next vacuum calls it again.
             with suppress(CommitFailedError):
                 bound_log(open_table.table, older_than)
         # The table is opened again, because ``open_table.table`` would have to be locked until all files are deleted.
@@ -549,8 +551,8 @@ class DeltaBackend:
     def _check_files(self, open_table: _OpenTable) -> None:
         if open_table.table is None and (problem := folder_problem(Path(self.uri))):
             raise UnreachableStore(problem)
-        # The last commit of this object may be missing in ``table``, but not in ``contents``. The later version of both
-        # is therefore used.
+        # ``contents`` always includes the last commit of this object, and ``table`` may be older. The later of the two
+        # versions is therefore used.
         version = None if open_table.table is None else max(open_table.table.version(), open_table.contents.version)
         if problem := log_problem(self._path, version):
             raise self._damage_error(problem)

@@ -38,7 +38,7 @@ from tiltframe.store.backends.stored_types import stored_schema
 
 # The approximate number of rows whose states are in memory at the same time.
 _ROWS_AT_ONCE = 1 << 17
-# The memory that a cached array takes in addition to its values, in bytes.
+# The memory that a cached array takes, without its values, in bytes.
 _BYTES_PER_ARRAY = 512
 # The memory that the bounds of one row group take for one column, in bytes.
 _BYTES_PER_BOUND = 64

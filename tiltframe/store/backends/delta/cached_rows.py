@@ -49,15 +49,15 @@ def column_of(field: pa.Field) -> Column:
 
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in memory, as name and type → values."""
-    # Look in the cache of files first, because only this cache may have a column that was added to the store after the
-    # file was written.
+    # Look in the cache of files first, because only that cache can contain a column that was added to the store after
+    # the file was written.
     columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
 
 
 def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
-    """Add the columns of ``rows`` to the columns of a file that are in memory, and return all columns that are in
-    memory. ``rows`` has all rows of the file.
+    """Add the columns of ``rows`` to the columns of a file that are in memory, and return all columns of the file that
+    are in memory. ``rows`` has all rows of the file.
     """
     columns = {**cached_columns(version), **_columns_of(rows)}
     CACHE.put((version, "rows"), columns, memory_of(columns.values()))
@@ -83,7 +83,9 @@ def _columns_of(rows: pa.Table) -> Columns:
 
 
 def memory_of(columns: Iterable[pa.ChunkedArray]) -> int:
-    """Return the memory that columns of one chunk take, in bytes, including that of their arrays themselves."""
+    """Return the memory of columns, in bytes, including the memory of the Arrow arrays themselves. Each column must
+    have one chunk.
+    """
     return sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns)
 
 

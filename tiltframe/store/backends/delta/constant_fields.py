@@ -1,6 +1,6 @@
 """Constant fields: fields of states that have the same value in all rows of a file, such as the name of the function or
 the accuracy of a sketch. About half of the columns in a file of states are constant. Their values are also written to
-the metadata of the file, so that readers create these columns, which is faster than reading them.
+the metadata of the file. Readers create these columns from the metadata, which is faster than reading them.
 
     tiltframe.constants    a table of one row, as an Arrow stream in Base64:  p.function = "dds", p.version = 3, …
 

@@ -43,8 +43,8 @@ class Contents:
         added_records: Sequence[RecordFile],
         removed_records: Sequence[RecordFile],
     ) -> Contents:
-        """Return the contents after a commit that adds and removes parts and files of records. The version is the next
-        one.
+        """Return the contents after a commit that adds and removes parts and files of records. The version is one
+        higher.
         """
         names = {*(part.name for part in removed_parts), *(file.name for file in removed_records)}
         parts = (*(part for part in self.parts if part.name not in names), *added_parts)

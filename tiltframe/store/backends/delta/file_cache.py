@@ -19,7 +19,7 @@ FileVersion: TypeAlias = tuple[str, str, int | None, int | None]
 
 class FileCache:
     """A cache of values by key. If the values together exceed a maximum number of bytes, those that were used least
-    recently are removed. Any thread may use it.
+    recently are removed. Any thread may use the cache.
 
     The maximum is the result of a function, which each ``get`` and ``put`` calls, so that a new limit takes effect at
     the next use of the cache.
@@ -74,7 +74,9 @@ CACHE = FileCache(cache_memory)
 
 
 def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
-    """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if it is missing."""
+    """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if the file is
+    missing.
+    """
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)

@@ -139,14 +139,14 @@ def write_file(
     subfolder: str,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file in the subfolder ``subfolder`` of ``folder``. Return its name in ``folder`` and its size
-    in bytes.
+    """Write rows to a new file in the subfolder ``subfolder`` of ``folder``. Return the path of the file relative to
+    ``folder``, and the size of the file in bytes.
 
     The columns ``columns_with_statistics`` are written with their minimum and maximum per row group. A field of a
     struct is named by its path, such as ``tags.host``. ``sizes`` are the numbers of rows of the row groups; by default
     there is one row group.
     """
-    # Rows that were read from another file may have its metadata, which contains the constant fields of that file.
+    # If ``rows`` were read from another file, their metadata may contain the constant fields of that other file.
     rows = rows.replace_schema_metadata(None)
     buffer = pa.BufferOutputStream()
     # Columns of states have no dictionary encoding, because it costs more time than it saves.
@@ -200,7 +200,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )
-    # If another program has written the file, its name has no checksum and does not match.
+    # If another program has written the file, the name contains no checksum, and there is no match.
     own_name_match = _OWN_NAME.search(name)
     with folder.open_input_file(name) as file:
         if own_name_match and f"{_footer_checksum(file):08x}" != own_name_match.group(1):
@@ -286,7 +286,7 @@ def _span_condition(span: Range) -> pc.Expression:
 
 
 def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return an open data file with its footer. If the cache has this version of the file, it is taken from there."""
+    """Return an open data file with its footer. The file is taken from the cache if the cache contains this version."""
     fragment: ds.ParquetFileFragment | None = CACHE.get(version)
     if fragment is not None:
         return fragment
@@ -324,8 +324,8 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_span_condition(span)]), *(_bound_condition(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # The number of rows in the files is compared with the number in the log. Conditions filter ``rows``, so the number
-    # of rows in the files is then read from their footers.
+    # The number of rows in the files is compared with the number in the log. If conditions have filtered ``rows``, the
+    # number of rows in the files is read from the footers of the files.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise lost_rows_error(parts, row_count)
@@ -447,8 +447,8 @@ def constant_field_problems(part: Part, folder: fs.FileSystem) -> list[str]:
 
 
 def _constants_of(part: Part, fragment: ds.ParquetFileFragment) -> ConstantFields:
-    """Return the constant fields of a part's file. A file whose name shows that another program has written it has no
-    constant fields, because this program may have copied the metadata of a file with other rows.
+    """Return the constant fields of a part's file. If the name of the file shows that another program has written the
+    file, its metadata is ignored: the other program may have copied the metadata of a file with other rows.
     """
     return ConstantFields.from_metadata(fragment.metadata.metadata if _OWN_NAME.search(part.name) else None)
 

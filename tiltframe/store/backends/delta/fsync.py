@@ -15,18 +15,17 @@ _THREADS = 8
 
 
 def sync_written(table: str, names: Iterable[str]) -> None:
-    """Wait until new data files are on the disk, together with the entries of the files in their folders, and the
-    entries of the folders in the folder of the table. ``names`` are the paths of the files, relative to the folder of
-    the table.
+    """Wait until new data files are on the disk, and also the directory entries of the files and of their folders.
+    ``names`` are the paths of the files, relative to the folder of the table.
     """
     paths = [os.path.join(table, name) for name in names]
     list(map_in_threads(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table], _THREADS))
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until two things are on the disk: the file of a version in a table's log, and its entry in the folder of the
-    log. For the first version, also wait for the entries of new folders: those in the folder of the table, and those in
-    the two folders above it.
+    """Wait until the file of a version in a table's log is on the disk, and also the directory entry of this file. For
+    the first version, also wait for the directory entries in the folder of the table and in the two folders above it,
+    because these folders may be new.
     """
     log = f"{table}/_delta_log"
     store = os.path.dirname(os.path.abspath(table))

@@ -3,7 +3,7 @@ A commit is acknowledged after the head was written.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
-If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
+If a log ends before the version in its head, the log has lost entries. If the digest of an entry or of the checkpoint
 differs from the digest in the head, this file of the log is damaged. The version in the head may be lower than the
 version of the log: a writer may have been killed before it wrote the head, or a writer may have replaced a later head
 of another writer. Damage of the entries after the version in the head is then not detected. Stores in object stores
@@ -110,7 +110,8 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     """Return a message if a file of a log is not a regular file. Return None if all files are regular. A pipe, for
     example, is not regular, and Delta Lake would wait for ever when it reads one.
 
-    ``version`` is the last version that was read. If it is passed, only the entry of the next version is checked.
+    ``version`` is the last version that was read. If ``version`` is passed, only the entry of the next version is
+    checked.
     """
     if version is not None:
         path = _entry(table, version + 1)

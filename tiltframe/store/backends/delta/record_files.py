@@ -1,8 +1,8 @@
 """Files of records: read the records of a version, and write those of a commit.
 
-Both functions receive ``records_by_file``, the records of each file that the process has read or written before. They
-add the records of further files, so that each file is read only once. ``open_folder`` is a function that returns the
-file system of the store.
+The functions receive ``records_by_file``, a dict with the records of each file that the process has read or written
+before. The functions add further files to this dict, so that each file is read only once. ``open_folder`` is a function
+that returns the file system of the store.
 """
 
 from __future__ import annotations

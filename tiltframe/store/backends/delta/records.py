@@ -4,9 +4,9 @@ the states of a store, as rows of a separate partition.
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
-A commit writes its records to a new file. Their revision is the version that the commit gives the table. If several
-rows have the same name, the row with the highest revision is valid. Other programs may therefore merge the files, for
-example by OPTIMIZE.
+A commit writes its records to a new file. The revision of a record is the version that this commit gives the table. If
+several rows have the same name, the row with the highest revision is valid. Other programs may therefore merge the
+files, for example by OPTIMIZE.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class RowGroupBounds:
         return selected
 
     def _overlaps(self, name: str, low: pa.Scalar | None, high: pa.Scalar | None) -> NDArray[np.bool_]:
-        """Return whether the values of a column in each row group may overlap the range from ``low`` to ``high``."""
+        """Return, for each row group, whether it may contain values of a column between ``low`` and ``high``."""
         may_overlap = np.ones(len(self.row_counts), np.bool_)
         if low is not None:
             may_overlap &= _null_as_true(pc.greater_equal(self.highest[name], low))

@@ -1,8 +1,8 @@
-"""Vacuum: delete the files that have not belonged to the current version of a table for at least a number of seconds,
-and limit the size of the table's log.
+"""Vacuum: delete old files that do not belong to the current version of a table, and limit the size of the table's log.
 
-Delta Lake's own vacuum supports only whole hours, so it is used only to list these files. The time at which a file was
-removed from the table is read from the log: from its entries, and from its last checkpoint for earlier removals.
+Delta Lake's own vacuum supports only whole hours as the age of a file, so it is used only to list these files. The time
+at which a file was removed from the table is read from the log: from its entries, and from its last checkpoint for
+earlier removals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOG_PROPERTIES = {"delta.checkpointInterval": "20", "delta.logRetentionDuration
 
 def bound_log(table: DeltaTable, older_than: float) -> None:
     """Set the properties of a table with which Delta Lake limits the size of the log. Delta Lake then deletes entries
-    of the log that are part of a checkpoint. New checkpoints do not list files that were removed from the table more
+    of the log whose content is in a checkpoint. New checkpoints do not list files that were removed from the table more
     than ``older_than`` seconds before.
     """
     kept_seconds = max(math.ceil(older_than), 60)
@@ -86,8 +86,8 @@ def _removal_times(folder: fs.FileSystem, version: int) -> dict[str, float]:
 
 def _last_checkpoint(folder: fs.FileSystem) -> tuple[int, dict[str, float]]:
     """Return the version of the last checkpoint of a table, and the files that this checkpoint lists as removed, as
-    name → time of the removal in seconds since 1970. Return -1 and no files if there is no checkpoint. The same holds
-    for a checkpoint of several files, which only other programs write.
+    name → time of the removal in seconds since 1970. Return -1 and no files if there is no checkpoint, or if the
+    checkpoint consists of several files. Only other programs write such checkpoints.
     """
     try:
         with folder.open_input_stream(f"{_LOG}/_last_checkpoint") as file:

@@ -72,7 +72,9 @@ def check_added_columns(store: StoreUnderTest) -> None:
 
 
 def check_vacuum(store: StoreUnderTest) -> None:
-    """Check that vacuum removes only files of removed parts, also for readers in other processes."""
+    """Check that vacuum removes only files of removed parts. Parts that were not removed must remain readable in all
+    processes.
+    """
     states = states_of_hours(range(2))
     first, second = sorted(store.add(states), key=lambda part: part.first_start)
     before = store.snapshot()

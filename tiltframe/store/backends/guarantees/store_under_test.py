@@ -87,7 +87,7 @@ def new_transaction(
     records: Mapping[str, str] | None = None,
     describes: tuple[Mapping[str, Any], pa.Schema] | None = None,
 ) -> Transaction:
-    """Return a transaction with these changes. ``describes`` is a new manifest with its schema."""
+    """Return a transaction with the changes in the parameters. ``describes`` is a new manifest with its schema."""
     transaction = Transaction(snapshot)
     transaction.adds(adds)
     transaction.removes(removes)

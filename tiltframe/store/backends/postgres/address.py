@@ -29,7 +29,7 @@ def parse_address(uri: str) -> SplitResult:
             raise ValueError("the address is not a URI of PostgreSQL")
         parts = urlsplit(uri, allow_fragments=False)
         if uri.count("@") != parts.netloc.count("@") or uri.count("@") > 1 or parts.path[:1] not in ("", "/"):
-            raise ValueError("the address contains an @ that does not end the user and the password")
+            raise ValueError("the address contains an @ that must be written as %40")
         if "#" in parts.netloc + parts.path or re.search("%(?![0-9A-Fa-f]{2}|00)", uri):
             raise ValueError("the address contains a character that must be percent-encoded")
     except ValueError:

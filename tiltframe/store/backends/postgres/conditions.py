@@ -21,7 +21,7 @@ _DAY = 86_400_000_000  # the length of a day in microseconds
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
     """Return SQL conditions that are all true for the rows whose key lies within a bound. The list is empty if
-    PostgreSQL may order values of this type differently from Arrow.
+    PostgreSQL may order values of the key's type differently from Arrow.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))

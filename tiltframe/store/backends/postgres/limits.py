@@ -98,7 +98,7 @@ def _any(matches: pa.Array) -> bool:
 
 def _row_width(columns: pa.Schema) -> int:
     """Return the minimum number of bytes of a row without nulls. Numbers are aligned to multiples of their size."""
-    # The width in bytes, without the columns: the header of a row, one bit per column, and two timestamps.
+    # The bytes of a row without the values of ``columns``: the header, one bit per column, and two timestamps.
     width = 24 + len(columns) // 8 + 16
     for field in columns:
         dtype = field.type

@@ -1,4 +1,4 @@
-"""Literals: identifiers, numbers and moments as SQL text."""
+"""Literals: identifiers, numbers and timestamps as SQL text."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def find_store(session: Session, name: str, lock: bool = False) -> StoredLayout 
     try:
         manifest = json.loads(row["description"])
         if not isinstance(manifest, dict):
-            raise ValueError("it is not a JSON object")
+            raise ValueError("the manifest is not a JSON object")
     except ValueError as error:
         raise _damaged_manifest(name, error) from None
     return StoredLayout(name, manifest, row["version"], layout_of(name, row["description"]))

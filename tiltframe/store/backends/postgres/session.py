@@ -20,8 +20,8 @@ from aggr.extend.arguments import MissingExtra
 from tiltframe.store.backends import Conflict, StoreError, UnreachableStore
 from tiltframe.store.backends.postgres.address import secrets, shown
 
-# The SQLSTATE codes of a serialization failure and of a deadlock. In both cases, the transaction has written nothing
-# and can be repeated.
+# The SQLSTATE codes of a serialization failure and of a deadlock. After either error, the transaction has written
+# nothing and can be repeated.
 _RETRYABLE_CODES = ("40001", "40P01")
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -84,7 +84,7 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
 
 
 class _ReusableConnection:
-    """An open connection to one address. The thread that has opened it uses it again for later operations."""
+    """An open connection to one address. The thread that opened the connection uses it again for later operations."""
 
     def __init__(self, uri: str, connection: Any) -> None:
         self.uri = uri
@@ -124,7 +124,7 @@ _connections_of_parent: list[_ReusableConnection] = []
 
 
 def _take_connection(uri: str, postgresql: Any) -> _ReusableConnection:
-    """Return the thread's last connection if it has this address and still works, otherwise a new connection."""
+    """Return the thread's last connection if this connection is open to ``uri``, otherwise a new connection."""
     last_connection: _ReusableConnection | None = _thread_local.__dict__.pop("kept", None)
     if last_connection is not None and last_connection.process != os.getpid():
         _connections_of_parent.append(last_connection)

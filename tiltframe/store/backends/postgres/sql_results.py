@@ -258,8 +258,9 @@ def _dds(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    # The minimum and the maximum in states are whole numbers of units. If a unit is 1/n, they are divided by n, as in
-    # `aggr.hdr`: 3 units of 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
+    # The minimum and the maximum in states are whole numbers of units. If a unit is 1/n, the minimum and the maximum
+    # are divided by n, as in `aggr.hdr`: 3 units of 0.1 are then 0.3, but 3 * 0.1 would be rounded to
+    # 0.30000000000000004.
     if function.unit is not None:
         units_per_one = round(1.0 / function.unit)
         is_exact = units_per_one > 1 and 1.0 / units_per_one == function.unit

@@ -43,15 +43,15 @@ class SqlAggregates:
         """Return the name of the aggregate that adds exact sums, which are stored as digits in base 2^32 with an
         exponent. SQL computes 2^-n as 5^n / 10^n, which is exact.
 
-        If ``scaled`` is true, the sums have the form of `aggr.exact.scaled_sums`, whose exponents include decimal
-        places.
+        If ``scaled`` is true, the sums have the form of `aggr.exact.scaled_sums`: the stored exponent also contains the
+        number of decimal places.
         """
         level = column_of(*path, "exponent")
         size = ""
         if scaled:
-            # The stored exponent is ``level + SPAN * places``, where the level is greater than -SPAN / 2. SPAN // 2 is
-            # added, so that the dividend is positive and the division rounds down. SQL would round a negative dividend
-            # up, towards 0.
+            # The stored exponent is ``exponent + SPAN * places`` for a sum with ``places`` decimal places, and the
+            # exponent is greater than -SPAN / 2. SPAN // 2 is added, so that the dividend is positive and the division
+            # rounds down. SQL would round a negative quotient up, towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level = f"({level} - {SPAN} * {places})"
             size = f" * ('1e-' || {places})::numeric"
@@ -89,7 +89,7 @@ def order_terms(value: str, dtype: pa.DataType, is_descending: bool) -> str:
 
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
     """Return the SQL expression of ``value`` divided by ``by``, or of the square root of this quotient if ``root`` is
-    true. It is computed with many more digits than a double has, and is null if ``by`` is 0.
+    true. The quotient is computed with many more digits than a double has, and is null if ``by`` is 0.
 
     With ``any_size``, ``by`` may be of any size, and the quotient has 1000 decimal places. For small quotients,
     ``value`` is first multiplied by 2^2200, because half of the smallest double has more than 1000 decimal places.
@@ -105,8 +105,8 @@ def quotient(value: str, by: str, root: bool = False, any_size: bool = False) ->
 
 
 def round_to_double(value: str) -> str:
-    """Return the SQL expression that rounds a numeric value to a double. Values that become 0 or infinite are not cast,
-    because PostgreSQL's cast raises an error for them.
+    """Return the SQL expression that rounds a numeric value to a double. Values that are rounded to 0 or to infinity
+    are not cast, because PostgreSQL's cast raises an error for such values.
     """
     return (
         f"CASE WHEN abs({value}) >= {_ROUNDED_TO_INFINITY} THEN sign({value})::float8 * 'Infinity'::float8 "
@@ -116,8 +116,8 @@ def round_to_double(value: str) -> str:
 
 
 def with_special_values(value: str, flags: str) -> str:
-    """Return the SQL expression for a sum. It is NaN or an infinity if ``flags`` shows that rows had such values, and
-    otherwise ``value``. The rules are those of `aggr.exact.number_columns`.
+    """Return the SQL expression for a sum. The sum is NaN or an infinity if ``flags`` shows that rows had such values,
+    and otherwise ``value``. The rules are those of `aggr.exact.number_columns`.
     """
     return (
         f"CASE WHEN ({flags} & 1) <> 0 OR ({flags} & 6) = 6 THEN 'NaN'::float8 "

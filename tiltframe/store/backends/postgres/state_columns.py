@@ -100,7 +100,7 @@ def flatten(table: pa.Table) -> pa.Table:
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Undo `flatten`: return the table from which `flatten` has computed ``table``. ``schema`` is the schema of the
-    result. Columns that do not belong to it are left out.
+    result. Columns that do not belong to this schema are left out.
     """
     return pa.table([_unflatten_column(table, field.name, field.type) for field in schema], schema=schema)
 
