@@ -94,7 +94,7 @@ def test_a_function_gives_the_rows_of_a_range(tmp_path):
     same(store, table.filter(pa.array(times >= PAST + 300_000)))
     with pytest.raises(ValueError, match="include times outside"):
         store.backfill(lambda start, end: table, "1h", within=options["within"], writer="other")
-    with pytest.raises(ValueError, match="needs writer and a range with both ends"):
+    with pytest.raises(ValueError, match="needs writer= and a range with both ends"):
         store.backfill(read_range, "1h")
     with pytest.raises(ValueError, match="cannot read"):
         store.backfill(read_range, "hopping(1h, 10m)", **options | {"writer": "b"})

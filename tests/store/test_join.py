@@ -201,7 +201,7 @@ MISTAKES = {
     "no key on either side": ({"on": "upper(host) = lower(host)"}, "one side must be a key of the store (host, code)"),
     "a key twice": ({"on": ["host", "host"]}, "twice"),
     "nothing": ({"on": []}, "name at least one key"),
-    "no way": ({"on": "host", "how": "outer"}, "how must be 'left' or 'inner'; got 'outer'"),
+    "no way": ({"on": "host", "how": "outer"}, "the parameter 'how' must be 'left' or 'inner'; got 'outer'"),
     "a limit": ({"on": "host", "limit": 5}, "a join has no parameter 'limit'"),
     "types": (
         {"on": {"code": "host"}, "prefix": "s_"},

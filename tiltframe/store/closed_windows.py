@@ -247,7 +247,7 @@ class ClosedWindows:
         restored.writer = description["writer"]
         restored.commit_number = description["number"]
         restored.committed = description["committed"]
-        # If an earlier release saved the state, the state has no owner.
+        # A state that an earlier release saved has no entry "owner".
         restored._owner = description.get("owner", restored._owner)
         restored.uncommitted_windows = uncommitted_windows if uncommitted_windows.num_rows else None
         return restored

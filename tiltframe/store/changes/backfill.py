@@ -297,7 +297,7 @@ def plan_backfill(
     if callable(data):
         if writer is None or set(EVER) & set(span):
             raise ValueError(
-                "a backfill from a function needs writer and a range with both ends, within=(start, end); got "
+                "a backfill from a function needs writer= and a range with both ends, within=(start, end); got "
                 f"writer={shown(writer)} and within={shown(within)}"
             )
         return Backfill(

@@ -170,9 +170,9 @@ def key_from_description(described: Any) -> Any:
 
 
 def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
-    """Check the keys of a query, a mapping of names in the results to keys of the frame or derived keys. Return a dict.
-    Raise ``ValueError`` if a key of the frame is listed under another name, or if `DerivedKey.check` rejects the name
-    of a derived key.
+    """Check the keys of a query, and return them as a dict. ``keys`` maps names in the results to keys of the frame or
+    to derived keys. Raise ``ValueError`` if a key of the frame is listed under another name, or if `DerivedKey.check`
+    rejects the name of a derived key.
     """
     for name, key in keys.items():
         if not is_name(name):

@@ -68,7 +68,7 @@ class Join:
         """Check all arguments. Columns of the rows are checked later."""
         check_on(self.on)
         if self.how not in HOW:
-            raise ValueError(f"how must be 'left' or 'inner'; got {shown(self.how)}")
+            raise ValueError(f"the parameter 'how' must be 'left' or 'inner'; got {shown(self.how)}")
         if not isinstance(self.prefix, str):
             raise ValueError(f"prefix must be text, such as 'store_'; got {shown(self.prefix)}")
         for name in self.options:

@@ -64,7 +64,7 @@ def match_rows(
         is_used[row_ids[row_ids >= 0]] = True
         with_used_key = np.flatnonzero(is_used[result_ids])
         window_starts, position = np.unique(instants_of(results)[with_used_key], return_inverse=True)
-        # one number per result; ascending numbers sort the results by key, then by window
+        # One number per result. Sorting by this number sorts the results by key, then by window.
         sort_keys = result_ids[with_used_key] * (len(window_starts) + 1) + position
         order = np.argsort(sort_keys, kind="stable")
         first_sort_keys = row_ids * (len(window_starts) + 1)

@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """An object that writes parts: a backend, or a transaction, which discards its parts if it is not committed."""
+    """An object that writes parts: a backend or a transaction. An uncommitted transaction discards its parts."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write states as parts of a level, and return the parts."""
