@@ -1,5 +1,5 @@
 """Spark's daemon of Python workers, which imports this library once. Workers are forked from the daemon, so they do not
-import it again.
+import the library again.
 
 Spark starts a worker for each running task. It also starts a new worker after a task whose output was not read
 completely, for example because of ``limit`` or ``first``. With the setting

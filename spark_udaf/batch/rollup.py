@@ -72,7 +72,7 @@ def rollup(
         observation, these rows are skipped, and the metric ``rows`` of the observation is their number.
     scan : "auto", optional
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`. If it does more, Spark sends the rows to the tasks, and the log contains the reason.
+        `scan_of`. If the DataFrame does more, Spark sends the rows to the tasks, and the log contains the reason.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
         measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For a measure

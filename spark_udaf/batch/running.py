@@ -291,7 +291,7 @@ def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     """Return the rows with an additional column of event times that Spark can sort. Times that are texts are converted
-    to timestamps, because texts with different UTC offsets do not sort in the order of their times.
+    to timestamps, because texts with different UTC offsets do not sort chronologically.
     """
     input_schema = arrow_schema(rows)
     if not pa.types.is_string(input_schema.field(time).type):

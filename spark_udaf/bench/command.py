@@ -151,8 +151,8 @@ def _parquet_path(data: str, columns: Sequence[str], time: str | None, folder: P
 
 
 def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str]) -> None:
-    """Raise an error if a measure cannot be computed from the files at ``path``, or if they lack one of ``columns``.
-    The check reads the files without Spark, so that the user sees the error before Spark starts.
+    """Raise an error if a measure cannot be computed from the files at ``path``, or if the files lack one of
+    ``columns``. The check reads the files without Spark, so that the user sees the error before Spark starts.
     """
     import pyarrow.dataset as ds
 

@@ -136,7 +136,7 @@ def bench(
     Returns
     -------
     Report
-        Its ``timings`` and ``traffic`` have one entry per job. After Ctrl-C, it has the figures so far, and
+        Its ``timings`` and ``traffic`` have one entry per job. After Ctrl-C, the report has the figures so far, and
         ``is_complete`` is False.
 
     Raises
@@ -148,7 +148,7 @@ def bench(
     Notes
     -----
     All jobs of a measure run in turn, in one session. Results are discarded by Spark's format ``noop``. If all rows are
-    in one group, the functions of `spark_udaf.functions` and SQL collect all of them in one task.
+    in one group, the functions of `spark_udaf.functions` and SQL collect all rows in one task.
 
     Examples
     --------
@@ -407,7 +407,7 @@ class _LoadStep:
         self.grouping = data_set.grouping
 
     def load(self, figures: _Figures) -> None:
-        """Load the rows, and count them and their groups."""
+        """Load the rows, and count the rows and the groups."""
         self.rows = self.data_set.load()
         self.count = self.rows.df.count()
         groups = self.data_set.groups

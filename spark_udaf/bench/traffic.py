@@ -79,8 +79,8 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> JobRe
 
 @contextmanager
 def _job_group(scheduler: Any | None, group: str) -> Iterator[None]:
-    """A context manager: Spark's jobs in its block belong to the job group ``group``. At the end of the block, the job
-    properties of the caller are restored.
+    """A context manager: Spark's jobs that start in the block belong to the job group ``group``. At the end of the
+    block, the job properties of the caller are restored.
 
     ``scheduler`` is PySpark's ``SparkContext``. Without it, as on Spark Connect, do nothing.
     """

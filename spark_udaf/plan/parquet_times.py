@@ -1,6 +1,6 @@
 """Times in Parquet files that Spark and Arrow read differently: times in Spark's legacy calendar, or of type INT96.
 
-Spark writes times as INT96 by default, without a zone in the file, and reads them as instants. Arrow reads them as
+By default, Spark writes times as INT96, without a zone in the file. Spark reads INT96 as instants. Arrow reads INT96 as
 times without a zone, unless the schema of the dataset has the zone UTC.
 """
 

@@ -173,8 +173,8 @@ def scan_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | N
 
 
 def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
-    """Return the conditions of the filters of a plan, and the relation that it reads, as objects of the JVM. Raise
-    `NotPlain` if the plan does more than filter rows and select columns of Parquet files.
+    """Return the conditions of the filters of a plan, and the relation that the plan reads, as objects of the JVM.
+    Raise `NotPlain` if the plan does more than filter rows and select columns of Parquet files.
     """
     conditions = []
     names = set()

@@ -228,8 +228,8 @@ def scan_parquet(
         reads no columns from names.
     rows_per_task : int, optional
         The approximate number of rows per task; row groups are not split. By default, the number of tasks is the number
-        of cores of the session, or a multiple of it if a task would have more than 10 million rows. If the settings do
-        not contain the number of cores, a task has 5 million rows.
+        of cores of the session, or a multiple of this number if a task would have more than 10 million rows. If the
+        settings do not contain the number of cores, a task has 5 million rows.
 
     Returns
     -------

@@ -88,7 +88,7 @@ def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     the table has rows, because the rows would be lost.
     """
     result = table.select(schema.names).cast(schema)
-    # A pyarrow table without columns has 0 rows, also if it was selected from a table with rows.
+    # If no columns are selected from a pyarrow table with rows, the result has 0 rows.
     if result.num_rows != table.num_rows:
         raise ValueError(
             f"a table of {table.num_rows:,} rows would lose its rows, because the result has no columns; add a column"

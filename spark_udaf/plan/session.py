@@ -40,8 +40,8 @@ def check_session(spark: SparkSession) -> None:
 
 
 def use_large_batches(spark: SparkSession) -> None:
-    """Set ``spark.sql.execution.arrow.maxBytesPerBatch`` to its maximum, unless the session has set it. With the
-    default, Spark determines the size of every row before it sends rows to Python, which is slow.
+    """Set ``spark.sql.execution.arrow.maxBytesPerBatch`` to its maximum, unless the session has set it. The default is
+    slow, because Spark then determines the size of every row before it sends rows to Python.
     """
     if spark.conf.get(_BATCH_BYTES_SETTING, None) is None:
         spark.conf.set(_BATCH_BYTES_SETTING, str(2**31 - 1))
@@ -157,7 +157,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
     """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running.
 
     Workers on this machine run the same Python as this process, unless ``PYSPARK_PYTHON`` names another one. PySpark's
-    default, ``python3``, lacks this library if its environment is not activated.
+    default, ``python3``, may be another Python, without this library.
     """
     with defer_interrupts():
         spark = builder.getOrCreate()

@@ -183,7 +183,7 @@ def identity(merged_states: pa.Table) -> pa.Table:
 @dataclass(frozen=True)
 class TwoPhasePlan:
     """A plan in two phases: tasks reduce rows to states, a shuffle brings the states of each shard together, and tasks
-    merge them and compute the result.
+    merge the states and compute the result.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class TwoPhasePlan:
         return replace(self, compute_results=compute_both, result_schema=result_schema, shuffled=shuffled)
 
     def run(self) -> DataFrame:
-        """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
+        """Return the DataFrame of the result. The plan is attached to the DataFrame, for `plan_of`."""
         check_distinct_names(self.result_schema.names, self.source.spark)
         shuffled = _plan_shuffle(self) if self.shuffled is None else self.shuffled
         results = shuffled.mapInArrow(TaskFunction(_second_phase(self)), spark_schema(self.result_schema))

@@ -32,9 +32,9 @@ def tune_worker() -> None:
 
     Arrow uses one thread, because Spark runs one task per core. Spark collects garbage after each task, which takes
     about 70 ms for imported modules and loaded code. These objects are therefore excluded from garbage collection
-    (frozen) before the first task of a worker. This is repeated before the second, fourth, eighth … task, because tasks
-    load further objects, such as compiled loops at their first call. The C library keeps up to 256 MiB of freed memory,
-    because requesting it from the system again takes as long as the work itself.
+    (frozen) before the first task of a worker. The exclusion is repeated before the second, fourth, eighth … task,
+    because tasks load further objects, such as compiled loops at their first call. The C library keeps up to 256 MiB of
+    freed memory, because requesting it from the system again takes as long as the work itself.
 
     Spark reuses workers, so these settings affect other jobs. ``TILTFRAME_TUNE_WORKERS=0`` in the environment of the
     workers disables these settings. Results are the same.

@@ -33,8 +33,8 @@ class TiltframeSource(DataSource):
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        """Return the schema of the results or of the states. A type that Spark lacks is replaced by the type with which
-        stores save it.
+        """Return the schema of the results or of the states. A type that Spark lacks is replaced by the type in which
+        stores save its values.
         """
         query, _ = from_options(self.options)
         return result_schema(query)

@@ -34,7 +34,8 @@ def join(
     prefix: str = "",
     **options: Any,
 ) -> DataFrame:
-    """Join each row of a DataFrame with the results of a store for its keys, its range of time and its windows.
+    """Join each row of a DataFrame with the results of a store for the keys, the range of time and the windows of the
+    row.
 
     Parameters
     ----------

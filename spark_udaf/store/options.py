@@ -53,8 +53,8 @@ def to_options(
 
 
 def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
-    """Return the query that Spark's options describe, planned for its store, and the approximate number of rows of
-    states per task. Raise ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
+    """Return two values: the query that Spark's options describe, planned for the store, and the approximate number of
+    rows of states per task. Raise ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
     """
     # CREATE TABLE … USING tiltframe cannot work: for a table of its catalog, Spark passes the columns to the reader,
     # but not the options (PySpark 4.3, PythonDataSourceV2.getTable).

@@ -92,8 +92,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
     Guarantee
     ---------
-    The result equals that of ``spark.sql(query)`` over the rows of the store. With ``exact=True``, they are equal bit
-    for bit.
+    The result equals that of ``spark.sql(query)`` over the rows of the store. With ``exact=True``, the two results are
+    equal bit for bit.
 
     Examples
     --------

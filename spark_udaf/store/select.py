@@ -59,9 +59,9 @@ def parse_select(query: str) -> exp.Select:
 
 
 def window_of_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
-    """Return two values for an expression of GROUP BY: the window by which it groups the column ``time``, as a text
-    such as ``1h``, and the name of the result column. If the expression is not a window of ``time``, return None for
-    the text.
+    """Return two values for an expression of GROUP BY: the window by which the expression groups the column ``time``,
+    as a text such as ``1h``, and the name of the result column. If the expression is not a window of ``time``, return
+    None for the text.
     """
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions

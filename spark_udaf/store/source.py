@@ -177,7 +177,7 @@ def read_states(
     -------
     DataFrame
         level, window_start, window_end, keys, states, like the result of `rollup`, with one row per window and key.
-        `finish`, `merge` and `append` accept it, and also its union with other states.
+        `finish`, `merge` and `append` accept this DataFrame, and also its union with other states.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def read_states(
 
 def _with_warnings(table: DataFrame, options: dict[str, str]) -> DataFrame:
     """Emit the warnings that `tiltframe.FrameStore.query` emits for the query in ``options``, and return the DataFrame
-    unchanged. The data source cannot emit these warnings, because Spark plans it in another process.
+    unchanged. The data source cannot emit these warnings, because Spark plans the query in another process.
     """
     query, _ = from_options(options)
     query.warn_of_missing()

@@ -57,8 +57,8 @@ def append(
     Parameters
     ----------
     states : DataFrame, or Parquet files from `scan_parquet`
-        The result of `rollup`, which may have been written and read back, filtered, or united with other states. If it
-        contains only finer levels, the states of the coarser levels are derived from them.
+        The result of `rollup`, which may have been written and read back, filtered, or united with other states. If the
+        coarser levels are missing, their states are derived from the finer levels.
     store : FrameStore
         A store that is accessible to the driver and the tasks.
     writer : str

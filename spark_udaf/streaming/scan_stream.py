@@ -270,13 +270,13 @@ def scan_parquet_stream(
         Classic or Connect.
     folder : path or URI
         A folder that is accessible to Spark, the driver and every worker; ``s3://`` is passed to Spark as ``s3a://``.
-        Files must be complete when they appear in it.
+        Files must be complete when they appear in the folder.
     watermark : duration, optional
         The delay of the watermark behind the latest event time, such as ``10s``, like ``df.withWatermark``. Without
         it, there is no watermark.
     schema : pyarrow schema, optional
         The schema of the rows, including partition columns, whose values are in the names of folders. The default is
-        the schema of the existing files. If a file lacks a column, its values are null.
+        the schema of the existing files. If a file lacks a column, the column is null in the rows of this file.
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
         The rows to read.
     filesystem : pyarrow filesystem, optional

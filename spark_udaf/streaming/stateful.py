@@ -1,5 +1,5 @@
-"""Stateful processing of shards by `transformWithState`, or by `transformWithStateInPandas` if PySpark does not have
-it.
+"""Stateful processing of shards by `transformWithState`, or by `transformWithStateInPandas` if PySpark lacks
+`transformWithState`.
 """
 
 from __future__ import annotations

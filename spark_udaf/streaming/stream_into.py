@@ -137,8 +137,8 @@ def stream_into(
 
 @dataclass(frozen=True)
 class _BatchWriter:
-    """The function that commits each micro-batch. It can be pickled, because Spark Connect runs it in
-    another process.
+    """The function that commits each micro-batch. This object can be pickled, because Spark Connect calls it in another
+    process.
     """
 
     store: FrameStore

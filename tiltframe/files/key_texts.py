@@ -38,9 +38,9 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def with_text(dtype: pa.DataType, path: Sequence[str] = (), is_each: bool = False) -> pa.DataType:
-    """Return the type ``dtype`` after the type at ``path`` is replaced by text. It is replaced only if it is a date or
-    a time. ``path`` has the names of nested fields, from the outside to the inside. In a list, the type of the elements
-    is replaced.
+    """Return the type ``dtype`` after the type at ``path`` is replaced by text. Only a date or a time is replaced.
+    ``path`` has the names of nested fields, from the outside to the inside. In a list, the type of the elements is
+    replaced.
 
     If the type at ``path`` is a struct, the types of all its fields are replaced in the same way, because their
     values belong to the key. If ``is_each`` is true, the key is ``each(path)``: the names of the struct's fields are

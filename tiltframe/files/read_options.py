@@ -291,7 +291,7 @@ class ReadOptions:
 
     def _type(self, name: str, kind: str) -> pa.DataType:
         """Return the Arrow type for the declared type ``kind`` of the column ``name``. For a unit of time, such as
-        ``seconds``, it is int64. Raise ``ValueError`` if the declared type is unknown.
+        ``seconds``, the Arrow type is int64. Raise ``ValueError`` if the declared type is unknown.
         """
         option = self.type_option_text(name, kind)
         decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))

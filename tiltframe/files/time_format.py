@@ -56,7 +56,7 @@ def has_offset(time_format: str) -> bool:
 
 
 def has_time_of_day(time_format: str) -> bool:
-    """Return whether a format contains a time of day. If it does not, the times in this format are dates."""
+    """Return whether a format contains a time of day. Times in a format without a time of day are dates."""
     return bool(_directives(_regex(time_format)) & set("HI"))
 
 

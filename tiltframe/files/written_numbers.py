@@ -33,8 +33,8 @@ def is_number_or_boolean(kind: pa.DataType) -> bool:
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
     """Return whether a column is read as text although the type ``kind`` was inferred for it. This is the case if
-    functions use the texts of the column, or if functions return its values and the type ``kind`` would change one of
-    these values. ``texts`` has the first texts of the column.
+    functions use the texts of the column, or if functions return the values of the column and the type ``kind`` would
+    change a value. ``texts`` has the first texts of the column.
     """
     if Use.TEXT in uses:
         return True

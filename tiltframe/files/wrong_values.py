@@ -108,7 +108,7 @@ def first_unreadable(
 ) -> tuple[int, str, str | None] | None:
     """Find the first value of a CSV file that cannot be read. Return its line, its column and its text, or None if all
     values can be read. ``read`` maps each column to a function, which receives an array of texts and raises an error if
-    it cannot read one of them.
+    a text cannot be read.
     """
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
