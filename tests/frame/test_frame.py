@@ -133,7 +133,7 @@ def test_frames_travel_and_compare():
     [
         ({"t": [1], "x": [1]}, ValueError, "no column 'ts'"),
         ({"ts": [1], "X": [1]}, ValueError, "no column 'x'"),
-        ({"ts": [1], "x": ["a"]}, TypeError, r"total: sum cannot take a column of type string.*column is 'x'"),
+        ({"ts": [1], "x": ["a"]}, TypeError, r"total: sum cannot take a column of type string.*the input is 'x'"),
         ({"ts": [True], "x": [1]}, TypeError, "time column 'ts' has type bool"),
         ({"ts": [1, None, None], "x": [1, 2, 3]}, ValueError, "2 of 3 rows have no event time in 'ts'"),
         ({"ts": ["yesterday"], "x": [1]}, ValueError, "cannot read the time column 'ts'"),
