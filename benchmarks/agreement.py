@@ -70,8 +70,8 @@ OLD_NAMES = {
 
 
 def old_ratios(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return ratios of the figures in ``figures``, by the name of the operation. ``figures`` is the content of a file
-    that the old harness has written.
+    """Return a dict from the name of each operation to a ratio of times: the time of a function divided by that of sum,
+    or the time of a library divided by that of DuckDB. ``figures`` is the content of a file of the old harness.
     """
     ratios = reduce_ratios({record["what"]: record["ns"] for record in figures["reduce"]})
     ns = {tuple(record[key] for key in ("who", "what", "case")): record["ns"] for record in figures["quantiles"]}

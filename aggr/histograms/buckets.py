@@ -55,8 +55,8 @@ _OFFSET = 1 << 31
 _KEY = (1 << 32) - 1
 _NO_RANKS = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
 
-# If a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that unused
-# cells need not be examined.
+# A group's array has a cell for each possible bucket. If it has more than this number of cells per byte of its encoded
+# histograms, most cells are unused. Each used cell is then marked by a bit, so that unused cells need not be examined.
 _MAX_CELLS_PER_BYTE = 2
 
 # Two histograms are merged as lists of keys, and not in an array of cells, if the range from the lowest to the highest

@@ -65,7 +65,7 @@ def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, leng
     row. Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with
     the next lower or the next higher number exists.
     """
-    # for each cell (a key and a range of time), the first and the last start of the accepted rows' intervals in it
+    # The first and the last start of accepted rows, for each cell. A cell is a key and a range of time.
     first_start = np.full(len(has_previous), _HIGHEST)
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)

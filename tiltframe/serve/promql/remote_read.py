@@ -391,9 +391,9 @@ def _candidate_levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> l
     ends of every range. A level is short if its windows are at most a tenth of the range or, without a range, at most
     the lookback period.
 
-    For a running total, the short levels that fit come first, beginning with the coarsest. They are followed by the
-    finest level and the other short levels. If the function needs more than the values at the ends of a range, only the
-    finest level is returned.
+    For a running total, the short levels that fit come first, beginning with the coarsest. The finest level
+    follows, and then the short levels that do not fit. If the function needs more than the values at the ends of a
+    range, only the finest level is returned.
 
     For other metrics, the finest level comes first. Without a range, Prometheus needs only the value at each moment, so
     all coarser levels that fit follow. With a range, short levels that fit follow if the function of the query merges

@@ -132,9 +132,9 @@ def _append_change(data, at, change):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append_xor(data, at, xor, leading, trailing):  # type: ignore[no-untyped-def]
-    """Append the XOR of two values. ``leading`` and ``trailing`` are the numbers of bits before and after the range of
-    an earlier XOR. Return the new number of bits, the number of significant bits that were written, and the range for
-    the next XOR.
+    """Append the XOR of two values. ``leading`` and ``trailing`` are the numbers of bits before and after the
+    significant bits of an earlier XOR. Return the total number of bits after the XOR was appended, the number of
+    significant bits that were written, and the values of ``leading`` and ``trailing`` for the next XOR.
     """
     if xor == 0:
         return _append(data, at, np.uint64(0), 1), 0, leading, trailing

@@ -328,8 +328,8 @@ def backfill(
     reading: ReadOptions | None = None,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Add rows of the past one range of time after another, each in a separate commit. Other processes can write new
-    rows at the same time.
+    """Add older rows in several commits, one for each range of time. Other processes can write new rows at the same
+    time.
 
     Parameters
     ----------

@@ -129,7 +129,7 @@ class QueryPlan:
         if self.where is None:
             return None
         read = sql.columns_of(self.where)
-        # backends do not skip rows by fields of structs, so they do not compare times in such fields
+        # Only the keys themselves are examined, and not fields of structs, because backends do not skip rows by fields.
         types = [schema.field(name).type for name in read if name in schema.names]
         compares_local_times = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
         return None if compares_local_times else self.where

@@ -124,7 +124,7 @@ def number_from_text(name: str, text: str, low: int = 0) -> int:
 
 
 def _value_of_text(name: str, text: str) -> Any:
-    """Return the value of a parameter that is written as one text."""
+    """Return the value of a parameter from its text, such as ``true`` or ``10``."""
     is_json = text.lstrip().startswith(("[", "{"))
     if name in BOOLEAN_PARAMETERS or (name == "fill" and text.strip().lower() in _BOOLEANS):
         return truth_from_text(name, text)
