@@ -180,8 +180,8 @@ def _merge_kept(
     narrowing = plan.narrowing(manifest.schema)
 
     def read_and_merge(pieces: PartRanges) -> pa.Table:
-        # The kept states must not depend on the range of the query. A query with one result for its whole range therefore
-        # merges them into the window (0, 0), whose bounds are replaced below.
+        # The kept states must not depend on the range of the query. A query with one result for its whole range
+        # therefore merges them into the window (0, 0), whose bounds are replaced below.
         return merge_into_windows(backend.read(pieces, plan.columns, narrowing), plan, (0, 0))
 
     states = merge_parts(
