@@ -47,8 +47,8 @@ from aggr.extend.lists import check_neighbours, check_set, checked_entries, entr
 _LINES = 5
 # The number of candidates of a state for each value that can be frequent. At most 1 / share values can be frequent, so
 # a state has 10 / share candidates. The same factor determines the number of cells per line, e · 10 / share. A line of
-# a CountMin sketch with e / ε cells per line counts a value at most ε · N too high, with a probability of at least 1 -
-# 1/e. Here, ε is share / 10.
+# a CountMin sketch with e / ε cells per line counts a value at most ε · N too high, with a probability of at least
+# 1 - 1/e. Here, ε is share / 10.
 _CANDIDATES_PER_VALUE = 10
 _MIN_SHARE = 1e-4
 # The first pass of `keep_candidates` reads only the rows with the smallest hashes. This is the expected number of rows

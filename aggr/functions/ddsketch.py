@@ -286,8 +286,8 @@ def _all_agree(
 def _is_outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
     """Return whether a magnitude lies outside the buckets with the keys ``first`` to ``last``.
 
-    ``multiplier`` converts natural logarithms to keys. The range has a tolerance of 0.01 at both ends, because the
-    logarithm is rounded.
+    ``multiplier`` converts natural logarithms to keys. The range has a tolerance of 0.01 keys at both ends, because
+    the logarithm is rounded.
     """
     if value <= 0.0:
         return True

@@ -157,7 +157,8 @@ class KeyedStates(Field):
         crowded = counts > self.max
         if not crowded.any():
             # Here, no group has more than max keys, so no keys need to be removed. A sample has exactly max keys. A
-            # group that was merged from a sample therefore has the keys of this sample and no others.
+            # group that was merged from samples therefore has the keys of every such sample and no others. The keys are
+            # the sample for the lowest theta of the merged states, which ``thetas`` contains.
             return keyed
         hashes = hash64(keys)
         thetas = thetas.copy()
@@ -207,8 +208,9 @@ def _select_keys(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
 def _next_thetas(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, max_keys: int) -> Whole:
     """Return the new theta of each group with too many keys: the smallest hash outside the group's sample.
 
-    ``crowded`` is a mask of the groups. ``hashes`` and ``owners`` have the hash and the group of each key in them.
-    ``max_keys`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one more hash.
+    ``crowded`` is a mask of the groups. ``hashes`` and ``owners`` have the hash and the group of each key of
+    these groups. ``max_keys`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one
+    more hash.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])

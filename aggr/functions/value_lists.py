@@ -34,8 +34,8 @@ DEFAULT_MAX = 10_000  # the default of the parameter ``max``, the maximum number
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists up to ``max`` rows of a group. The rows are structs with the two fields ``by``
-    and ``value``, and are ordered by these fields.
+    """The field of a state that lists up to ``max`` rows of a group. The rows are structs of two fields: the field
+    that ``by`` names, and ``value``. They are ordered by the first field, and then by ``value``.
 
     If a group has more rows, ``keep`` selects the earliest or the latest. With ``keep="all"``, ``beyond`` determines
     whether an error is raised or the list becomes null (see `aggr.functions.limits.Limit`).

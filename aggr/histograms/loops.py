@@ -153,7 +153,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
             skipped = cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
             gap = (2 * skipped - 1) * (skipped > 1)
-            while gap > 127:  # writes the same bytes as `put_number` does for the number -skipped
+            while gap > 127:  # writes the bytes of `put_number` for the number -skipped; a call would be slower
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap = gap >> 7
                 at = at + 1
