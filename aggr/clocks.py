@@ -24,7 +24,7 @@ _LAST_YEAR = 9998
 # From this year on, the UTC offset of a zone changes by the same rule in all years. The database of time zones lists
 # single changes only up to 2087.
 _RULE_YEAR = 2100
-# the first year in which changes are searched; the database of time zones has no change before 1835
+# the first year in which changes are searched for; the database of time zones has no change before 1835
 _FIRST_YEAR_OF_CHANGES = 1800
 # the number of years after which the dates of the Gregorian calendar have the same weekdays again
 _CYCLE = 400

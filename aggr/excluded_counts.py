@@ -12,8 +12,8 @@ class ExcludedCounts(NamedTuple):
     do not count this.
 
     ``groups`` is the number of results that are null because a group has more values than the limit of the function.
-    This number is 0 or 1, unless a state contains the states of several groups, like the states of `per`. ``values`` is
-    the number of values that the function refused and skipped.
+    This number is 0 or 1. If a state contains the states of several groups, like the states of `per`, the numbers of
+    these groups are added. ``values`` is the number of values that the function refused and skipped.
     """
 
     groups: Whole | None = None

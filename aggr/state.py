@@ -65,7 +65,8 @@ class State(ABC):
     optional_parameters : name -> Arrow type, for dataclass fields that are stored, and are among ``parameters``, only
         if they differ from their default; a stored state without such a parameter has the default
     optional_fields : names of the fields that only states with optional parameters have
-    versions : the versions of layouts that can be read, ascending; the last one is written
+    versions : the versions of layouts that can be read, ascending; the last one is written. Stored states of other
+        versions raise an error
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field is merged separately; False if `align` must convert several fields first

@@ -254,7 +254,9 @@ def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
 
 
 def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
-    """Return numba's dispatcher (the compiled function) of a loop, and store its code on disk if possible."""
+    """Return numba's dispatcher (the compiled function) of a loop. Its code is stored on disk if a folder can be
+    written.
+    """
     import numba
 
     config: Any = numba.config
@@ -273,7 +275,7 @@ def _dispatcher(loop: Any, options: dict[str, Any]) -> Any:
 
 
 def _dispatcher_of_private_folder(loop: Any, options: dict[str, Any]) -> Any:
-    """Return numba's dispatcher (the compiled function) of a loop, and store its code in the private temporary folder.
+    """Return numba's dispatcher (the compiled function) of a loop. Its code is stored in the private temporary folder.
 
     If this folder cannot be written, or the loop is not defined in a file, the code is not stored.
     """

@@ -109,7 +109,9 @@ class _CompilerLock:
             gc.enable()
 
     def reset_after_fork(self) -> None:
-        """Reset this object in a forked process. The process has no lock, even if its parent process has a lock."""
+        """Reset this object in a forked process. The forked process has no lock and does not compile, even if its
+        parent process does.
+        """
         self.depth = 0
         self.file = None
         self.resume_collector()

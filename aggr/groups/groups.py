@@ -450,7 +450,8 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     are small. Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
-    table_size = 4 * len(values)  # codes below this bound are numbered by a table, which takes less time than sorting
+    # `_number_codes` numbers codes below this bound by a table, which takes less time than sorting.
+    table_size = 4 * len(values)
     if high - low < table_size:
         return values - low, high - low + 1
     change_rows = np.flatnonzero(values[1:] != values[:-1]) + 1

@@ -76,7 +76,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
     """
     check_lengths(len(values), groups)
     total, bound = _add_by_group(values, groups.ids, groups.n)
-    # If the largest magnitude times the number of values is below `_SAFE_BOUND`, no sum can overflow.
+    # If the bound of all magnitudes, times the number of values, is below `_SAFE_BOUND`, no sum can overflow.
     if (int(bound) + 1) * len(values) >= _SAFE_BOUND:
         # The same sums are computed approximately, as doubles, which do not overflow. An int64 sum that has overflowed
         # differs from its approximation by about 2^64 or more.

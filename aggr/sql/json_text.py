@@ -185,8 +185,8 @@ def _float_texts(values: pa.Array) -> pa.Array:
 def _quote_texts(texts: pa.Array) -> pa.Array:
     """Return texts as JSON strings, in quotes.
 
-    Control characters without a short escape are rare. They are replaced only if any of the texts contains such a
-    character.
+    Control characters without a short escape are rare. Texts are searched for them only if any of the texts contains a
+    control character.
     """
     escapes = dict(_SHORT_ESCAPES)
     if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():
