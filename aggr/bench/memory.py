@@ -45,8 +45,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
             writer.write_table(case.rows)
         description = json.dumps(case.measure.describe())
         command = [sys.executable, "-m", "aggr.bench.memory", str(file), description, str(case.group_count)]
-        # The environment variable has the effect that every loop is compiled at its first call, which is in the warm-up
-        # in `_main`. The measured call therefore does not include compilation.
+        # The environment variable has the effect that every loop is compiled at its first call. The loops of reduce are
+        # therefore compiled in the warm-up in `_main`, and not in the measured call.
         environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}
         process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return int(process.stdout) if process.returncode == 0 else None

@@ -141,9 +141,9 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    A sketch returns the exact share of the values up to a limit that is close to ``value``. For dds, the relative
-    difference between this limit and ``value`` is at most the relative accuracy. For hdr, this limit and ``value`` have
-    the same first ``digits`` significant digits. NaN is never counted.
+    A sketch returns the exact share of the values up to a limit that is close to ``value``. The relative difference
+    between this limit and ``value`` is at most the relative accuracy for dds, and less than ``10**-digits`` for hdr.
+    NaN is never counted.
     """
     value = checked_rank_value(value)
     function = function_of(states)
@@ -178,8 +178,8 @@ def mean(states: pa.Array) -> pa.Array:
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
-    The result is null if a state has at most ``ddof`` values. For hdr, the first ``digits`` significant digits of the
-    result are accurate.
+    The result is null if a state has at most ``ddof`` values. For hdr, the result is computed from the middles of the
+    buckets.
     """
     reader = Stdev(ddof)  # `Stdev` raises an error for an invalid ddof
     function = function_of(states)

@@ -53,8 +53,8 @@ def reduce_by(
     """Reduce rows to a table of keys and columns of states, with one row per group, in the order of the keys.
 
     ``keys`` are computed by `aggr.tables.keys`, and ``states`` by `aggr.tables.state_plan`. ``times`` are the event
-    times, which functions such as first need. ``carried`` contains further columns of the result, in which all rows of
-    a group have the same value.
+    times, which functions such as first need. ``carried`` contains further columns, in which all rows of a group have
+    the same value. In the result, these columns follow the keys.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     # Measures that read the same values share one `Values` object and its cached quantities.
@@ -293,7 +293,7 @@ def subtract_by(
     Both tables are results of `merge_by` with one row per key. ``keys`` are the names of their key columns, and
     ``functions`` has the function of each column of states. If a state is null, which means unknown, the difference is
     null. Raise `CannotSubtract` if ``states`` does not have a key of ``subtracted``, and for the same reasons as
-    `aggr.Function.subtract`. The message names the key.
+    `aggr.Function.subtract`. The message names the key, and in the second case also the column.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -499,7 +499,8 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         A table, such as the result of a rollup. The columns that do not contain states are keys. A key may occur more
         than once.
     gone : table of the same columns
-        The states to subtract. They must be computed from a part of the rows from which ``states`` was computed.
+        The states to subtract. For each key, they must be computed from a part of the rows from which the states of the
+        same key in ``states`` were computed.
 
     Returns
     -------
@@ -513,7 +514,7 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         message names the columns of such states and their functions.
     CannotSubtract
         If a key of ``gone`` is not in ``states``, and for the same reasons as `aggr.Function.subtract`. It is a
-        ``ValueError`` that names the key.
+        ``ValueError`` that names the key, and in the second case also the column.
     ValueError
         If there are no states, or the tables have different columns.
 

@@ -107,7 +107,10 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def key_paths(self, names: Collection[str]) -> list[KeyPath]:
-        """Return the path of each key that is a column or a field (see `aggr.tables.keys.key_paths`)."""
+        """Return the path of each key that is a column, a field of a column, or ``each`` of one of them.
+
+        `aggr.tables.keys.key_paths` computes the paths.
+        """
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:

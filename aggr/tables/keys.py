@@ -151,7 +151,7 @@ def keys_from_json(described: object) -> Any:
     """Return the keys that `keys_to_json` has converted to a list.
 
     An object of another form is returned unchanged. If a key occurs twice in the list, the list of all names is
-    returned. In both cases, `checked_keys` raises an error for the returned value.
+    returned. In both cases, `checked_keys` raises an error for the returned value, unless it is a valid mapping.
     """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described

@@ -25,7 +25,8 @@ class StateColumn:
     def input_columns(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the columns among ``names`` that the measure reads.
 
-        The error for a missing column names all measures that are computed from this column of states.
+        Raise ``ValueError`` for the same reasons as `Measure.columns`. The message names all measures that are computed
+        from this column of states.
         """
         try:
             return self.measure.columns(names)

@@ -133,7 +133,7 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
     """
     for draw in _value_sources(kind):
         if _accepts_values(function, draw(size, seed)):
-            return draw(size, seed)  # new values, because the function may have changed the first array
+            return draw(size, seed)  # drawn again, because the function may have changed the first array
     return None
 
 

@@ -162,8 +162,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, this row and the rows before it that come after the n-th last
-    reset.
+    """Return the window that contains, for each row, this row and the rows between it and the n-th last reset before
+    this row.
 
     A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
     there is no condition and no tick, every row is a reset.
