@@ -1,5 +1,6 @@
-"""Overlapping windows as ranges of panes. A pane is a shorter window, whose length divides both the size and the hop of
-the overlapping windows. Panes do not overlap, and an overlapping window consists of consecutive panes.
+"""Overlapping windows as ranges of panes. A pane is a shorter window, whose length is the greatest one that divides
+both the size and the hop of the overlapping windows. Panes do not overlap, and an overlapping window consists of
+consecutive panes.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def open_pipe(path: Path) -> int:
 @dataclass
 class Inputs:
     """The inputs of a stream by name, and their watermarks. The watermark of the stream is the earliest watermark of
-    its inputs. An input that has ended is ignored.
+    its inputs. Inputs that have ended, or had no rows for the time of --idle, are ignored.
 
     ``has_next_run`` says whether a later run of the stream reads further files of the same inputs. In this case, an
     input that has had rows is not ignored after its end. If it were ignored, the rows that the next run reads from

@@ -37,8 +37,8 @@ PARTS_OVER_TIME = {
     "avg_over_time": "mean",
 }
 # kind of metric → range function that merges states of this kind over time → the aggregation that merges the same
-# states over series, or None if no aggregation does. If a kind has several range functions, `merge_of` returns the
-# first one.
+# states over series, or None if no aggregation does. The first function of a kind, which `merge_of` returns, must keep
+# the meaning of the values: ``increase`` of a count is a count, but ``rate`` is not.
 MERGES: Mapping[str, Mapping[str, str | None]] = {
     SUM: {INCREASE: SUM, RATE: SUM, "sum_over_time": SUM},
     MIN: {"min_over_time": MIN},

@@ -87,7 +87,7 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
                 data, at, bits[i] ^ bits[i - 1], leading=leading, trailing=trailing
             )
         # As in Prometheus, a zero byte is added to a chunk if the chunk ends at the end of a byte, and the number of
-        # bits of its last value or XOR is a multiple of 8.
+        # bits of its last value or XOR is a multiple of 8 and not 0.
         has_empty_byte = at % 8 == 0 and last_width % 8 == 0 and last_width > 0
         at = (at + 8 * has_empty_byte + 7) // 8 * 8
         byte_edges[chunk + 1] = at // 8

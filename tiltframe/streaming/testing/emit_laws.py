@@ -192,9 +192,8 @@ def stream_is_rollup(case: EmitCase) -> None:
         for start in range(0, max(len(case.rows), 1), max(len(case.rows) // batches, 1)):
             windows.add_rows(case.rows.slice(start, max(len(case.rows) // batches, 1)))
             emitted.append(windows.results(windows.advance(None, start * _SECOND)))
-            windows = OpenWindows.from_ipc(
-                windows.to_ipc(), emit=policy
-            )  # Save and restore the stream, as in a restart.
+            # Save and restore the stream, as in a restart.
+            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)
         emitted.append(windows.results(windows.close()))
         last = _results(pa.concat_tables(emitted), case.frame)
         for key, result in last.items():
