@@ -4,10 +4,11 @@
 
 The rows are those that `benchmarks.storing` generates for one day, and four rows per key on each of the 364 days before
 this day. The commands of `benchmarks.storing` write the rows to all systems at four levels: the store and ClickHouse
-(chdb) contain states, and DuckDB contains results, sorted by key and time, in a database file. DuckDB's results cannot
-be merged over keys, so DuckDB is left out of queries that merge keys. All systems run in this process and take turns.
-Each query is timed when a system answers it for the first time, and when it is repeated. In between, the results of all
-systems are compared. A query returns an Arrow table with the results in columns.
+(chdb) contain states, and DuckDB contains results. Before the queries, DuckDB's results are loaded into a database
+file, sorted by key and time. They cannot be merged over keys, so DuckDB is left out of queries that merge keys. All
+systems run in this process and take turns. Each query is timed when a system answers it for the first time, and when it
+is repeated. In between, the results of all systems are compared. A query returns an Arrow table with the results in
+columns.
 """
 
 from __future__ import annotations

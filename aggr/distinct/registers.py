@@ -63,7 +63,7 @@ class ColumnParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that contains 2^lg_k registers, or coupons (32-bit hashes)."""
+    """The field of a state that contains 2^lg_k registers, or 32-bit hashes of single values (coupons)."""
 
     lg_k: int
 

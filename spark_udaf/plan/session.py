@@ -101,7 +101,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         context = python_context_of(spark)
-        if context is not None:  # On Spark Connect, there is no context, because the server writes the log.
+        if context is not None:  # On Spark Connect, there is no context, and the server has its own log.
             silence_log = threading.Thread(target=context.setLogLevel, args=("OFF",))
             # The JVM is called in another thread, because the main thread may be waiting for an answer of the JVM.
             silence_log.start()

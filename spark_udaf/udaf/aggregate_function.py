@@ -160,8 +160,9 @@ class UdafSpec:
         return self.results_of_columns(*groups_of_lists(lists))
 
     def _cast_values(self, values: pa.Array) -> pa.Array:
-        """Return the values, cast to ``dtype``. Return the values unchanged if ``dtype`` equals None, or if the type of
-        the results is right without the cast (`_keeps_result_type`).
+        """Return the values, cast to ``dtype``. Return the values unchanged if ``dtype`` equals None. If results, and
+        not states, are returned, also return the values unchanged if the type of the results is right without the cast
+        (`_keeps_result_type`).
         """
         if self.dtype is None:
             return values

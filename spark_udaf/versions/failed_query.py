@@ -1,8 +1,8 @@
 """Information about a query that failed: its DataFrame and its plan as text.
 
 If the query collects the values of groups into lists (``collect_list``), `largest_group` returns the group with the
-most values. To find this group, the plan of the query is read. Spark Connect does not provide plans as objects, so the
-group is unknown there.
+most values. To find this group, the plan of the query is read. The group is therefore unknown on Spark Connect, which
+does not provide plans as objects, and for a plan that cannot be read.
 
 PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
 """
