@@ -468,7 +468,7 @@ class FrameStore:
             other amounts, the axis of values includes 0. A window is dotted if it has not ended yet, if it overlaps
             expired windows, or if the data of the store begin or end in it. The line is interrupted if windows are
             missing. At most four quantiles are drawn, and at most ten keys, those with the largest values. The legend
-            names the quantiles and keys that are not drawn.
+            names the quantiles that are not drawn, and states how many of the keys are drawn.
 
         Raises
         ------

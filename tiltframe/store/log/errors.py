@@ -35,7 +35,7 @@ class OtherFrame(StoreError):
 
 
 class CommitConflict(StoreError):
-    """A commit was not applied because of commits of other writers.
+    """A commit was not applied because of other commits.
 
     For example, another commit has used the writer's commit number for other states, or has recorded a value under a
     name that this commit also writes. The error is also raised if the commit conflicted with other commits in every

@@ -43,10 +43,11 @@ def merge_parts(
 ) -> pa.Table:
     """Return the merged states of ranges of parts. There must be at least one part.
 
-    ``keeper`` keeps the merged states of each large part, and those of all small parts together. States that it has
-    kept are not read again. ``read_and_merge`` returns the merged states of some ranges of parts, which must not depend
-    on the range of the query, and ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a
-    part was removed by another process.
+    ``keeper`` keeps the merged states of each large part, and those of all small parts together, but only if they are
+    far fewer than the states from which they were merged. States that ``keeper`` has kept are not read again.
+    ``read_and_merge`` returns the merged states of some ranges of parts, which must not depend on the range of the
+    query, and ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a part was removed by
+    another process.
     """
     description = _merge_description(plan)
     small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]

@@ -15,8 +15,8 @@ _THREADS = 8
 
 
 def sync_written(table: str, names: Iterable[str]) -> None:
-    """Wait until new data files are on the disk, and also the directory entries of the files and of their folders.
-    ``names`` are the paths of the files, relative to the folder of the table.
+    """Wait until new data files are on the disk, and also the directory entries in the folders of the files and in the
+    folder of the table. ``names`` are the paths of the files, relative to the folder of the table.
     """
     paths = [os.path.join(table, name) for name in names]
     list(map_in_threads(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table], _THREADS))

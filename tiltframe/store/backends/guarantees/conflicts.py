@@ -19,7 +19,9 @@ from tiltframe.store.backends.guarantees.store_under_test import (
 
 
 def check_conflicts(store: StoreUnderTest) -> None:
-    """Check that two commits conflict if they write the same record, and only then."""
+    """Check that a commit conflicts if one of its records was written after its snapshot, and that commits which write
+    different records do not conflict.
+    """
     store.add(states_of_hours([0]), w="3")
     snapshot = store.snapshot("w", "other")
     new = store.backend.write(FINE, states_of_hours([1]))

@@ -72,8 +72,8 @@ def check_added_columns(store: StoreUnderTest) -> None:
 
 
 def check_vacuum(store: StoreUnderTest) -> None:
-    """Check that vacuum removes only files of removed parts. Parts that were not removed must remain readable in all
-    processes.
+    """Check that vacuum does not remove readable parts, which must remain readable in all processes. A read of a part
+    that vacuum has removed must raise `Conflict` or return all rows of the part.
     """
     states = states_of_hours(range(2))
     first, second = sorted(store.add(states), key=lambda part: part.first_start)

@@ -84,7 +84,9 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
 
 
 class _ReusableConnection:
-    """An open connection to one address. The thread that opened the connection uses it again for later operations."""
+    """An open connection to one address. The thread that opened the connection uses it again for later operations
+    in the same process.
+    """
 
     def __init__(self, uri: str, connection: Any) -> None:
         self.uri = uri
@@ -124,7 +126,9 @@ _connections_of_parent: list[_ReusableConnection] = []
 
 
 def _take_connection(uri: str, postgresql: Any) -> _ReusableConnection:
-    """Return the thread's last connection if this connection is open to ``uri``, otherwise a new connection."""
+    """Return the thread's last connection if this connection has the address ``uri`` and still works, otherwise a new
+    connection.
+    """
     last_connection: _ReusableConnection | None = _thread_local.__dict__.pop("kept", None)
     if last_connection is not None and last_connection.process != os.getpid():
         _connections_of_parent.append(last_connection)
