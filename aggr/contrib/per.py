@@ -253,7 +253,7 @@ class Per(Function):
         ranking = results.field(name)
         if not has_order(ranking.type):
             raise ValueError(
-                f"top cannot rank the keys by the result {name!r}, because its type, {shown(ranking.type)}, has no "
+                f"top= cannot rank the keys by the result {name!r}, because its type, {shown(ranking.type)}, has no "
                 "order; pass the name of another result as by="
             )
         is_valid = ranking.is_valid().to_numpy(zero_copy_only=False)
@@ -280,7 +280,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
             received = shown(measures_by_name)
             raise ValueError(f"of= must be a dict of measures such as {example}; got {received}") from None
     measures = {}
-    for name, part in sorted(checked_mapping(measures_by_name, "of", "measures by name").items()):
+    for name, part in sorted(checked_mapping(measures_by_name, "of=", "measures by name").items()):
         if checked_name(name, "a result in of=") == "key":
             raise ValueError(
                 "'key' in of= cannot be the name of a result, because the column of the key has this name; choose "

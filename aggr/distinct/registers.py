@@ -145,7 +145,9 @@ class Registers(Field):
             or (parts.coupons & _MAX_ZEROS == 0).any()
             or parts.registers.max(initial=0) > _MAX_ZEROS
         ):
-            raise DamagedState("contains 32-bit hashes that are not in ascending order, or that are impossible")
+            raise DamagedState(
+                "contains 32-bit hashes that are not in ascending order, or impossible hashes or registers"
+            )
 
     def estimates(self, column: pa.Array) -> Floats:
         """Return an estimate of the number of distinct values of each sketch, shape (n,)."""

@@ -101,7 +101,7 @@ def _checked_nested(nested: object) -> tuple[str, ...]:
     texts = [nested] if isinstance(nested, str) else nested
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"nested= must be lengths of time such as ['10s', '1m']; got {shown(nested)}")
-    lengths = [read_duration(text, "length in nested") for text in texts]
+    lengths = [read_duration(text, "length in nested=") for text in texts]
     if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
         raise ValueError(
             f"each length in nested= must be a greater multiple of the length before it; got {shown(list(texts))}"

@@ -138,7 +138,7 @@ def _parse_cached(text: str, what: str) -> exp.Expr:
     if not is_unicode(text):
         raise ValueError(f"{_WITH_ARTICLE[what]} must be valid Unicode text, without lone surrogates; got {excerpt!r}")
     try:
-        tree = _parse_tree(text)
+        tree = _parse_tree(text, what)
         problem = unsupported_part(tree, _WITH_ARTICLE[what])
     except errors.TokenError:
         raise ValueError(
@@ -232,13 +232,13 @@ def to_sql(node: exp.Expr) -> str:
     return node.sql(dialect=_DIALECT)
 
 
-def _parse_tree(text: str) -> exp.Expr:
+def _parse_tree(text: str, what: str) -> exp.Expr:
     tokens = _DIALECT.tokenize(text)
     for token in tokens:
         if token.token_type == TokenType.STRING:
             _check_escapes(text[token.start : token.end + 1])
     if not tokens:
-        raise ValueError("the text is empty; write an expression")
+        raise ValueError(f"the text is empty; write {_WITH_ARTICLE[what]}")
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     if len(trees) > 1:
         raise ValueError("the text contains several expressions; write only one")

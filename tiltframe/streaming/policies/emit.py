@@ -358,8 +358,7 @@ class Periodic(ByClock):
         super().__post_init__()
         if checked_truth(self.repeat, "repeat") and self.changed == "result":
             raise ValueError(
-                "the argument repeat emits windows that have not changed, but changed=result does not; leave out one "
-                "of them"
+                "repeat=true emits windows that have not changed, but changed=result does not; leave out one of them"
             )
 
     @property
