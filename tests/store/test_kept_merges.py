@@ -14,6 +14,8 @@ import aggr
 from aggr.arrow.bit_equality import digest
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 from tiltframe.store import StoreError
+from tiltframe.store.backends import set_cache_memory
+from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.backend import DeltaBackend
 from tiltframe.store.query import kept_merges
 from tiltframe.store.testing import MemoryBackend
@@ -212,13 +214,48 @@ def test_a_view_whose_parts_were_replaced_reads_those_that_replaced_them(tmp_pat
         assert (results.schema, [digest(column.combine_chunks()) for column in results.columns]) == expected
 
 
-def test_states_that_are_hardly_merged_are_not_kept(tmp_path, parts_read):
+def test_states_that_are_hardly_merged_are_not_kept_and_are_read_once(tmp_path, parts_read):
     store = FrameStore(str(tmp_path / "st"), FRAME)
     hosts = [f"h{i}" for i in range(1000)]
-    rows = {"ts": [BEGIN] * len(hosts), "host": hosts, "code": [1] * len(hosts), "x": [0.5] * len(hosts)}
-    store.append_rows(pa.table(rows), "w", 1)
+    for commit in range(3):
+        times = [BEGIN + commit * MINUTE] * len(hosts)
+        rows = {"ts": times, "host": hosts, "code": [1] * len(hosts), "x": [0.5] * len(hosts)}
+        store.append_rows(pa.table(rows), "w", commit)
     query = Query("1m", keys=["host"])
+    expected = bits_of(store, query)
+    assert len({*parts_read}) == 3
     for _ in range(2):
         parts_read.clear()
-        bits_of(store, query)
-        assert parts_read
+        assert bits_of(store, query) == expected
+        assert len(parts_read) == len({*parts_read}) == 3
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_part_of_which_a_small_range_is_read(tmp_path, monkeypatch, parts_read, share):
+    monkeypatch.setattr(kept_merges, "_MAX_SHARE", share)
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    store.append_rows(rows_of(random.Random(SEED), 0, 600), "w", 1)
+    query = Query("1m", keys=["host", "code"], where="host = 'h1'", within=(BEGIN, BEGIN + 10 * MINUTE))
+    merging = Query("1m", keys=["host"], where="host = 'h1'", within=(BEGIN, BEGIN + 10 * MINUTE))
+    for _ in range(2):
+        parts_read.clear()
+        bits_of(store, merging)
+    # Ten minutes of one host have about as many windows as rows, in a part of many more rows.
+    assert bool(parts_read) == (share < 1.0)
+    bits_of(store, query)
+
+
+def test_without_memory_all_parts_are_read_at_once(tmp_path, parts_read):
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    for commit in range(3):
+        store.append_rows(rows_of(random.Random(SEED + commit), 30 * commit, 60), "w", commit)
+    expected = bits_of(store, MERGED)
+    most_bytes = cache_memory()
+    set_cache_memory(0)
+    try:
+        for _ in range(2):
+            parts_read.clear()
+            assert bits_of(store, MERGED) == expected
+            assert len(parts_read) == 3
+    finally:
+        set_cache_memory(most_bytes)

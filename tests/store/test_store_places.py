@@ -147,8 +147,10 @@ def test_a_cache_of_files_removes_what_was_used_least_recently():
     assert cache.get(201) is None
     max_bytes[0] = 30
     assert [number for number in range(300) if cache.get(number)] == [200, 298]
-    cache.put(1, "more than the limit", 31)
-    assert [number for number in range(300) if cache.get(number)] == []
+    cache.put(1, "more than the limit", 31)  # is not added, so that nothing is removed for it
+    assert [number for number in range(300) if cache.get(number)] == [200, 298]
+    cache.put(298, "more than the limit", 31)  # the earlier value is outdated
+    assert [number for number in range(300) if cache.get(number)] == [200]
 
 
 def test_rows_of_small_files_are_cached_until_the_file_changes(tmp_path):

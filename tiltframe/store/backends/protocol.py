@@ -450,6 +450,10 @@ class ResultReader(Protocol):
 class TableKeeper(Protocol):
     """Operations of backends that keep tables in memory, such as tables of merged states."""
 
+    @property
+    def keeps_tables(self) -> bool:
+        """Whether tables are kept at present, and not only accepted."""
+
     def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
         """Return a table that was passed to `keep_table`.
 

@@ -31,7 +31,7 @@ from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.answer import PlannedRead
 from tiltframe.store.query.filling import empty_rows_of_all_windows, fill_values
-from tiltframe.store.query.kept_merges import merge_parts, merges_parts
+from tiltframe.store.query.kept_merges import Merged, merge_parts, merges_parts
 from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.partitions import has_open_end, split_range, without_open_ends
@@ -95,7 +95,7 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
     else:
         pieces = split_by_windows(part_ranges, level if plan.has_single_window else plan.window)
 
-    keeps_merges = isinstance(backend, TableKeeper) and merges_parts(plan)
+    keeps_merges = isinstance(backend, TableKeeper) and backend.keeps_tables and merges_parts(plan)
 
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
         if keeps_merges:
@@ -179,10 +179,11 @@ def _merge_kept(
     assert isinstance(backend, TableKeeper)
     narrowing = plan.narrowing(manifest.schema)
 
-    def read_and_merge(pieces: PartRanges) -> pa.Table:
+    def read_and_merge(pieces: PartRanges) -> Merged:
         # The kept states must not depend on the range of the query. A query with one result for its whole range
         # therefore merges them into the window (0, 0), whose bounds are replaced below.
-        return merge_into_windows(backend.read(pieces, plan.columns, narrowing), plan, (0, 0))
+        rows = backend.read(pieces, plan.columns, narrowing)
+        return Merged(merge_into_windows(rows, plan, (0, 0)), rows.num_rows)
 
     states = merge_parts(
         backend, plan, part_ranges, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)

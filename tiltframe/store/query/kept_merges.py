@@ -8,9 +8,11 @@ same bits, because merging adds no error.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+
+from aggr.state import State
 
 if TYPE_CHECKING:
     from tiltframe.store.backends.protocol import TableKeeper
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 _MIN_ROWS = 1 << 15
 # Merged states are kept only if they have at most this share of the rows from which they were merged.
 _MAX_SHARE = 0.25
+# This table is kept in the place of merged states that have a greater share.
+_HARDLY_MERGED = pa.table({})
+
+
+class Merged(NamedTuple):
+    """Merged states, and the number of rows from which they were merged."""
+
+    states: pa.Table
+    row_count: int
 
 
 def merges_parts(plan: QueryPlan) -> bool:
@@ -38,33 +49,41 @@ def merge_parts(
     plan: QueryPlan,
     part_ranges: PartRanges,
     *,
-    read_and_merge: Callable[[PartRanges], pa.Table],
+    read_and_merge: Callable[[PartRanges], Merged],
     merge_tables: Callable[[Sequence[pa.Table]], pa.Table],
 ) -> pa.Table:
     """Return the merged states of ranges of parts. There must be at least one part.
 
     ``keeper`` keeps the merged states of each large part, and those of all small parts together, but only if they are
     far fewer than the states from which they were merged. States that ``keeper`` has kept are not read again.
-    ``read_and_merge`` returns the merged states of some ranges of parts, which must not depend on the range of the
-    query, and ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a part was removed by
-    another process.
+    ``read_and_merge`` merges the states of some ranges of parts, independently of the range of the query, and
+    ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a part was removed by another
+    process.
     """
     description = _merge_description(plan)
     small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]
     groups = [[piece] for piece in part_ranges if piece[0].rows >= _MIN_ROWS] + ([small_parts] if small_parts else [])
     merged = list[pa.Table]()
+    others: PartRanges = []
     for group in sorted(groups, key=_count_rows):
         parts = [part for part, _ in group]
         key = description, tuple(part_range for _, part_range in group)
         table = keeper.kept_table(parts, key)
-        if table is None:
-            table = read_and_merge(group)
-            if table.num_rows <= _MAX_SHARE * _count_rows(group):
-                keeper.keep_table(parts, key, table)
-            elif len(groups) > 1:
-                # The other parts probably have similar states. It takes less time to merge them together.
-                return read_and_merge(part_ranges)
-        merged.append(table)
+        # If the states of one group are hardly merged, those of the other groups are probably similar. It takes less
+        # time to merge all such groups together.
+        if table is None and not others:
+            table, row_count = read_and_merge(group)
+            if table.num_rows > _MAX_SHARE * row_count:
+                if len(groups) == 1:
+                    return table
+                table = _HARDLY_MERGED
+            keeper.keep_table(parts, key, table)
+        if table is None or not table.num_columns:
+            others += group
+        else:
+            merged.append(table)
+    if others:
+        merged.append(read_and_merge(others).states)
     return merged[0] if len(merged) == 1 else merge_tables(merged)
 
 
@@ -76,7 +95,7 @@ def _merge_description(plan: QueryPlan) -> Hashable:
     """Return a value that determines how a plan merges the states of a part. Plans with equal values merge a part into
     equal states.
     """
-    functions = plan.frame.state_functions
+    functions = [(name, plan.frame.state_functions[name]) for name in plan.states]
     return (
         plan.window.name,
         plan.window.timezone,
@@ -84,5 +103,10 @@ def _merge_description(plan: QueryPlan) -> Hashable:
         plan.key_fields,
         plan.where,
         plan.timezone,
-        tuple((name, type(functions[name]), repr(functions[name])) for name in plan.states),
+        tuple((name, type(function), _state_text(function.own_state)) for name, function in functions),
     )
+
+
+def _state_text(state: State) -> str:
+    """Return a text that contains the name and the parameters of a state."""
+    return repr([state.name, *((name, state.parameter(name)) for name in state.parameters)])

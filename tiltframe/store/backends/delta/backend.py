@@ -38,6 +38,7 @@ from tiltframe.instants import instants_of
 from tiltframe.names import BUCKET, LEVEL, START
 from tiltframe.ranges import Range
 from tiltframe.store.backends.buckets import split_by_bucket
+from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.cached_rows import memory_of
 from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
@@ -76,6 +77,8 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
+# the memory of a key of a kept table per part, in bytes: the version of the file and a range
+_KEY_BYTES_PER_PART = 512
 
 
 class _LastSnapshot(NamedTuple):
@@ -402,6 +405,11 @@ class DeltaBackend:
         with self._folder_to_read(parts) as folder:
             return read_results(parts, folder, requested, functions=functions, keys=columns, bounds=bounds)
 
+    @property
+    def keeps_tables(self) -> bool:
+        """Whether `keep_table` keeps tables: for a store in a folder, unless caches have no memory."""
+        return self._is_in_folder and cache_memory() > 0
+
     def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
         """Return a table that `keep_table` has put into the cache of files. Return None if the cache does not contain
         the table, or if the store is in an object store.
@@ -414,7 +422,8 @@ class DeltaBackend:
     def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
         """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept."""
         if self._is_in_folder:
-            CACHE.put(self._key_of_table(parts, key), table, memory_of(table.columns))
+            size = memory_of(table.columns) + _KEY_BYTES_PER_PART * len(parts)
+            CACHE.put(self._key_of_table(parts, key), table, size)
 
     def _key_of_table(self, parts: Sequence[Part], key: Hashable) -> Hashable:
         with self._folder_to_read([(part, part.range) for part in parts]) as folder:

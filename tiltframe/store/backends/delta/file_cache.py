@@ -49,10 +49,16 @@ class FileCache:
             return cached[0]
 
     def put(self, key: Hashable, value: Any, bytes_of_value: int) -> None:
-        """Add a value that takes ``bytes_of_value`` bytes of memory."""
+        """Add a value that takes ``bytes_of_value`` bytes of memory.
+
+        A value that is larger than the cache is not added, because all other values would have to be removed for it.
+        """
         with self._lock:
             _, replaced = self._values.pop(key, (None, 0))
-            self._bytes += bytes_of_value - replaced
+            self._bytes -= replaced
+            if bytes_of_value > self._max_bytes():
+                return
+            self._bytes += bytes_of_value
             self._values[key] = value, bytes_of_value
             self._remove_oldest()
 
