@@ -64,14 +64,14 @@ def merge_parts(
     small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]
     groups = [[piece] for piece in part_ranges if piece[0].rows >= _MIN_ROWS] + ([small_parts] if small_parts else [])
     merged = list[pa.Table]()
-    others: PartRanges = []
+    hardly_merged: PartRanges = []
     for group in sorted(groups, key=_count_rows):
         parts = [part for part, _ in group]
         key = description, tuple(part_range for _, part_range in group)
         table = keeper.kept_table(parts, key)
         # If the states of one group are hardly merged, those of the other groups are probably similar. It takes less
         # time to merge all such groups together.
-        if table is None and not others:
+        if table is None and not hardly_merged:
             table, row_count = read_and_merge(group)
             if table.num_rows > _MAX_SHARE * row_count:
                 if len(groups) == 1:
@@ -79,11 +79,11 @@ def merge_parts(
                 table = _HARDLY_MERGED
             keeper.keep_table(parts, key, table)
         if table is None or not table.num_columns:
-            others += group
+            hardly_merged += group
         else:
             merged.append(table)
-    if others:
-        merged.append(read_and_merge(others).states)
+    if hardly_merged:
+        merged.append(read_and_merge(hardly_merged).states)
     return merged[0] if len(merged) == 1 else merge_tables(merged)
 
 
