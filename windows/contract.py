@@ -62,8 +62,8 @@ class Numbered(NamedTuple):
     """The result of `TimeWindow.numbered`: overlapping windows, numbered in the order of their starts.
 
     The time with the index ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no others.
-    ``bounds`` is a function that returns the starts and ends of windows by their numbers, in microseconds UTC. Windows
-    with greater numbers do not end earlier.
+    ``bounds`` is a function that returns the starts and ends of windows by their numbers, in microseconds UTC. No
+    window ends earlier than a window with a smaller number.
     """
 
     first: NDArray[np.int64]
@@ -355,8 +355,9 @@ class TimeWindow(ABC):
             starts = np.sort(starts)
             starts = starts[np.append(True, starts[1:] != starts[:-1])]
             next_starts = self.ends(starts)[:-1]
-            # ``starts`` lacks the start of a window that lies completely between two steps. In this case, the end of
-            # the previous window is not the next element of ``starts``.
+            # ``starts`` was computed from times at a distance of ``step``, so it does not contain the start of a window
+            # that lies completely between two consecutive times. The end of the window before such a window is not the
+            # next element of ``starts``.
             missing_starts = next_starts[next_starts != starts[1:]]
             if not len(missing_starts):
                 listed: Instants = starts[starts >= start]

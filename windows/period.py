@@ -109,7 +109,8 @@ class Fixed(Period):
         return edges + shift if shift else edges
 
     def _with_size(self, size: int) -> Fixed:
-        # weeks begin on Mondays, so the new size must be a number of weeks or divide a day
+        # Weeks begin on Mondays. The start of each week is also the start of a window of the new size only if the new
+        # size is a number of weeks, or if a day is a multiple of the new size.
         is_weekly = self.unit == "w"
         if is_weekly and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)

@@ -1,8 +1,8 @@
 """The registry of the kinds of windows, which maps the first word of a window's text to the kind of the window.
 
-There are two families of windows: time windows, and ordered windows (`windows.ordered`). A kind of each family may have
-the same word, such as ``session``. A package adds kinds of either family by entry points in the group
-``tiltframe.windows``::
+There are two families of windows: time windows, and ordered windows (`windows.ordered`). A kind of time window and a
+kind of ordered window may have the same first word, such as ``session``. A package adds kinds of either family by entry
+points in the group ``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
     half_month = "payroll:HalfMonth"

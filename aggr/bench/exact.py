@@ -1,8 +1,9 @@
 """Exact results as references, and the errors of results relative to them.
 
-The reference for each part of a result is a range of acceptable numbers. The range of a quantile extends from the value
-at the next lower rank to the value at the next higher rank. Packages define quantiles by different ranks and by
-interpolation, and all such definitions are accepted. All other ranges are single numbers.
+The reference for each part of a result is a range of acceptable numbers. A quantile q of n sorted values is at the
+position q · (n - 1), which usually lies between two values. The range of the quantile extends from the lower to the
+higher of the two values. Some packages return one of the two values, and others interpolate between them. All such
+results are accepted. The range of any other part is a single number.
 """
 
 from __future__ import annotations

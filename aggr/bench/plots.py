@@ -73,8 +73,8 @@ def _draw_shuffled(report: Report, axes: Any) -> None:
 def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label: str) -> None:
     """Draw one line per name over the number of groups. ``label`` is the label of the vertical axis.
 
-    A point is a tuple: the name of its line, a number of groups, a figure, and whether the line belongs to another
-    package. The lines of other packages are dashed.
+    A point is a tuple: the name of its line, a number of groups, the value on the vertical axis, and whether the line
+    belongs to another package. The lines of other packages are dashed.
     """
     for index, name in enumerate(dict.fromkeys(name for name, *_ in points)):
         line = sorted((groups, figure) for line_name, groups, figure, _ in points if line_name == name)

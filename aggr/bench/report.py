@@ -1,5 +1,6 @@
-"""The figures of a benchmark as plain data, which can be written as JSON, read again, and compared with earlier
-figures.
+"""The report of a benchmark: dataclasses with times, sizes, errors, memory and the resources of Spark jobs.
+
+A report can be written as JSON, read again, and compared with an earlier report.
 """
 
 from __future__ import annotations

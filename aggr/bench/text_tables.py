@@ -57,8 +57,8 @@ def _timing_table(report: Report) -> str:
 
 
 def _job_table(report: Report) -> str:
-    """Return a table of the times and the bytes of jobs on Spark. Ratios are relative to the first job with the same
-    measure, number of groups and keys.
+    """Return a table of the times and the bytes of jobs on Spark. The column "ratio" contains the time of each job,
+    divided by the time of the first job with the same measure, number of groups and keys.
     """
     head = ["measure", "by", "groups", "keys", "seconds", "ns per row", "ratio", "shuffled", "spilled", "worker"]
     lines = [head]
@@ -121,8 +121,8 @@ def _change_table(report: Report, earlier: Report) -> str:
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
-    """Return a table as text, or an empty text if it has only its head. Names are aligned to the left, and figures to
-    the right.
+    """Return a table as text, or an empty text if the table has only a header line. Names are aligned to the left, and
+    numbers to the right.
     """
     if len(lines) == 1:
         return ""

@@ -30,8 +30,8 @@ def alternate(
     median time of each call. The untimed run compiles loops and fills caches.
 
     A call affects the time of the next call by the content of caches, freed memory and the clock speed of the
-    processor. Because the order is random, all calls are affected in the same way. The ratios of the medians are
-    therefore comparable even on a noisy machine.
+    processor. Because the order is random, all calls are affected in the same way. The ratio of the medians of two
+    calls is therefore meaningful even on a noisy machine.
 
     Parameters
     ----------

@@ -4,8 +4,9 @@ The names in this module are for states that contain other fields in addition to
 of exact sums is declared by `aggr.extend.SumsState`, and does not need these names.
 
 `kept_type` returns the Arrow type of the field `UNIT`, in which a state stores the unit of a column. `binary_logarithm`
-rounds logarithms to `PLACES` binary places. The field ``exponent`` of a sum is greater by `SPAN` for each decimal place
-of the sum. `NAN`, `POSITIVE` and `NEGATIVE` are flags of the special values of a group: NaN, inf and -inf.
+rounds logarithms to `PLACES` binary digits after the point. The field ``exponent`` of a sum of decimals is increased by
+`SPAN` for each decimal place of the sum. `NAN`, `POSITIVE` and `NEGATIVE` are flags of the special values of a group:
+NaN, inf and -inf.
 """
 
 from aggr.exact.number_columns import (

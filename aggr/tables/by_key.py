@@ -89,9 +89,9 @@ def merge_by(
     """Merge states to a table with one row per group, in the order of the keys.
 
     ``functions`` contains the function of each column of states, and ``carried`` is described in `reduce_by`.
-    `CheckedStates` are not checked again. If ``max_ratio`` is below 1, and the table has more than ``max_ratio`` groups
-    per row, it is returned unchanged. If ``unknown`` is true, a null state makes the merged state of its group null;
-    otherwise, null states are skipped.
+    `CheckedStates` are not checked again. If ``max_ratio`` is below 1, and the number of groups, divided by the number
+    of rows of ``states``, is above ``max_ratio``, the states are returned unchanged. If ``unknown`` is true, the
+    merged state of a group with a null state is null. Otherwise, null states are skipped.
     """
     table = arrow_of(states)
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
@@ -147,7 +147,7 @@ class _CopiedRanges:
         merged = arrow_of(function.merge(remaining, self.remaining_groups))
         pieces = list[pa.Array]()
         copied_group_count = 0
-        end = 0  # the first group after the previous range
+        end = 0  # the number of the first group after the previous copied range
         for group, row, size in zip(*map(np.ndarray.tolist, self._ranges), strict=True):
             pieces.append(merged.slice(end - copied_group_count, group - end))
             pieces += column.slice(row, size).chunks
@@ -220,7 +220,8 @@ def _range_members(firsts: Ids, sizes: Ids) -> Ids:
 def _error_with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
-    """Return an error whose message also contains the keys of ``group``. One of the keys may be the start of a window.
+    """Return an error like ``error``, with the keys of ``group`` added to the message. One of the keys may be the start
+    of a window.
 
     The new message begins with ``measure``. Callers omit ``measure`` if the message of ``error`` already names the
     measure.
@@ -234,8 +235,8 @@ def _error_with_key(
 def _first_rejected_group(measure: Measure, values: Values) -> int | None:
     """Return the first group whose rows a measure rejects.
 
-    Return None if the measure accepts the rows of each group separately, or if it rejects even a column without rows.
-    In both cases, the error does not belong to a single group.
+    Return None if the measure accepts the rows of every group when they are reduced separately, or if it rejects even
+    a column without rows. In both cases, the error does not belong to a single group.
     """
 
     def is_rejected(low: int, high: int) -> bool:
@@ -269,8 +270,8 @@ def _first_unmergeable_group(function: Function, states: pa.ChunkedArray | Check
 def _first_rejected_number(is_rejected: Callable[[int, int], bool], n: int) -> int | None:
     """Return the first number in [0, n) that is rejected, found by bisection.
 
-    ``is_rejected(low, high)`` is whether a number in [low, high) is rejected. Return None if none is rejected, or if
-    the empty range is rejected too.
+    ``is_rejected(low, high)`` returns whether a number in [low, high) is rejected. Return None if no number in [0, n)
+    is rejected, or if ``is_rejected(0, 0)`` is true, although this range is empty.
     """
     if n == 0 or is_rejected(0, 0):
         return None
@@ -292,8 +293,8 @@ def subtract_by(
 
     Both tables are results of `merge_by` with one row per key. ``keys`` are the names of their key columns, and
     ``functions`` has the function of each column of states. If a state is null, which means unknown, the difference is
-    null. Raise `CannotSubtract` if ``states`` does not have a key of ``subtracted``, and for the same reasons as
-    `aggr.Function.subtract`. The message names the key, and in the second case also the column.
+    null. Raise `CannotSubtract` if ``states`` does not have a key of ``subtracted``. Also raise `CannotSubtract` if
+    `aggr.Function.subtract` raises it for a state. The message names the key, and in the latter case also the column.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -360,10 +361,10 @@ def finish_by(
 ) -> pa.Table:
     """Return a table with the keys and the results of measures.
 
-    ``measures`` contains, for each result, the name of its column of states and its measure. Some results also use
-    points of the previous and the next window. For each such result, ``neighbours`` contains the windows and the keys
-    of the states. `CheckedStates` are not checked again. An error names the measure, and the keys of the first row
-    whose result cannot be computed.
+    ``measures`` maps the name of each result to the name of its column of states and its measure. Some results are
+    also computed from points of the previous and the next window of the same key. For each such result, ``neighbours``
+    contains the window and the key of each state. `CheckedStates` are not checked again. An error names the measure,
+    and the keys of the first row whose result cannot be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}
@@ -421,8 +422,8 @@ def columns_of_keys_and_measures(keys: Keys, states: Sequence[StateColumn], name
 
 
 def columns_of_measures(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
-    """Return the columns that measures read: columns of the data, keys, and entry columns (`aggr.sql.entry_columns`). A
-    column may occur more than once.
+    """Return the columns that measures read: columns of the data, keys, and columns with the values of the entries of
+    records (`aggr.sql.entry_columns`). A column may occur more than once.
 
     ``states`` contains a description of each column of states, and ``names`` the columns of the data. Raises
     ``ValueError`` for a column that does not exist.
@@ -513,8 +514,8 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         If states of a function cannot be subtracted, such as states of min, max, first, last, sets and lists. The
         message names the columns of such states and their functions.
     CannotSubtract
-        If a key of ``gone`` is not in ``states``, and for the same reasons as `aggr.Function.subtract`. It is a
-        ``ValueError`` that names the key, and in the second case also the column.
+        If a key of ``gone`` is not in ``states``, or if `aggr.Function.subtract` raises this error for a state. The
+        error is a ``ValueError`` whose message names the key, and in the latter case also the column.
     ValueError
         If there are no states, or the tables have different columns.
 

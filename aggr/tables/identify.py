@@ -103,7 +103,9 @@ def states_in(schema: pa.Schema) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _owns_state_type(function: type[Function], dtype: pa.DataType) -> bool:
-    """Return whether states of a type are valid for a function that does not share the state of another function."""
+    """Return whether a column of the type ``dtype`` is valid for the states of ``function``, and ``function`` does not
+    use the state of another function.
+    """
     try:
         checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):

@@ -76,8 +76,8 @@ class KeyPath(NamedTuple):
 class KeyedRows(NamedTuple):
     """Rows with their keys. A row that belongs to several groups is repeated for each of them.
 
-    ``places`` contains the index that each row had before rows were repeated. It has the value None if rows are not
-    repeated. ``keys`` has the values of each key, one per row.
+    ``places`` contains the index that each row had before rows were repeated. If rows are not repeated, ``places`` has
+    the value None. ``keys`` has the values of each key, one per row.
     """
 
     rows: pa.Table
@@ -120,8 +120,8 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
     """Return keys as name → column or expression. Raise ``ValueError`` if they are not valid.
 
     ``keys`` is a mapping from each name to a column or an expression, or a list of column names. A key whose text
-    equals its name is the column of that name, or the field of a struct. Error messages use the word ``what`` for the
-    keys.
+    equals its name is the column of that name, or the field of a struct. ``what`` contains the word for the keys in
+    error messages, such as "keys".
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -150,8 +150,9 @@ def keys_to_json(keys: Keys) -> list[Any]:
 def keys_from_json(described: object) -> Any:
     """Return the keys that `keys_to_json` has converted to a list.
 
-    An object of another form is returned unchanged. If a key occurs twice in the list, the list of all names is
-    returned. In both cases, `checked_keys` raises an error for the returned value, unless it is a valid mapping.
+    If a key occurs twice in the list, the list of all names is returned, for which `checked_keys` raises an error. An
+    object that does not have the form of such a list is returned unchanged. `checked_keys` raises an error for this
+    object, unless the object is a mapping with valid keys.
     """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
@@ -228,8 +229,9 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
 def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> KeyedRows:
     """Return rows with the values of their keys. If a key is ``each`` of a list, a row is repeated for each element.
 
-    The keys and entry columns that are in ``needed_columns`` are added to the rows. If rows are repeated, only the
-    columns in ``needed_columns`` are repeated, and the others are left out.
+    The keys and entry columns that are in ``needed_columns`` are added to the rows. An entry column contains, for each
+    repeated row, the value of one entry of a record (`aggr.sql.entry_columns`). If rows are repeated, only the columns
+    in ``needed_columns`` are repeated, and the others are left out.
     """
     names = rows.column_names
     plain_columns = dict[str, pa.Array]()
@@ -313,14 +315,19 @@ def _is_column_of_same_name(name: str, text: str, names: Collection[str]) -> boo
 
 
 def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
-    """Return the names of all columns that measures may read: columns of the data, keys, and entry columns."""
+    """Return the names of all columns that measures may read: columns of the data, keys, and columns with the values of
+    the entries of records (`aggr.sql.entry_columns`).
+    """
     computed_keys = [name for name, text in keys.items() if name != text and name not in names]
     entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
     return [*names, *computed_keys, *entries]
 
 
 def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` with the keys and entry columns of `names_with_keys`. Raise the same errors as `key_fields`."""
+    """Return ``schema`` with fields for the keys and the entry columns that `names_with_keys` returns.
+
+    Raise the same errors as `key_fields`.
+    """
     names = schema.names
     fields = [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items() if name not in names]
     fields = [field for field in fields if keys[field.name] != field.name]
@@ -508,7 +515,9 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
-    """Return ``rows`` with those of ``columns`` that are in ``needed``. Existing columns are not replaced."""
+    """Return ``rows`` with additional columns: those in ``columns`` whose names are in ``needed``. Existing columns of
+    ``rows`` are not replaced.
+    """
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
             rows = versions.append_column(rows, name, column)

@@ -30,7 +30,8 @@ _MERGE_BYTES = 1 << 27
 # Once a block of this size has been freed, glibc no longer returns freed blocks of up to this size to the system, as
 # long as less than twice this size is free. This holds for sizes of up to 32 MiB.
 _KEPT_BYTES = 31 << 20
-# the number of rows of the first table if memory is limited, because the size of states is not known yet
+# The number of rows of the first table if memory is limited. The table is short, because the size of its states is not
+# known in advance.
 _FIRST_ROWS = 1 << 16
 
 
@@ -71,9 +72,10 @@ def adaptive_states(
     """Reduce a stream of batches like `partial_states`, but yield rows unchanged if they have too many groups.
 
     This is known as adaptive partial aggregation. If a table has nearly as many groups as rows, its states would need
-    more memory than the rows, and would still have to be merged later. While this is the case, groups are counted in
-    only one of eight tables, because counting takes as long as reducing. Otherwise, the numbers of groups and rows of
-    every table are compared, because a stream may change.
+    more memory than the rows, and would still have to be merged later. As long as the tables have nearly as many groups
+    as rows, groups are counted in only one of eight tables, because counting takes as long as reducing. As long as the
+    tables have fewer groups, all tables are reduced, and the numbers of groups and rows of every table are compared,
+    because later tables may have more groups.
 
     Parameters
     ----------

@@ -129,8 +129,8 @@ def _choose_boundaries(starts: Indices, stops: Indices) -> Indices:
 
 
 def _scan_forwards(function: Function, states: pa.StructArray, segments: Indices, begin: int) -> pa.StructArray:
-    """Return the states from the index ``begin`` on. Each state is merged with the earlier states of its segment, from
-    the index ``begin`` on.
+    """Return the states from the index ``begin`` on, each merged with the earlier states of its segment. States before
+    the index ``begin`` are ignored.
     """
     return scan(function, states.slice(begin), segments[begin:])
 
@@ -138,8 +138,8 @@ def _scan_forwards(function: Function, states: pa.StructArray, segments: Indices
 def _scan_backwards(
     function: Function, states: pa.StructArray, segments: Indices, begin: int, end: int
 ) -> pa.StructArray:
-    """Return the states in ``[begin, end)``. Each state is merged with the later states of its segment that are before
-    the index ``end``.
+    """Return the states with indices in ``[begin, end)``, each merged with the later states of its segment. States from
+    the index ``end`` on are ignored.
     """
     backward_order = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(backward_order), -segments[begin:end][::-1])

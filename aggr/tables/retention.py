@@ -28,11 +28,11 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     Returns
     -------
     array of float64, shape (n,)
-        The share is in [0, 1]. It is null if either state is null, if either state had too many keys with
-        ``beyond="null"``, or if the state in ``states`` has no keys. The share is exact if both groups have at most
-        ``max`` keys. The map of a group with more keys is a sample: it contains the keys whose hashes are below the
-        threshold ``theta``. The share is then an estimate from the keys whose hashes are below the thresholds of both
-        states. For a share ``p`` that was estimated from n keys, the standard error is ``sqrt(p (1 - p) / n)``.
+        The share is in [0, 1]. It is null if either state is null, if either group had more than ``max`` keys and the
+        function has ``beyond="null"``, or if the state in ``states`` has no keys. The share is exact if both groups
+        have at most ``max`` keys. The map of a group with more keys is a sample: it contains the keys whose hashes are
+        below the threshold ``theta``. The share is then an estimate from the keys whose hashes are below the thresholds
+        of both states. For a share ``p`` that was estimated from n keys, the standard error is ``sqrt(p (1 - p) / n)``.
 
     Raises
     ------

@@ -141,8 +141,8 @@ def _combine_sketches(left: pa.Array, right: pa.Array, in_both: bool) -> pa.Arra
 def _checked_pair(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
     """Return the function of two columns of states, the states of each column, and a mask.
 
-    The mask has one entry per row, and selects the rows in which neither state is null. Only the states in these rows
-    are returned.
+    The mask has one entry per row, and is true for the rows in which both states are not null. The returned columns
+    contain only the states in these rows.
 
     Raise ``TypeError`` or ``ValueError`` unless both columns contain states of approx_count_distinct with equal k, and
     have the same length.

@@ -22,7 +22,9 @@ from aggr.testing.parameter_values import variants
 
 
 def refusal(case: Case) -> None:
-    """States with other parameters, states of another function, and columns of other types raise an error."""
+    """Merging raises an error for states with other parameters, states of another function, and columns of other types.
+    Finishing raises an error for states that name another function.
+    """
     states = case.states
     n = case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
@@ -45,7 +47,9 @@ def refusal(case: Case) -> None:
 
 
 def versions(case: Case) -> None:
-    """States of a later version raise an error, and so do states of earlier versions that the function cannot read."""
+    """Merging and finishing raise an error for states of a later version, and for states of earlier versions that the
+    function cannot read.
+    """
     states = case.states
     version = case.function.own_state.version
     unsupported = set(range(1, version)) - set(case.function.own_state.versions)

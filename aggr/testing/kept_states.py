@@ -28,8 +28,8 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
     ----------
     function : Function
     path : str or Path
-        The path of a new Arrow file. Keep the file with the tests, write another file for each version, and never
-        replace an existing file.
+        The path of a new Arrow file. Keep the file with the tests. Write another file for each version of the
+        function's state, and never replace an existing file.
     input_type : type, optional
         The type of the rows. The default is the first type that the function takes.
 

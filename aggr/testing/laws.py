@@ -215,7 +215,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
             continue
         accepted = accepted or number > 2
         n = int(rng.integers(1, 8))
-        # in most cases, the last group has no rows
+        # if there are several groups, the last group has no rows
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         case_description = f" (seed {trial.seed}, round {number}, type {kind})"

@@ -173,8 +173,8 @@ class Hopping(TimeWindow):
     def _number_panes_and_hops(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
         """Return two objects: one numbers the panes near ``times``, and the other numbers the hops."""
         margin = int(self.size.length)
-        # The margin is 2 % more than `length`, because `length` counts a month as 30 days, and a year is up to 1.7 %
-        # longer.
+        # The margin is 2 % longer than `length`, because `length` counts a month as 30 days, and a year is up to 1.7 %
+        # longer than 12 months of 30 days.
         margin += margin // 50
         low = int(times.min())
         high = int(times.max())

@@ -33,7 +33,7 @@ def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
     """Return the last element of ``value`` for each key, or the key's element of ``before`` if the key has no element
-    in ``value``. ``row`` has the row of the batch to which each element of ``value`` belongs, ascending.
+    in ``value``. The element ``value[i]`` belongs to the row ``row[i]`` of the batch. ``row`` is ascending.
     """
     after_key = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     has_values = after_key > np.searchsorted(row, rows.heads, side="left")
@@ -44,8 +44,8 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
     """For each element of ``value``, return the previous element of the same key. For the first element of a key,
-    return the key's element of ``before``. ``row`` has the row of the batch to which each element of ``value`` belongs,
-    ascending.
+    return the key's element of ``before``. The element ``value[i]`` belongs to the row ``row[i]`` of the batch. ``row``
+    is ascending.
     """
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)

@@ -154,9 +154,9 @@ def _run_in_batches(
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """For each range, return the index of a position in ``carry.open_starts``: the last position of the key that is not
-    after the first row of the range. If the key has no such position, return the index of the first position of the
-    key.
+    """For each range, return an index into ``carry.open_starts``, which contains positions at which ranges of each key
+    may begin. It is the index of the last position of the range's key that is not after the first row of the range. If
+    the key has no such position, return the index of the first position of the key.
     """
     base = np.cumsum(carry.counts) - carry.counts
     indices = [

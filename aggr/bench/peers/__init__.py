@@ -89,8 +89,8 @@ def counterparts(measure: Measure) -> list[Peer]:
     Parameters
     ----------
     measure : Measure
-        A measure of a plain column, without a condition or weight. Conditions and weights are not translated into the
-        languages of other packages.
+        A measure whose input is a column, not an expression, and which has neither a condition nor a weight. Conditions
+        and weights are not translated into the languages of other packages.
 
     Returns
     -------

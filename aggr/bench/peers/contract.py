@@ -23,7 +23,7 @@ class Peer(ABC):
     expression : str
         An expression in the language of the package.
     measure : Measure
-        The measure with which the peer is compared. Sketch packages use its column and quantiles.
+        The measure with which the peer is compared. Sketch packages use the column and the quantiles of the measure.
 
     Class attributes
     ----------------

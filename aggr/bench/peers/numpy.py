@@ -17,7 +17,7 @@ _CALLS = ("sum", "count")
 
 
 class NumPy(Peer):
-    """The plain sum of a numeric column per group, ``sum(x)``, or the number of rows per group, ``count(x)``.
+    """The floating-point sum of a numeric column per group, ``sum(x)``, or the number of rows per group, ``count(x)``.
 
     The sum is computed in double precision in the order of the rows, so it is neither exact nor independent of the
     order. Its time is a reference for the speed of a machine.

@@ -49,8 +49,8 @@ class WeightedCount(OrderedWindow):
     weight: str
 
     # Saved states contain the names ``ahead`` and ``surplus``. A row can fill several windows, but closes at most one.
-    # ``ahead`` is the number of full windows that no row has closed yet. ``surplus`` is the weight of the first window
-    # that is not full.
+    # ``ahead`` is the number of full windows that no row has closed yet. ``surplus`` is the weight so far of the first
+    # window that is not full.
     numbers: ClassVar = {"ahead": 0, "surplus": 0}
 
     def __post_init__(self) -> None:
@@ -148,8 +148,8 @@ def _mask_closing_rows(weights, heads, lengths, unclosed_windows, open_weight, s
     ``open_weight``.
 
     A row can fill several windows, but closes at most one. ``unclosed_windows`` is the number of full windows that
-    later rows of the key close. ``open_weight`` is the weight of the first window that is not full. The total weight of
-    all windows is not stored, because it could exceed the maximum of int64.
+    later rows of the key close. ``open_weight`` is the weight so far of the first window that is not full. The total
+    weight of all windows is not stored, because it could exceed the maximum of int64.
     """
     is_closing = np.zeros(len(weights), np.bool_)
     unclosed_windows = unclosed_windows + open_weight // size

@@ -54,7 +54,7 @@ class OrderedSession(OrderedWindow):
         after_key = rows.heads + rows.lengths
         is_after_gap = self._rows_after_gap(rows, carry)
         after_key_of_row = np.repeat(after_key, rows.lengths)
-        # For each row, the row that closes a session that begins with it. Most rows do not begin a session.
+        # For each row, the row that would close a session that begins with this row. Most rows do not begin a session.
         closing_row_by_row, rows_after_session = self._find_closing_rows(
             rows, is_after_gap, begin=np.arange(n) + 1, end=after_key_of_row, start_times=rows.times
         )
@@ -73,7 +73,7 @@ class OrderedSession(OrderedWindow):
         position_of_row = np.append(positions(rows, carry), 0)
         # the keys whose session from an earlier batch ends in this batch
         keys_of_closed = np.flatnonzero(was_open & (carried_closing_rows < after_key))
-        # the rows that begin a session that ends in this batch
+        # the rows that begin a session, if the session ends in this batch
         openings_of_closed = opening_rows[closing_row_by_row[opening_rows] < after_key_of_row[opening_rows]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
         row = np.concatenate([carried_closing_rows[keys_of_closed], closing_row_by_row[openings_of_closed]])
@@ -145,8 +145,8 @@ class OrderedSession(OrderedWindow):
         """Return the carry for the next batch.
 
         ``opening_rows`` has the rows that begin sessions, and ``first_positions`` the positions of the first rows in
-        these sessions. ``closing_row_by_row`` has, for each row of the batch, the row that closes a session that begins
-        with it. ``is_still_open`` is a mask of the keys whose session from an earlier batch is still open.
+        these sessions. ``closing_row_by_row`` has, for each row of the batch, the row that would close a session that
+        begins with this row. ``is_still_open`` is a mask of the keys whose session from an earlier batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths

@@ -136,7 +136,7 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
         The events after which a new window begins. If both are passed, a new window begins after each of them.
     min_rows : int
         The minimum number of rows. Results of windows with fewer rows are null. A result is also emitted at each
-        tick. If the window of a tick has no rows, the result of ``count`` is 0, or null if ``min_rows`` is 1.
+        tick. If the window of a tick has no rows, the result of ``count`` is 0, or null if ``min_rows`` is at least 1.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window that contains, for each row, this row and the rows between it and the n-th last reset before
-    this row.
+    """Return the window that contains, for each row, this row and the rows before it that come after the n-th last
+    reset.
 
     A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
     there is no condition and no tick, every row is a reset.
