@@ -41,7 +41,7 @@ _MIN_GROUP_ROWS = 512
 _COMMITS = 4
 # the number of bytes of states that a Spark task merges and writes at once
 _TABLE_BYTES = 1 << 26
-# the number of bytes that Spark compresses together by default
+# the default size, in bytes, of the blocks that Spark compresses separately
 _SHUFFLE_BLOCK = 1 << 15
 # the minimum number of complete windows of a level in the sample; with fewer, the costs of the level are extrapolated
 _MIN_WINDOWS = 4
@@ -267,7 +267,8 @@ def _compress_times(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, 
     key has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
-    # A window over all time starts at the earliest instant, so ``begin`` is limited to a day before the earliest row.
+    # A window over all time starts at the earliest time that can be represented. Therefore ``begin`` is limited to a
+    # day before the earliest row.
     begin = max(int(begin), int(times.min()) - DAY)
     moved = pa.array(begin + ((times - times.min()) / speedup).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)

@@ -136,7 +136,7 @@ class _StatesAndRows:
     are in the order of their ids.
 
     The elements of this sequence have the indices from 0 to ``length`` - 1. ``first_index`` has the index of each key's
-    first element, and ``first_state`` the index of its first state among all states.
+    first element. ``first_state`` has the index of each key's first state among all states of earlier rows.
     """
 
     def __init__(self, rows: Rows, carry: Carry) -> None:

@@ -67,11 +67,11 @@ class ClosedWindows:
     stream : str
         The name of the stream, which must be unique among all streams into this store.
     emit : AfterClose or str
-        The policy `after_close`, without parameters other than ``delay`` and ``timeout``. If a window is closed by its
-        timeout, all earlier windows are closed too.
+        When windows are emitted. Only `after_close` is allowed, with no parameters other than ``delay`` and
+        ``timeout``. If a window is closed by its timeout, all earlier windows are closed too.
     late : LatePolicy or str
-        The late policy. With ``true_window``, late rows count in their windows, however long ago these windows were
-        closed. Closed windows do not stay in memory for this purpose.
+        How late rows are treated; see `OpenWindows`. With ``true_window``, late rows count in their windows, however
+        long ago these windows were closed. Closed windows do not stay in memory for this purpose.
     compact_every : int, optional
         The number of commits after which the store is compacted. With None, the stream does not compact the store.
     **bounds
@@ -473,9 +473,9 @@ def recovered(
             f"the store {store.display_uri} contains no rows{stream_text} to continue from; begin with a "
             "new OpenWindows"
         )
-    # For each level but the coarsest, the states of a range of windows are read, because windows of the next coarser
-    # level may still be open. The range begins with the coarser window before the one that contains ``committed``, and
-    # ends at ``committed``.
+    # For each level but the coarsest, the states of a range of windows are read, because they belong to windows of the
+    # next coarser level that may still be open. One coarser window contains the time ``committed``. The range begins at
+    # the start of the coarser window before it, and ends at ``committed``.
     spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
@@ -503,7 +503,7 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
-    """Read the emit policy of a stream into a store; raise ``ValueError`` if it emits windows that are not closed."""
+    """Parse the argument ``emit`` of a stream into a store; raise ``ValueError`` if it would emit open windows."""
     policy = read_emit(emit)
     supported = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != supported or policy.mode == "changelog":

@@ -88,7 +88,8 @@ def check_frame(manifest: Manifest, frame: TiltFrame, uri: str) -> None:
     """Raise `OtherFrame` if a store has another frame than ``frame``; the message names the difference."""
     difference = frame.difference(manifest.frame)
     if difference:
-        is_fixed = difference.startswith(("time", "keys"))  # `evolve` cannot change the time or the keys
+        # `evolve` cannot change the keys, the time zone or the column of times.
+        is_fixed = difference.startswith(("time", "keys"))
         evolved = (
             ""
             if is_fixed

@@ -56,7 +56,7 @@ class OpenedStore(Protocol):
         """Add the states of a rollup that was spilled to disk; see `tiltframe.FrameStore.append_spilled`."""
 
     def export(self, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None) -> dict[str, int]:
-        """Bring the plain tables of levels up to date; see `tiltframe.FrameStore.export`."""
+        """Store the results of levels as plain tables, or update these tables; see `tiltframe.FrameStore.export`."""
 
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()

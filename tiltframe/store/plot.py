@@ -200,12 +200,14 @@ def _are_cut_off(
     name of the windows, which may be coarser than all levels.
 
     The windows are compared with those of the next finer level that has rows. If the first finer window starts inside a
-    window, the time from the start of the window to the first finer window has no data. The window is in the mask if
-    this time is longer than the longest gap between the next finer windows; a shorter time may be an ordinary gap. If
-    finer windows have expired, this is not checked, because the data began earlier.
+    window, the store has no data from the start of the window to the start of the first finer window. The window is in
+    the mask if this time is longer than the longest gap between consecutive finer windows near the beginning of the
+    data. A shorter time may be an ordinary gap. If finer windows have expired, the beginning is not checked, because
+    the data began earlier.
 
-    The end is checked in the same way: if the last finer window ends inside a window, the time without data after the
-    last finer window is compared with the longest gap between the previous finer windows.
+    The end is checked in the same way. If the last finer window ends inside a window, the store has no data from the
+    end of the last finer window to the end of the window. This time is compared with the longest gap between
+    consecutive finer windows near the end of the data.
 
     Windows of the finest level are never in the mask.
     """

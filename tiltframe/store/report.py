@@ -22,7 +22,8 @@ from tiltframe.store.log.stream_watermarks import watermarks_of
 from tiltframe.store.query.merging import groups_to_compact
 from tiltframe.text.html_table import html_table
 
-_NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")  # entries of the manifest that users do not need
+# entries of the manifest that are left out of the JSON, because users do not need them
+_NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,10 @@ def _with_stored_fields(row_type: pa.DataType, stored_type: pa.DataType, change_
     """Return the type of a key in rows, ``row_type``, changed so that it equals the type of the key in the store, if
     possible.
 
-    A struct gets the fields of the store in their order; a field that rows do not have is null. Fields without values
-    get the types of the store. With ``change_numbers``, a field of numbers also gets the type of the store, if that is
-    a type of numbers in which no fractions are lost. Fields that the store does not have are left out if they have no
-    values.
+    A struct gets the fields that the key has in the store, in the order of the store. A field that rows do not have is
+    null. Fields without values get the types of the store. With ``change_numbers``, a field of numbers also gets the
+    type of the store, provided that this is a type of numbers in which no fractions are lost. Fields that the store
+    does not have are left out if they have no values.
     """
     if pa.types.is_null(row_type):
         return stored_type

@@ -166,7 +166,8 @@ class Backfill:
         """Raise ``ValueError`` if ``recorded``, the plan in the store, is not None and differs from this plan."""
         if recorded is None or recorded == self.record:
             return
-        # Only a plan of files has the entry "files", so the names of the entries are taken from both plans.
+        # The names of the entries are taken from both plans, because one plan may lack the entry "files", which only
+        # plans of files have.
         names = dict.fromkeys([*self.record, *recorded])
         differing_names = [name for name in names if recorded.get(name) != self.record.get(name)]
         differing = " and ".join(differing_names)

@@ -272,8 +272,8 @@ class Commit:
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
     """Parse the receipts of one commit, which `Commit.write` has returned. Return the parts in all receipts, and the
-    digests of the states in these parts. The first digest is for the current frame. If the commit is repeated, digests
-    for earlier frames follow (see `digests_of`).
+    digests of the states in these parts. The first digest is computed from the columns of the current frame. If the
+    commit is repeated, digests that are computed from the columns of earlier frames follow (see `digests_of`).
     """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]

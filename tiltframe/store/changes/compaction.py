@@ -153,14 +153,15 @@ def compact(
         try:
             store.export(level)
         except OverflowError as error:
-            # A warning is sufficient: the parts are merged, and queries are correct. Only the plain table is outdated.
+            # A warning is sufficient: the parts are merged, and queries of the store are correct. Only the table of
+            # results that `export` has stored for other tools is outdated.
             warn_caller(f"the plain table of {level} was not updated: {error}; queries of the store are not affected")
     return merged
 
 
 def _exported_levels(store: OpenedStore) -> list[str]:
-    """Return the names of the levels that have a plain table. The list is empty if two columns of a plain table would
-    have the same name.
+    """Return the names of the levels whose results `export` has stored as plain tables. The list is empty if two
+    columns of such a table would have the same name.
     """
     backend = store.backend
     if not isinstance(backend, ResultTables):

@@ -116,7 +116,8 @@ class Replacement:
                 expected_records=self.replacing,
             )
         except ValueError as error:
-            # After any other `StoreError`, the store may contain the commit, so the parts are kept.
+            # After these errors, the store does not contain the commit, so the parts are discarded. After any other
+            # `StoreError`, the store may contain the commit, so the parts are not discarded.
             if isinstance(error, CommitConflict | OtherFrame) or not isinstance(error, StoreError):
                 self.backend.discard(parts)
             raise
@@ -203,8 +204,9 @@ def _column_starts_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
     """Return the record `COLUMN_STARTS` for the store after a replacement. For each column of states that was added to
     an existing store, this record has a time in microseconds UTC. All rows from this time on have the column.
 
-    The new rows in the range ``replaced`` have all columns, so a time inside the range is replaced by the start of the
-    range. Columns that all rows have after the replacement are left out.
+    ``replaced`` is the range of the replacement. The new rows in this range have all columns. Therefore, if the time of
+    a column lies in this range or at its end, the column gets the start of the range as its new time. Columns that all
+    rows have after the replacement are left out.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)

@@ -38,8 +38,8 @@ _FRAME = "frame"
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Update the plain table of a level with the results of all windows that have changed. Return the number of rows
-    that were written. Raise `StoreError` if the backend does not support plain tables.
+    """Update the plain table that contains the results of a level: write the results of all windows that have changed,
+    and return the number of rows that were written. Raise `StoreError` if the backend does not support plain tables.
     """
     if not isinstance(backend, ResultTables):
         raise StoreError(
@@ -52,8 +52,10 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def _update_plain_table(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Update the plain table of a level, and return the number of rows that were written. The list of parts is read
-    before the results. Windows that are changed between the two reads are therefore computed again by the next update.
+    """Update the plain table that contains the results of a level, and return the number of rows that were written.
+
+    The list of parts is read before the results. Windows that are changed between the two reads are therefore computed
+    again by the next update.
     """
     snapshot = snapshot_of(backend)
     manifest.check_frame_unchanged(snapshot.manifest, backend.display_uri)

@@ -127,7 +127,8 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 def _retract(commit: Commit, subtrahends: StatesToSubtract, digests: Sequence[Digest]) -> bool:
     """Subtract the states ``subtrahends`` in a transaction, and return whether the commit is new. On every level, the
-    parts that contain affected windows are written again. ``digests`` are the negated digests of the subtracted states.
+    parts that contain affected windows are written again. ``digests`` has the digests of the subtracted states, each
+    negated by `negate_digest`.
     """
 
     def derive(transaction: WritingTransaction) -> None:

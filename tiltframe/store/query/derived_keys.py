@@ -50,8 +50,8 @@ class DerivedKey(ABC):
         The form of the dict that `describe` returns, as JSON with placeholders, for messages. An example is
         ``{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}``.
     make : function
-        A function that returns the derived key. For a call that is written as text, the function receives the arguments
-        of this call.
+        A function that returns the derived key. If the call is written as text, the function receives the arguments
+        in the text.
     key : str
         The name of the frame's key from which the derived key is computed.
     """

@@ -61,8 +61,9 @@ _RESULTS_AT_ONCE = 5 * ROWS_AT_ONCE
 
 
 def plan_read(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> PlannedRead:
-    """Return a query plan with the parts of ``snapshot`` that it reads. If the plan has ``edges``, the parts of windows
-    near the range are included. ``is_filled`` is true if windows without rows are added to the results.
+    """Return a query plan with the parts of ``snapshot`` that it reads. With the argument ``edges`` of the query, the
+    parts also include windows shortly before and after the range. ``is_filled`` is true if windows without rows are
+    added to the results.
     """
     planned = plan.with_edges()
     level = planned.find_level().name
@@ -173,15 +174,16 @@ def read_states_with_level(
 def _merge_kept(
     backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges, *, span: Range
 ) -> pa.Table:
-    """Return merged states as `merge_into_windows` does, of parts whose merged states ``backend`` keeps. Raise
-    `Conflict` if a part was removed by another process.
+    """Merge the states of parts, and return a table like that of `merge_into_windows`. ``backend`` keeps merged states
+    in memory, and later queries use them again. Raise `Conflict` if a part was removed by another process.
     """
     assert isinstance(backend, TableKeeper)
     narrowing = plan.narrowing(manifest.schema)
 
     def read_and_merge(pieces: PartRanges) -> Merged:
-        # The kept states must not depend on the range of the query. A query with one result for its whole range
-        # therefore merges them into the window (0, 0), whose bounds are replaced below.
+        # The backend keeps the merged states for queries of other ranges, so these states must not depend on the range
+        # of this query. If the query has one result for its whole range, the states are therefore merged into the
+        # window (0, 0). The bounds of this window are replaced below.
         rows = backend.read(pieces, plan.columns, narrowing)
         return Merged(merge_into_windows(rows, plan, (0, 0)), rows.num_rows)
 
@@ -257,9 +259,9 @@ def results_from_states(
 
 
 def _finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
-    """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
-    outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
-    the arguments of `finish`.
+    """Return the results of the windows in the range of a query that has the argument ``edges``. ``states`` also
+    contains windows outside the range, because the values of their rows are used for the results of windows inside the
+    range. ``known_from`` and ``now`` are the arguments of `finish`.
     """
     starts = instants_of(states)
     is_requested = (starts >= plan.within[0]) & (starts < plan.within[1])

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.intp]
 Marks = NDArray[np.bool_]
-# A number is interpolated as a double if its unscaled integer value is below this bound. Larger numbers are
-# interpolated exactly, because a double would not round them correctly.
+# Whole numbers and decimals below this bound are interpolated as doubles. A decimal is compared with the bound without
+# its decimal point: 1.50 counts as 150. Larger numbers are interpolated exactly, because a double would not round them
+# correctly.
 _EXACT_DOUBLES = 2.0**50
 _DECIMAL_PRECISION = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 

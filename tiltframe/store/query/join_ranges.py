@@ -58,9 +58,9 @@ class RowRanges:
 def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
     """Return the queries of a join, each with its rows.
 
-    Each row belongs to one query. A row whose range or windows are null does not belong to a query. Relative times such
-    as ``-24h`` are counted from ``now``, in microseconds UTC. Raise ``ValueError`` if a range or a window cannot be
-    read; the message contains the value in the row.
+    A row belongs to exactly one query, or to no query if its range or its windows are null. Relative times such as
+    ``-24h`` are counted from ``now``, in microseconds UTC. Raise ``ValueError`` if a range or a window cannot be read;
+    the message contains the value in the row.
     """
     zone = join.options.get("timezone") or frame.timezone
     low, high, has_range = _range_of_rows(rows, join.within, zone, now)
@@ -104,8 +104,10 @@ def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Po
 
 
 def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return two arrays with one element per row: one end of the row's range, in microseconds UTC, and a mask of the
-    rows that have this end. ``moment`` is the name of a column, a moment, or None, which stands for ``open_end``.
+    """Return either the starts or the ends of the ranges of all rows, as two arrays with one element per row: the time
+    in microseconds UTC, and a mask of the rows whose time is not null.
+
+    ``moment`` is the name of a column of times, or one moment for all rows. None stands for ``open_end``.
     """
     if is_column(moment, rows.schema):
         micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
@@ -184,7 +186,8 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     if any(options.get(name) for name in ("fill", "latest", "edges", "running")):
         return False
     if options.get("timezone") not in (None, frame.timezone):
-        return False  # The level from which windows of another zone are merged depends on the range.
+        # Windows of another zone are merged from a level that depends on the range, so their results may depend on it.
+        return False
     windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in join.query(None, per).sizes]
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 

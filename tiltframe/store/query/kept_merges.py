@@ -1,8 +1,8 @@
 """Kept merges: merged states of parts, kept in memory by the backend, so that a repeated query merges only new parts.
 
 A query that merges many keys or windows reads many more states than it returns. The merged states of a part are small,
-and parts never change. They can therefore be merged with those of other parts in later queries. The results have the
-same bits, because merging adds no error.
+and a part never changes. Later queries can therefore merge the kept states of a part with the states of other parts.
+The results have the same bits, because merging adds no error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _MIN_ROWS = 1 << 15
 # Merged states are kept only if they have at most this share of the rows from which they were merged.
 _MAX_SHARE = 0.25
-# This table is kept in the place of merged states that have a greater share.
+# This empty table is kept in the place of merged states that exceed this share, so that later queries do not merge the
+# same parts separately again.
 _HARDLY_MERGED = pa.table({})
 
 
@@ -35,8 +36,9 @@ class Merged(NamedTuple):
 
 
 def merges_parts(plan: QueryPlan) -> bool:
-    """Return whether a plan may merge the states of a part into far fewer states, and whether these depend only on the
-    part, and not on the time or the range of the query.
+    """Return whether it is useful to keep the merged states of parts for later queries. Two conditions must hold:
+    merging may reduce the states of a part to far fewer states, and the merged states depend only on the part, and not
+    on the time or the range of the query.
     """
     if plan.window.max_overlap > 1 or plan.derived_keys:
         return False
@@ -54,11 +56,11 @@ def merge_parts(
 ) -> pa.Table:
     """Return the merged states of ranges of parts. There must be at least one part.
 
-    ``keeper`` keeps the merged states of each large part, and those of all small parts together, but only if they are
-    far fewer than the states from which they were merged. States that ``keeper`` has kept are not read again.
-    ``read_and_merge`` merges the states of some ranges of parts, independently of the range of the query, and
-    ``merge_tables`` merges several results of ``read_and_merge``. Raise `Conflict` if a part was removed by another
-    process.
+    ``keeper`` keeps tables of merged states in memory: one table for each large part, and one table for all small parts
+    together. A table is kept only if it has far fewer states than the parts from which it was merged. Parts whose
+    merged states are kept are not read again. ``read_and_merge`` merges the states of some ranges of parts,
+    independently of the range of the query, and ``merge_tables`` merges several results of ``read_and_merge``. Raise
+    `Conflict` if a part was removed by another process.
     """
     description = _merge_description(plan)
     small_parts = [piece for piece in part_ranges if piece[0].rows < _MIN_ROWS]
@@ -69,8 +71,8 @@ def merge_parts(
         parts = [part for part, _ in group]
         key = description, tuple(part_range for _, part_range in group)
         table = keeper.kept_table(parts, key)
-        # If the states of one group are hardly merged, those of the other groups are probably similar. It takes less
-        # time to merge all such groups together.
+        # If merging one group hardly reduces the number of states, the same is probably true of the next groups. It
+        # takes less time to merge all such groups together than to merge each of them separately.
         if table is None and not hardly_merged:
             table, row_count = read_and_merge(group)
             if table.num_rows > _MAX_SHARE * row_count:

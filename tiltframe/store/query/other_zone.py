@@ -57,8 +57,8 @@ def check_windows_nest(starts: Instants, level: TimeWindow, target: TimeWindow) 
     """Raise ``ValueError`` if a window of ``level`` that was read does not lie in a single window of ``target``.
     ``starts`` are the starts of the windows that were read, in microseconds UTC.
 
-    Nothing is checked if ``level`` and ``target`` have the same time zone, and their windows follow the same rules in
-    all years, because the plan of the query has already compared them.
+    Nothing is checked if ``level`` and ``target`` have the same time zone, and the windows of both follow the same
+    rules in all years. In this case, the plan of the query has already compared the windows.
     """
     pane = target.pane
     is_already_checked = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years

@@ -129,7 +129,8 @@ class QueryPlan:
         if self.where is None:
             return None
         read = sql.columns_of(self.where)
-        # Only the keys themselves are examined, and not fields of structs, because backends do not skip rows by fields.
+        # Only complete keys are checked for a type of times. Fields of structs are not checked, because backends do not
+        # skip rows by fields.
         types = [schema.field(name).type for name in read if name in schema.names]
         compares_local_times = self.timezone != "UTC" and any(pa.types.is_temporal(dtype) for dtype in types)
         return None if compares_local_times else self.where
@@ -250,7 +251,8 @@ def _check_edges(plan: QueryPlan) -> None:
             f"by the frame's event time, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out "
             f"{parameter_text('edges')}"
         )
-    # `_window` raises an error if the windows of the extended range do not consist of complete windows of a level.
+    # With ``edges``, windows outside the range are read too. `_window` raises an error if the windows in this longer
+    # range do not consist of complete windows of a level.
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)
 
 

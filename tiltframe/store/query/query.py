@@ -55,8 +55,8 @@ class Query:
         added windows. ``null``, or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous``
         repeats the previous results of the key. ``linear`` interpolates numbers between the results before and after,
         and rounds whole numbers. ``zero``, ``previous`` and ``linear`` also replace null results in windows with rows.
-        ``zero_gaps``, ``previous_gaps`` and ``linear_gaps`` keep such nulls, and treat them as values when they fill
-        the added windows.
+        ``zero_gaps``, ``previous_gaps`` and ``linear_gaps`` fill only the added windows. Null results in windows with
+        rows are kept, and count as values from which the added windows are filled.
     order_by : str or list of str, optional
         The order of the results: names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions
         of results, ``errors / requests desc``. By default, results are ordered by window, then keys.
@@ -72,7 +72,7 @@ class Query:
     points : int, optional
         The maximum number of windows in the range, for plots, instead of ``per``. The windows are those of the finest
         level that has at most this number of windows in the range, and whose windows in the range have not expired. If
-        even the coarsest level has more windows, they are hours, days, weeks, months, quarters or years.
+        even the coarsest level has more windows, the windows are hours, days, weeks, months, quarters or years.
     timezone : str, optional
         The time zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points``, and of
         starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level
@@ -86,9 +86,10 @@ class Query:
         their times counts. Windows are left out before ``latest`` selects one.
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
-        `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
-        different windows and are at most this far apart, the time between the points is divided at the edges of the
-        windows, and each window counts its share. The points need not lie in ``within``.
+        `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). A point is the value of a row at its time. If
+        two consecutive points of a key lie in different windows and are at most this far apart, the time between the
+        points is divided at the starts and ends of the windows, and each window counts its share. The points need not
+        lie in ``within``.
     running : bool
         Whether each window also contains the earlier windows of its key in the range: a count is then the number of all
         rows so far, and a quantile is computed from all rows so far. `closed`, `latest` and `having` select windows

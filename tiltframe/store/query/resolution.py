@@ -20,9 +20,10 @@ _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to try if all levels
 def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
     """Return the finest windows in ``timezone`` such that at most ``points`` windows start in the range ``within``.
 
-    They have the size of a level. Levels from which windows in the range have expired are skipped, except for the
-    coarsest level that can be used. If even the coarsest level has more than ``points`` windows, the windows are hours,
-    days, weeks, months, quarters or years. Open ends of the range are replaced by the start of the store's first window
+    The windows have the size of a level. If even the coarsest level has more than ``points`` windows, the windows are
+    hours, days, weeks, months, quarters or years. Each size is merged from the coarsest level whose windows fit into
+    windows of this size. If windows of that level have expired in the range, the size is skipped, unless all sizes are
+    merged from that level or finer levels. Open ends of the range are replaced by the start of the store's first window
     and the end of its last window. Raise ``ValueError`` if there are more than ``points`` years.
     """
     if not snapshot.parts and set(EVER) & set(within):

@@ -71,7 +71,7 @@ def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    # States of overlapping windows need no further check, because merging them into panes has checked them.
+    # If windows overlap, the states were checked when they were merged into panes, and are not checked again.
     states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     starts_of_windows = instants_of(merged)

@@ -135,13 +135,15 @@ def read_results(
 
 
 def _overlap(part_ranges: PartRanges) -> bool:
-    """Return whether two ranges of parts have a moment in common."""
+    """Return whether at least two of the ranges overlap."""
     ranges = sorted(part_range for _, part_range in part_ranges)
     return any(next_range[0] < part_range[1] for part_range, next_range in pairwise(ranges))
 
 
 def _window_ends(starts: Instants, window: TimeWindow) -> Instants:
-    """Return the ends of windows. ``starts`` are ascending, so each window's end is computed only once."""
+    """Return the end of the window for each of ``starts``. Equal starts are consecutive, because ``starts`` are
+    ascending, so the end of each window is computed only once.
+    """
     first_rows = np.flatnonzero(np.diff(starts, prepend=starts[:1] - 1))
     window_ends: Instants = np.repeat(window.ends(starts[first_rows]), np.diff(first_rows, append=len(starts)))
     return window_ends
