@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 
-# the packages of the library, whose lines warnings do not name
+# the packages of the library; a warning never names a line of code in these packages
 _LIBRARY = ("tiltframe", "spark_udaf", "windows", "aggr")
 
 

@@ -1,7 +1,7 @@
 """Changed frames: choose the columns of states after a user has changed the measures of a store or of a saved stream.
 
-If a measure can be computed from the states of an existing column, it is read from this column; otherwise it gets a new
-column. Existing columns that no measure needs are dropped. This rule applies to stores
+If a measure can be computed from the states of an existing column, the measure is computed from this column. Otherwise,
+a new column is added for the measure. Existing columns that no measure needs are dropped. This rule applies to stores
 (`tiltframe.store.changes.evolution`) and to saved streams (`tiltframe.streaming.saved`).
 """
 

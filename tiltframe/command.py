@@ -13,8 +13,8 @@ def main() -> None:
     with status 2.
     """
     try:
-        # The commands import rich only when they print a table. This check reports that rich is missing before a
-        # command has done its work.
+        # The commands import rich only when they print a table. If rich is missing, this check raises an error before a
+        # command starts its work.
         if find_spec("rich") is None:
             raise ModuleNotFoundError("No module named 'rich'", name="rich")
         from tiltframe.cli import main as run

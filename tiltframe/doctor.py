@@ -68,7 +68,8 @@ def _check_packages() -> Iterator[Finding]:
 
 def _first_extra(requirement: Requirement, extras: Sequence[str]) -> str | None:
     """Return the name of the first extra in ``extras`` that has the requirement ``requirement``. Return "" if tiltframe
-    itself has this requirement. Return None if neither tiltframe nor any of ``extras`` has it on this machine.
+    itself has this requirement. Return None if the requirement belongs to other extras, or does not apply to this
+    machine, for example because it is only for another operating system.
     """
     for extra in ("", *extras):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):

@@ -98,8 +98,8 @@ class Exclusions:
     def count_while_yielding(
         self, levels: Iterable[tuple[TimeWindow, pa.Table]]
     ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the pairs of ``levels`` unchanged. Meanwhile, count the groups that have more values than their limit,
-        on every level, and the refused values, on the finest level only.
+        """Yield the pairs of ``levels`` unchanged. Meanwhile, count the groups of every level that have more values
+        than their limit. Count the refused values on the finest level only.
         """
         for level, states in levels:
             self.count_groups(level.name, states)
@@ -161,9 +161,9 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return the name and the `State` of each column of states in a table. Only columns whose function may have
-        groups beyond a limit, or may skip values, are returned. A table that was computed before a measure was added to
-        a stream does not have the column of this measure.
+        """Return the name and the `State` of each column of states in a table. Only columns whose function limits the
+        number of values of a group, or may skip values, are returned. A table that was computed before a measure was
+        added to a stream does not have the column of this measure.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
@@ -186,8 +186,8 @@ class Exclusions:
 
 
 def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
-    """Return the `State` of each column of states, by the name of the column. Only columns whose function may have
-    groups beyond a limit, or may skip values, are returned.
+    """Return the `State` of each column of states, by the name of the column. Only columns whose function limits the
+    number of values of a group, or may skip values, are returned.
     """
     states = {column.name: column.measure.function.own_state for column in columns}
     return {name: state for name, state in states.items() if _may_exclude(state)}

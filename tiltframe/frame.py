@@ -583,7 +583,7 @@ class TiltFrame:
         ----------
         other : TiltFrame
         own, others : str
-            The names of the two frames' locations in the clause, such as "in the store" and "in the job".
+            The words for this frame and for ``other`` in the clause, such as "in the store" and "in the job".
 
         Returns
         -------

@@ -110,7 +110,8 @@ def first_difference(
 ) -> str | None:
     """Return the first difference between two frames as a clause for an error message, or None if they do not differ.
 
-    ``described`` are the descriptions of the frames, ``results`` their measures and expressions, and ``places`` texts
+    Each argument is a pair with one element per frame. ``described`` has the descriptions of the frames, and
+    ``results`` has their measures and expressions. ``places`` has the words that stand for the frames in the clause,
     such as "in the store" and "in the job".
     """
     own_members = described[0]

@@ -67,8 +67,9 @@ def climb_within(
     Returns
     -------
     complete : list of (level, table)
-        For each level, finest first, a table with the states of complete windows. A window is included if it lies in
-        the range together with the window of the next level that contains it.
+        For each level, finest first, a table with the states of complete windows. A window is included if the range
+        contains the complete window of the next level to which it belongs. For the coarsest level, the range must
+        contain the window itself.
     left : list of tables
         For each level, finest first, the states of the windows in the range that are not in ``complete``, because the
         window of the next level extends beyond the range. The table of the finest level also has the windows outside

@@ -125,9 +125,11 @@ def merge_states(
 def windows_of_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """For each interval, return the start and the end of the window that contains it, as two arrays in microseconds
-    UTC. Sessions and similar kinds of windows combine several intervals of the same key into one window; ``keys`` has
-    the key of each interval. For other kinds, ``starts`` and ``ends`` are returned unchanged.
+    """For each interval from ``starts`` to ``ends``, return the start and the end of the window that contains the
+    interval, as two arrays in microseconds UTC. ``keys`` has the key of each interval.
+
+    A session, or a window of a similar kind, may consist of several intervals of the same key. For all other kinds of
+    windows, each interval is already a window, and ``starts`` and ``ends`` are returned unchanged.
     """
     if not window.is_merging:
         return starts, ends

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-# the limit of the number of keys times the number of windows; below it, one int64 can represent a pair of a key and a
-# window
+# If the number of keys times the number of windows is less than this limit, one int64 can represent a pair of a key and
+# a window.
 _LIMIT = 2**62
 
 
@@ -64,7 +64,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
         firsts = first - low
         lasts = last - low
         sought = numbers - low
-    else:  # Pairs of a key and a window's number do not fit into an int64. Smaller numbers, their ranks, are used.
+    else:  # A key and the number of a window do not fit into one int64. The numbers are replaced by their ranks.
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

@@ -49,9 +49,10 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def check_states(schema: pa.Schema, level_field: pa.Field, columns: Sequence[str], exactly: bool) -> None:
-    """Raise ``ValueError`` if a schema is not the schema of states of a frame. ``level_field`` is the frame's field of
-    the column ``level``, with its description, and ``columns`` are the names of all columns of its states. `difference`
-    describes ``exactly``. The types of the columns of states are not checked.
+    """Raise ``ValueError`` if a schema is not the schema of states of a frame. ``level_field`` is the field of the
+    column ``level`` in tables of the frame's states, and contains the description of the frame. ``columns`` are the
+    names of all columns of such tables. `difference` describes ``exactly``. The types of the columns of states are not
+    checked.
     """
     missing = [name for name in columns if name not in schema.names]
     if missing:
@@ -81,8 +82,9 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
     """Compare ``own``, the description of a frame, with ``other``, the description of states. Return the first
     difference as a clause for a message, or None if the states can be used with the frame.
 
-    If ``exactly`` is false, it suffices that the states of the frame can be computed from the states of the column with
-    the same name. Additional columns of states are allowed.
+    If ``exactly`` is true, the two descriptions must have the same columns of states. If ``exactly`` is false, it
+    suffices that each column of the frame can be computed from the column of the same name. Additional columns of
+    states are then allowed.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):

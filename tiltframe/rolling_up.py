@@ -219,7 +219,8 @@ def _frame_batches(rows: InputRows, frame: TiltFrame) -> Iterable[pa.RecordBatch
     """
     schema = rows.schema
     frame.check(schema)
-    # The first batch is added here. It has the schema and no rows, so that there is a batch even if the input has none.
+    # A batch with the schema and without rows is added before the batches of the input, because the input may have no
+    # batches, and the schema is read from the first batch.
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     if isinstance(rows.batches, list):

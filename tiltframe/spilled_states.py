@@ -44,8 +44,8 @@ _RUNS_IN_MEMORY = 12
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of a run: its index, the first and the last start of its windows in microseconds UTC, and its size in
-    bytes.
+    """A block of a run: the index of the block, the earliest and the latest start of its windows in microseconds UTC,
+    and the size of the block in bytes.
     """
 
     number: int
@@ -135,7 +135,7 @@ class Slices:
         for low, high in pairwise(self._edges()):
             parts = [part for run in self.runs if (part := run.read(self.schema, low, high)).num_rows]
             states = pa.concat_tables([self.schema.empty_table(), *parts])
-            if len(parts) > 1:  # The states of one run need no merge: each window and key occurs only once in a run.
+            if len(parts) > 1:  # A single run needs no merge: it has only one state for each window and key.
                 states = merge_panes(mark_as_checked(states), self.frame)
             del parts
             yield states.combine_chunks(), high

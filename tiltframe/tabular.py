@@ -257,8 +257,8 @@ def _with_numbers(rows: InputRows, uses: ColumnUses) -> InputRows:
 
 
 def one_table_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Return the rows of ``data`` as one table; the rows may be in any order. If ``reading`` sets no options, tables
-    and streams of Arrow, and sequences of batches, are returned unchanged.
+    """Return the rows of ``data`` as one table. The rows need not be sorted. If ``reading`` sets no options, tables and
+    streams of Arrow, and sequences of batches, are returned unchanged.
     """
     reading = checked_type(NO_OPTIONS if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)

@@ -125,7 +125,8 @@ def moment_text(moment: object) -> str:
     """
     at = read_moment(moment, "UTC")
     if isinstance(moment, str):
-        # A comma may precede the fraction of a second. In the text of a range, it would separate the two ends.
+        # A comma may precede the fraction of a second. It is replaced by a dot, because a comma separates the two ends
+        # in the text of a range.
         return moment.strip().replace(",", ".")
     local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
     return as_text(at).removesuffix("Z") if local else as_text(at)

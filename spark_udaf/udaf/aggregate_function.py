@@ -160,9 +160,9 @@ class UdafSpec:
         return self.results_of_columns(*groups_of_lists(lists))
 
     def _cast_values(self, values: pa.Array) -> pa.Array:
-        """Return the values, cast to ``dtype``. Return the values unchanged if ``dtype`` equals None. If results, and
-        not states, are returned, also return the values unchanged if the type of the results is right without the cast
-        (`_keeps_result_type`).
+        """Return the values, cast to ``dtype``. If ``dtype`` equals None, the values are not cast. If results and not
+        states are computed, and the results have the right type without a cast (`_keeps_result_type`), the values are
+        not cast either.
         """
         if self.dtype is None:
             return values

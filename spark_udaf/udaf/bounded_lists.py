@@ -55,7 +55,8 @@ def interval_per_value(label: str, limit: int) -> str:
     call ``label``.
     """
     max_seconds = (2**63 - 1) // 1_000_000
-    # One second is subtracted, because `interval_text` adds the call id as microseconds, which are less than a second.
+    # The sum of ``limit`` intervals must not overflow. One second is subtracted from each interval, because
+    # `interval_text` adds the call id to each interval as microseconds, which are less than a second.
     seconds = max_seconds // limit - 1
     return interval_text(seconds, register_call(label, limit))
 

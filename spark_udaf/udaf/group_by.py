@@ -334,7 +334,8 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
     ----------
     df : DataFrame
     keys : Columns, names of columns, or expressions in Spark's SQL
-        ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; without keys, one row.
+        ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``. Without keys, all rows
+        are one group.
     excluded : `pyspark.sql.Observation`, optional
         Counts the groups that have more values than a limit, and the values that were refused, as in `finish`.
 
@@ -383,7 +384,7 @@ class _EvaluatedColumns:
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._original_df = df  # the DataFrame of the user; keys may be added as columns only to ``_df``
+        self._original_df = df  # the DataFrame of the user; unlike ``_df``, it never has additional columns for keys
         self._df = df
         self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []

@@ -30,8 +30,8 @@ def explain_errors(explain: ExplainError) -> None:
     if explain not in _explain_functions:
         _explain_functions.append(explain)
     replace_converters(_with_explanation)
-    # Both functions are called at every registration, because modules of Spark Connect may have been imported since the
-    # last one.
+    # `replace_converters` and `reject_measures_in_pyspark_agg` are called for every new explanation, because modules of
+    # Spark Connect may have been imported since the previous call.
     reject_measures_in_pyspark_agg()
 
 
@@ -54,7 +54,7 @@ def _with_explanation(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def convert_and_explain(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)
-        with suppress(Exception):  # An error that occurs in an explanation must not replace Spark's error.
+        with suppress(Exception):  # An error that occurs in this block must not replace Spark's error.
             text = str(error)
             explanations = (explain(text) for explain in _explain_functions)
             explanation = next((explanation for explanation in explanations if explanation is not None), None)

@@ -143,8 +143,8 @@ def _apply_edits(query: str, edits: Sequence[_Edit]) -> str:
 
 
 def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit]) -> Iterator[_Edit]:
-    """Yield an alias for each result of a SELECT clause that contains a rewritten call and has no alias. Without the
-    alias, Spark would name the column by the rewritten text.
+    """Yield edits that add aliases to results of SELECT clauses. A result receives an alias if it contains a rewritten
+    call and has no alias yet. Without the alias, Spark would name the column by the rewritten text.
     """
     for first, last in _results(tokens):
         start = tokens[first].start
@@ -293,7 +293,7 @@ def _list_call(call: _Call, arguments: Sequence[str], max_values: int) -> tuple[
 
 
 def check_columns(name: str, arguments: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the first argument of a call is missing, or an argument stands for all columns."""
+    """Raise ``ValueError`` if a call has no arguments, or if an argument means all columns, such as ``*``."""
     if not arguments:
         raise ValueError(f"{name}: the call needs a column as its first argument; to count rows, use aggr_count(1)")
     stars = [argument for argument in arguments if argument == "*" or argument.endswith(".*")]

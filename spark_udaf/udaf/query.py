@@ -55,8 +55,8 @@ def sql(
     Returns
     -------
     DataFrame
-        With a store, its names and types are those of ``spark.sql(query)``. With a session, a result that calls
-        functions of this library and has no alias is named by its text in the query.
+        With a store, the columns have the same names and types as those of ``spark.sql(query)``. With a session, a
+        result that calls functions of this library and has no alias is named by its text in the query.
 
     Raises
     ------

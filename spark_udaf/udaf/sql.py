@@ -80,9 +80,9 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         ``aggr_f_finish(state)``, and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first
         three also exist in a form that reads lists, such as ``aggr_f_list(collect_list(x), parameters…)``. If the
         function has several inputs, or values and weights, the elements of the lists are structs. Functions of several
-        inputs accept them in their order; for first and last, the event time is second. Functions with weights accept
-        ``weight => w``. If a result is a struct, its quantiles are a map from the names of the quantiles to their
-        values, and its other numbers, except the count, are double.
+        inputs accept the inputs in their order; for first and last, the event time is second. Functions with weights
+        accept ``weight => w``. If a result is a struct, its quantiles are a map from the names of the quantiles to
+        their values, and its other numbers, except the count, are double.
 
     Raises
     ------
@@ -300,8 +300,8 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
-            # A state contains the parameters of its function, and a null does not. If all states are null, the
-            # parameters of the merged state are unknown, so the merged state is null.
+            # A state that is not null contains the parameters of its function. If all states are null, the parameters
+            # of the merged state are unknown, so the merged state is null.
             if column.null_count == len(column):
                 return pa.scalar(None, column.type)
             return _with_state_parameters(function, column).merge(column, Groups.single(len(column)))[0]
@@ -321,9 +321,9 @@ def _create_functions(name: str, function: Function, dtype: pa.DataType | None) 
         f"{name}_merge": SqlFunction(f"{name}_merge", merge_states, state_type, is_aggregate=True, returns_states=True),
         f"{name}_finish": SqlFunction(f"{name}_finish", finish_states, sql_result_type, is_aggregate=False),
     }
-    # The functions above receive each value of an input as a list of at most one value, which is unpacked for the first
-    # `input_count` arguments. The following functions receive real lists, which must not be unpacked, so their
-    # `input_count` is 0.
+    # The functions above receive each value of an input as a list of at most one value. In the first `input_count`
+    # arguments, these lists are replaced by their values. The following functions receive real lists, which must not be
+    # replaced, so their `input_count` is 0.
     list_functions = [
         SqlFunction(f"{name}{LIST}", results_of_lists, sql_result_type, is_aggregate=False, input_count=0),
         SqlFunction(

@@ -134,6 +134,6 @@ def parse_type(text: str) -> T.DataType:
     else:
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         schema = session.createDataFrame([], f"x {text}").schema
-    # The assignment fails for a text that describes two columns, such as "int, y int".
+    # If the text describes two columns, such as "int, y int", this assignment to one variable raises an error.
     (field,) = schema.fields
     return cast(T.DataType, field.dataType)

@@ -4,7 +4,8 @@ If the query collects the values of groups into lists (``collect_list``), `large
 most values. To find this group, the plan of the query is read. The group is therefore unknown on Spark Connect, which
 does not provide plans as objects, and for a plan that cannot be read.
 
-PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
+To find the DataFrame of the query, the stack is searched: an action, such as ``collect``, is a method of the DataFrame
+or of its writer, and this method is still running when PySpark raises the error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Features of the installed PySpark.
 
 A feature is detected by testing for it, not by the version number, because distributions backport features. The version
-number is only used in messages, and to decide whether PySpark is supported at all. The numbers in parentheses below are
-the first versions that have a feature.
+number is only used in messages, and to decide whether PySpark is supported at all. The docstring of a function that
+detects a feature has the first version with this feature in parentheses, such as (4.0).
 """
 
 from __future__ import annotations

@@ -152,8 +152,9 @@ def _compile_method(spark: Any) -> Any:
 
 
 def _message(functions: Sequence[SqlFunction]) -> bytes:
-    """Return one binary message for the Java method. It contains all different result types and, for each function, its
-    name, its pickled command, the index of its type, and PySpark's evaluation type.
+    """Return one binary message for the Java method. The message contains a list of the result types, each of them
+    once. For each function, it contains the name, the pickled command, the index of the result type in this list, and
+    PySpark's evaluation type.
     """
     type_indices: dict[str, int] = {}
     parts: list[bytes] = [_number(len(functions))]
@@ -178,8 +179,8 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
     """Yield the same four values for each function as `_pandas_commands`.
 
-    Here, a command contains a function of Arrow arrays (`ArrowFunction`). The standard library can pickle this function
-    much faster than PySpark's pickler.
+    Here, a command contains a function of Arrow arrays (`ArrowFunction`). The standard library can pickle such a
+    function, and is much faster than PySpark's pickler.
     """
     types: dict[pa.DataType, str] = {}
     eval_types: dict[bool, int] = {}

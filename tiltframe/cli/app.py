@@ -160,7 +160,7 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        # click's messages may contain long quoted values; only their first 80 characters are shown
+        # click's messages may quote long values. Only the first 80 characters of such a value are shown.
         _exit_with_message(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
     except OSError as error:
         _drop_output()

@@ -146,8 +146,8 @@ def bench_command(
     """Measure the speed, the state sizes and the errors of functions.
 
     CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The complete
-    computation from rows to results is also timed, for this and for other packages. Errors are relative to the exact
-    result.
+    computation from rows to results is also timed, for tiltframe and for other packages. Errors are relative to the
+    exact result.
 
     With --spark, each call is measured in several ways: with su.rollup and su.group_by (su is spark_udaf), in
     DataFrame.agg, and in SQL. Spark's own functions run on the same rows. The shuffled and spilled bytes and the memory

@@ -122,8 +122,9 @@ def records_to_write(
     store, and ``ranges`` maps each file in ``added_files`` to the range of its windows.
 
     ``sources`` is passed only if windows of the store are replaced. It has the files whose rows are in the new windows.
-    In this case, an earlier version of a file in ``added_files`` is recorded as replaced, because the store does not
-    contain its rows any more. A version that has the same bytes as a file in ``sources`` is not recorded as replaced.
+    If the store had the rows of an earlier version of a file in ``added_files``, this version is then recorded as
+    replaced, because the store does not contain these rows any more. The exception is an earlier version that has the
+    same bytes as a file in ``sources``: its rows are in the new windows.
     """
     new_records: dict[str, Any] = {}
     expected_records: dict[str, Any] = {}

@@ -1,5 +1,5 @@
-"""The HTTP server of a running stream: /metrics returns metrics in Prometheus' text format, and /healthz whether the
-stream works.
+"""The HTTP server of a running stream: /metrics returns metrics in Prometheus' text format, and /healthz returns
+whether the stream works.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def with_rejected_options(*words: str, use: str) -> Callable[[Callable[..., Any]
         if value is not None:
             raise click.UsageError(f"there is no option {' or '.join(words)}; use {use}")
 
-    name = f"not_{words[0].strip('-')}"  # the name of the parameter does not matter, because the option is hidden
+    name = f"not_{words[0].strip('-')}"  # any name is allowed, because the option is hidden and passes no argument
     return click.option(*words, name, hidden=True, expose_value=False, callback=refuse)
 
 
@@ -167,8 +167,8 @@ class CommandReadOptions(ReadOptions):
 
 
 def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str]:
-    """Return the declared types of columns by name. ``types`` have the form ``COL=TYPE``, and the columns ``texts`` are
-    text. Raise ``ValueError`` if a column occurs twice.
+    """Return a dict from names of columns to declared types. Each of ``types`` has the form ``COL=TYPE``. The columns
+    that are named in ``texts`` have the type ``text``. Raise ``ValueError`` if a column occurs twice.
 
     >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
     {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}

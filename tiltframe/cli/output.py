@@ -258,8 +258,8 @@ def on_same_terminal() -> bool:
 
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a count and a progress bar within the block. They are written to standard error, and only if it is a
-    terminal.
+    """Show a count and a progress bar within the block. They are written to standard error. Nothing is shown if
+    standard error is not a terminal.
 
     Yield a function that updates the display. It takes two numbers, whose meaning depends on ``total``:
 

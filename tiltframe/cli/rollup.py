@@ -125,8 +125,8 @@ def rollup(
         sys.setswitchinterval(_SWITCH_INTERVAL)
 
     def open_writable() -> FrameStore:
-        """Open the store again, which writes the retention, and return it. Call this function only after all checks
-        have passed. If the retention of an existing store changes, print the new retention.
+        """Open the store again, and return the store. Opening it writes the retention, so this function is called only
+        after all checks have passed. If the retention of an existing store changes, print the new retention.
         """
         store_before = FrameStore(uri, frame, name=name)
         store_after = FrameStore(uri, frame, name=name, retention=retained, durable=durable, jobs=threads)
@@ -407,7 +407,8 @@ def _check_equal_outside_range(
     window_ranges: Mapping[Path, Range],
     store: FrameStore,
 ) -> None:
-    """Raise ``ValueError`` if the store has other states than the input files outside ``span``, the range to replace.
+    """Raise ``ValueError`` if the store's states differ from the states of the input files at a time outside of
+    ``span``, the range to replace.
 
     ``unstored_files`` are the input files whose rows are not in the store. Only the ranges of ``unstored_files``, and
     the ranges of earlier versions of the same files, are compared.

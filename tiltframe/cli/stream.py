@@ -118,8 +118,9 @@ def stream(**arguments: Any) -> None:
     With --ordered, each result is printed once, when the watermark has passed the row that triggers it.
 
     With --store, closed windows are written to a store. With --store and --state together, each row counts exactly
-    once, even if the process is killed: the next run reads files again from the last saved state. With --store alone,
-    the next run continues from the store, and skips rows of windows that are already committed.
+    once, even if the process is killed: the next run continues from the last saved state, and again reads the files
+    whose rows this state does not contain. With --store alone, the next run continues from the store, and skips rows of
+    windows that are already committed.
 
     \b
     POLICY of --emit: the open windows to emit; all policies emit closed windows

@@ -93,8 +93,8 @@ def _open_inputs(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, RowSource]:
-    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Of folders, all files are
-    read that ``notes`` does not list as already read. ``notes`` is the part of the saved state that describes the
+    """Open the inputs, and return them by name. Pipes and standard input are read as lines. In a folder, the
+    files that ``notes`` lists as already read are skipped. ``notes`` is the part of the saved state that describes the
     inputs.
     """
     row_sources: dict[str, RowSource] = {}
@@ -196,8 +196,8 @@ def _end_without_reader(last_complete: OutputSink | StoreSink, state: Path | Non
 
 
 def _report_excluded(sink: OutputSink | StoreSink) -> None:
-    """Print two numbers for each measure: the groups with more values than the measure's limit, and the values that the
-    measure refused.
+    """Print two numbers for each measure: the number of groups with more values than the measure's limit, and the
+    number of values that the measure refused.
     """
     if sink.excluded is not None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))

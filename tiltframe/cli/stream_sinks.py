@@ -40,7 +40,9 @@ class Sink:
 
     @property
     def row_frame(self) -> TiltFrame | OrderedQuery:
-        """The frame that determines which columns of rows are read. It includes measures that the emit policy adds."""
+        """The frame that determines which columns of rows are read. It also has the measures from which the stream
+        decides which windows to emit.
+        """
         frame: TiltFrame = self.windows.partial_frame
         return frame
 

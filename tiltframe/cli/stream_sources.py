@@ -401,8 +401,8 @@ class ArrivingFiles:
                         return
                 if self.once:
                     return
-                # Listing a large folder is slow. The time until the next listing is therefore at least five times as
-                # long as listing the folder and reading its files has taken.
+                # Listing a large folder is slow. The pause before the next listing is therefore at least five times the
+                # time that was needed to list the folder and to read its new files.
                 next_listing = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - started))
             yield ArrivedBatch(None)
             clock.sleep(max(min(self.pause, next_listing - clock.monotonic()), 0) if not received_signals else 0)
