@@ -60,7 +60,7 @@ class AnswerCache:
             return answer
 
     def put(self, tag: str, answer: Answer) -> None:
-        """Add an answer, and remove the answers that were computed from former versions of its stores."""
+        """Add an answer, and remove the answers that were computed from former versions of the same stores."""
         with self._lock:
             changed = {name for name, version in answer.versions.items() if self._versions.get(name) != version}
             if changed:

@@ -1,11 +1,11 @@
-"""Request bodies without a commit number: the same bytes are added to a store only once, also if a client sends them
-again after a failure or a restart.
+"""Request bodies that are sent without the name of a writer and a commit number: the same bytes are added to a store
+only once, also if a client sends them again after a failure or a restart.
 
 In addition to states, a commit writes the digest of the body into a record. A store has up to 256 such records, one for
-each value of the first two hexadecimal digits of a digest. Each record has the last 40 of its digests, so a commit
-writes only a small record, and about 10,000 bodies are remembered. The following is the record of the digests that
-begin with 3f. The commits that change this record have the writer ``otlp-3f``, and the number of the last such commit
-is 12:
+each value of the first two hexadecimal digits of a digest. A record has only the 40 digests that were written last, so
+a commit writes only a small record. All records together have the digests of about 10,000 bodies. The following is the
+record of the digests that begin with 3f. Commits that change this record use ``otlp-3f`` as the name of the writer, and
+the last such commit had the number 12:
 
     otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}
 """
@@ -74,8 +74,8 @@ def append_once(
             events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=old_records, note=note
         )
         try:
-            # If `commit` returns False, another body with the same states was added under this number. The digest of
-            # ``body`` is then not recorded yet, and the next attempt uses a new number.
+            # If `commit` returns False, another body with the same states was already committed with this commit
+            # number. The digest of ``body`` is then not recorded yet, and the next attempt uses a new number.
             if commit(prepared):
                 return True
         except CommitConflict:

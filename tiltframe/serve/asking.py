@@ -168,8 +168,8 @@ class Asking:
 
 
 def _query_key(name: str, view: StoreView, query: Query) -> str:
-    """Return a text that is equal for equal queries of a store. If the query does not set ``now``, the text includes
-    the time of the view.
+    """Return a text that is equal for equal queries of a store. If the query does not set ``now``, it is evaluated at
+    the time ``view.now``, and the text includes this time.
     """
     now = view.now if query.now is None else ""
     return f"{name} {now} {query.to_json()}"

@@ -67,9 +67,9 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return a schema for the columns ``values``, as name → values. The type of a column comes from the store's keys
-    and states or, if they do not determine the type, from the values. A column of integers and doubles has the type
-    double. Other columns of mixed types are text.
+    """Return a schema for the columns in ``values``, a dict of column name → values. The type of a column comes from
+    the store's keys and states or, if these do not determine the type, from the values. A column of integers and
+    doubles has the type double. Other columns of mixed types are text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]

@@ -107,9 +107,9 @@ class WorkerPool:
 async def stream(
     pool: WorkerPool, deadline: Deadline, first_piece: bytes, remaining: Iterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of an answer, at most `_CHUNK_BYTES` at once. Each of the remaining pieces is computed in a
-    thread for queries after the previous piece was sent. The time limit applies to each piece, and not to the whole
-    answer.
+    """Yield the bytes of an answer, at most `_CHUNK_BYTES` at once. ``first_piece`` of the answer has already been
+    computed. Each later piece is computed in a thread for queries after the previous piece was sent. The time limit
+    applies to each piece, and not to the whole answer.
     """
     piece = first_piece
     while piece:

@@ -302,11 +302,11 @@ class OpenLevel:
         return replace(self, last_emissions=concat([self.last_emissions.filter(matches < 0), newly_emitted]))
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return a mask of the windows to emit that are the latest of their key: no window of the same key that is
-        emitted now, or was emitted before, begins later.
+        """Return a mask of the windows to emit. The mask is true for a window if no window of the same key that begins
+        later is emitted now or was emitted before.
 
-        ``at`` has the indices of the windows to emit in this level. ``meets`` is a mask of the windows among them that
-        meet all other conditions of the policy.
+        ``at`` has the indices of the windows to emit among all windows of this level. ``meets`` is a mask of the
+        windows to emit: it is true for a window that meets all other conditions of the policy.
         """
         groups, _ = group_by([key_column(self.windows.index.column(n)) for n in rules.frame.keys], len(self.windows))
         starts = self.windows.starts
@@ -416,12 +416,14 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
-    """For each level, return the new panes to merge into it, as partial windows of the level. A partial window has the
-    bounds of a window of the level, but only some of its rows.
+    """For each level, return the new panes to merge into the level, as partial windows of the level. A partial window
+    has the bounds of a window of the level, but only some of the rows of this window.
 
-    Panes are the shortest windows to which rows are reduced when they arrive; all of them are merged into the finest
-    level. A pane is merged into a coarser level now only if its window of the next finer level has already been merged
-    into the coarser level. Otherwise the pane is merged with this window when the window closes.
+    Panes are the shortest windows to which rows are reduced when they arrive. All panes are merged into the finest
+    level. Whether a pane is merged into a coarser level now depends on the window of the next finer level that contains
+    the pane. If this finer window has already been merged into the coarser level, the pane is merged into the coarser
+    level now. Otherwise the pane is merged into the coarser level together with the finer window, when the finer window
+    closes.
     """
     parts = [panes]
     for level, coarser in pairwise(levels):
@@ -433,10 +435,10 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
     """Return restored levels for the policies in ``rules``, which may differ from the policies under which the levels
     were saved.
 
-    If `StreamRules.cascades` is false for the new policies, all windows are merged into the coarser levels. If it is
-    true for the new policies, but was false for the saved ones, all windows in memory have already been merged into the
-    coarser levels. ``cascaded_until`` is then set to the latest end of the windows in memory, so that only windows that
-    end later are merged when they close.
+    If `StreamRules.cascades` is false for the new policies, all windows are merged into the coarser levels. If
+    `StreamRules.cascades` is true for the new policies, but was false for the saved policies, all windows in memory
+    have already been merged into the coarser levels. ``cascaded_until`` is then set to the latest end of the windows in
+    memory, so that only windows that end later are merged when they close.
     """
     if not rules.remembers_emissions:
         # The new policies do not update last emissions, so the saved last emissions are removed.
@@ -453,7 +455,7 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
     """For each level, return the number of windows that have rows, but are not in memory yet. The rows of such a window
-    are in finer windows. When a finer window closes, it is merged into the coarser window.
+    are in windows of finer levels. The window is created in memory when a finer window closes and is merged into it.
 
     ``keys`` has, for each level, the integer id of each window's key. Equal keys have the same id on all levels.
     """

@@ -335,9 +335,9 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # If newer events close windows instead of a watermark, the windows of each level that end at or before
-        # ``closed_until`` are closed. For the finest level, this time follows from the newest event. For a coarser
-        # level, it is the start of the newest closed window of the next finer level.
+        # If windows are closed by newer events, and not by a watermark, the windows of a level that end at or before
+        # ``closed_until`` are closed. For the finest level, ``closed_until`` follows from the newest event. For a
+        # coarser level, ``closed_until`` is the start of the newest closed window of the next finer level.
         closed_until = LOWEST
         if self.late.closes_by_events and clock.newest is not None:
             closed_until = self.late.closed_until(self.frame.levels[0], clock.newest)
@@ -680,8 +680,8 @@ class OpenWindows:
 
     @property
     def _first_watermark(self) -> int:
-        """The watermark with which a level is created when its first rows arrive, in microseconds UTC. Windows that end
-        before this watermark are closed from the beginning.
+        """The watermark of a new level, in microseconds UTC. Levels are created when the first rows arrive. Windows
+        that end before this watermark are closed from the beginning.
         """
         return closing_time(self._clock.watermark, self._rules)
 
@@ -689,10 +689,10 @@ class OpenWindows:
         """Return a mask of the windows of a level that are counted in `progress`. ``at`` is the number of the level,
         counted from the finest.
 
-        With the late policy `Buffer`, a window of a coarser level is not counted until a window of the next finer level
-        closes in it, because its rows are counted in the finer window until then. A finer window that was closed by a
-        timeout has this effect only if the windows of its level do not overlap. Windows whose first pane is not known
-        are always counted.
+        With the late policy `Buffer`, a window of a coarser level is counted only after a window of the next finer
+        level in it has closed. Until then, the rows of the coarser window are counted in finer windows. A finer window
+        that was closed by a timeout counts as closed here only if the windows of the finer level do not overlap.
+        Windows whose first pane is not known are always counted.
         """
         level = self._levels[at]
         below = self._levels[at - 1]

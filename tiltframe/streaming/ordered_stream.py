@@ -24,8 +24,8 @@ _WAITING = "waiting"
 
 
 class OrderedStream:
-    """Ordered windows of a stream, of the kinds count, interval, session, since and sliding, and chains of such
-    windows.
+    """Ordered windows of a stream: windows of the kinds count, interval, session, since and sliding
+    (`RunningAggregation`), or a chain of such windows (`OrderedRollup`).
 
     A row is processed when the watermark has passed its time, and a window that ends at a tick is emitted when the
     watermark has passed the tick. A tick is the start of a unit of the clock, such as an hour. Memory contains a few
@@ -44,7 +44,7 @@ class OrderedStream:
     Guarantee
     ---------
     The results of a complete stream are bit-for-bit those of `tiltframe.running` or `tiltframe.ordered_rollup` for all
-    rows that were not late, sorted by time. They do not depend on how rows are split into batches.
+    rows that were not late, sorted by time. The results do not depend on how rows are split into batches.
 
     Examples
     --------
@@ -158,8 +158,8 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of emitted rows. The states of a chain are converted to results; other rows already have
-        results and are returned unchanged.
+        """Return the results of emitted rows. If the aggregation is a chain (`OrderedRollup`), the rows have states,
+        which are converted to results. Otherwise the rows already have results, and are returned unchanged.
 
         Parameters
         ----------

@@ -61,9 +61,10 @@ def rebuild_levels(
         unclosed = windows.filter(windows.ends > closed_until)
         no_windows = windows.without_rows()
         levels.append(OpenLevel(level, unclosed, no_windows, closed_until + rules.emit.delay_micros))
-        # Newer events may close windows instead of a watermark. When a window of this level closes, all windows of the
-        # next coarser level that end at or before the start of the closed window close too. For the coarser level,
-        # ``closed_until`` is therefore the start of the newest closed window of this level.
+        # If windows are closed by newer events, and not by a watermark, windows of several levels close together: when
+        # a window of this level closes, all windows of the next coarser level that end at or before the start of the
+        # closed window close too. For the coarser level, ``closed_until`` is therefore the start of the newest closed
+        # window of this level.
         if rules.late.closes_by_events:
             closed_until = int(level.starts(level.starts(np.array([closed_until])) - 1)[0])
         finer_states = states_of_level if states_of_level.num_rows else table

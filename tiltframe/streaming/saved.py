@@ -144,8 +144,8 @@ class Saved:
         """Return the names of the columns of states that are missing in some of the windows, because measures or levels
         were added later.
 
-        The first ones are the columns that were added before the stream was saved. The next ones are those that the
-        present frame and policies add. If levels are added, all other columns of states follow.
+        The names of columns that were added before the stream was saved come first. Then come the names of columns that
+        the present frame and policies add and, if levels are added, the names of all other columns of states.
 
         Raise ``ValueError`` if there are more than 62 such columns.
         """
@@ -200,9 +200,10 @@ class Saved:
     ) -> OpenLevel:
         """Return the level with the number ``at``, counted from the finest.
 
-        ``unknown`` has the bits of the measures that are added now; these bits are set in the integer ``unknown`` of
-        all saved windows. ``unneeded`` has the columns of states to leave out. ``watermark`` and ``cascaded`` are the
-        saved values of the fields of `OpenLevel`, in microseconds UTC.
+        The argument ``unknown`` is an integer in which the bits of the measures that are added now are set. These bits
+        are also set in the integer ``unknown`` of each saved window (see `MARKS`). ``unneeded`` has the columns of
+        states to leave out. ``watermark`` and ``cascaded`` are the saved values of the fields ``watermark`` and
+        ``cascaded_until`` of `OpenLevel`, in microseconds UTC.
         """
         windows = self._windows(at, _IN_MEMORY, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks

@@ -61,11 +61,12 @@ def find_accepted_rows(
 def _accept_rows(accepted_alone, row_cells, starts, has_previous, has_next, length):  # type: ignore[no-untyped-def]
     """Compute the mask of `find_accepted_rows` row by row, and return it.
 
-    A cell is a combination of a key and a number ``starts // length``. ``row_cells`` has the index of the cell of each
-    row. Cells are sorted by key and number. ``has_previous`` and ``has_next`` say whether the cell of the same key with
-    the next lower or the next higher number exists.
+    A cell is a combination of a key and a number. A row belongs to the cell with the key of the row and the number
+    ``start // length``, where ``start`` is the start of the row's interval. ``row_cells`` has the index of the cell of
+    each row. Cells are sorted by key and number. For a cell with the number n, ``has_previous`` and ``has_next`` say
+    whether the same key has a cell with the number n - 1 or n + 1.
     """
-    # The first and the last start of accepted rows, for each cell. A cell is a key and a range of time.
+    # For each cell, the earliest and the latest start of the intervals that belong to accepted rows of the cell.
     first_start = np.full(len(has_previous), _HIGHEST)
     last_start = np.full(len(has_previous), _LOWEST)
     accepted = np.empty(len(accepted_alone), np.bool_)

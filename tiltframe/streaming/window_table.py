@@ -370,7 +370,8 @@ def _split_windows(
     groups, _ = group_by([key_column(all_windows.index.column(name)) for name in (START, *keys)], len(all_windows))
     if groups.n == len(all_windows):
         return _SplitWindows(concat([present, new]), new.without_rows(), none, 0)
-    # for each group of windows with the same start and key, whether it has several windows, which must be merged
+    # for each group of windows with the same start and key, whether the group has several windows; these windows must
+    # be merged into one
     has_several_rows = groups.counts() > 1
     is_merged = has_several_rows[groups.ids]
     is_present_merged = is_near.copy()

@@ -211,8 +211,8 @@ def _label_sets(
 
 
 def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
-    """Return the range of the coarsest windows that overlap the range of a listing, as text for `Query`. Return None if
-    the listing has no limits.
+    """Return the time range of ``listing`` as text for `Query`. The start of the range is replaced by the start of the
+    window of the coarsest level in which the range begins. Return None if the range has no limits.
     """
     start = listing.start
     if start is not None:

@@ -148,8 +148,8 @@ class States:
 
     @property
     def has_all_buckets(self) -> bool:
-        """Whether the values are the buckets of a sketch and include the bound infinity, so that a quantile can be
-        computed.
+        """Whether the values are the counts of a sketch's buckets, and one of the buckets has the bound infinity. A
+        quantile can then be computed.
         """
         return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.result_function)
 

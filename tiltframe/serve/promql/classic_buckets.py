@@ -101,9 +101,9 @@ def _read_numbers(text: str) -> list[float]:
 
 
 def requested_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
-    """Return the further bounds that matchers such as ``le="0.3"`` request, as text → bound. ``texts`` are the texts in
-    the matchers. A text is left out if it is not a number, or if the function cannot count the values up to this
-    number.
+    """Return the bounds that matchers such as ``le="0.3"`` request, as text → bound. ``texts`` are the texts in the
+    matchers. A text is left out if it is not a number. A bound that is not in ``bounds`` is left out if the number of
+    values up to this bound cannot be computed from the states of ``function``.
     """
     requested = {}
     for text in texts:

@@ -233,9 +233,9 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 
 def _presence(states: States) -> Vector:
-    """Return a vector with a value for each series and moment with a state. Functions that only test whether there is a
-    value, such as ``count``, use this vector. The values of the vector are 1 or, for the buckets of histograms, the
-    counts.
+    """Return a vector that has a value for each series and moment for which ``states`` has a state. The value is 1 or,
+    for the buckets of histograms, the count of the bucket. The vector is used by functions that only test whether a
+    value exists, such as ``count``.
     """
     if states.kind == BUCKETS:
         return states.values()

@@ -73,7 +73,7 @@ def check_supported(table: Mapping[str, str], name: str) -> None:
 
 
 def register_older_functions() -> None:
-    """Register, with the parser, functions that Prometheus has renamed, because dashboards still use the old names."""
+    """Make the parser accept old names of functions that Prometheus has renamed, because dashboards still use them."""
     matrix = promql_parser.ValueType.Matrix
     scalar = promql_parser.ValueType.Scalar
     promql_parser.register_extra_functions(

@@ -17,7 +17,8 @@ RATE = "rate"
 INCREASE = "increase"
 QUANTILE_OVER_TIME = "quantile_over_time"
 
-# The name of a function, or of a field of its results → the kind of the metric. Other results are of the kind `GAUGE`.
+# The name of a function, or of a field of its results → the kind of the metric. A metric of any other function or field
+# is of the kind `GAUGE`.
 KINDS_OF_RESULTS = {
     "count": SUM,
     "sum": SUM,

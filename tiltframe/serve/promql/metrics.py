@@ -104,8 +104,8 @@ class Matcher:
 
     @property
     def choices(self) -> list[str] | None:
-        """The texts that the matcher compares with: one text, or those of a regular expression such as ``a|b``. None
-        for any other regular expression.
+        """The texts with which the matcher compares the value of a label: a single text or, for a regular expression
+        such as ``a|b``, its alternatives. None for any other regular expression.
         """
         return plain_texts(self.text) if self.regex else [self.text]
 

@@ -58,11 +58,12 @@ def _numbers(side: Scalar | Vector) -> Floats:
 def _apply_to_matches(
     operate: Operation, left: Vector, right: Vector, *, is_filter: bool, grouping: Grouping
 ) -> Vector:
-    """Return a vector with the result of ``operate`` for each left value and its match: the right value at the same
-    moment in a series with equal labels.
+    """Return a vector with the result of ``operate`` for each left value and its match. The match is the right value at
+    the same moment in a series with the same values of the labels that ``grouping`` keeps.
 
     If ``is_filter`` is true, the operator is a comparison, and left values for which the comparison is false are
-    removed. As in Prometheus, the removed values are ignored when it is checked that each match has one left value.
+    removed. Raise `Unanswerable` if several left values have the same match. As in Prometheus, the removed left values
+    do not count in this check.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     left_groups = ids[: len(left.series)]

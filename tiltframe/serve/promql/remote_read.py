@@ -365,8 +365,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 def _level_to_read(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
     """Return the level to read: the first of `_candidate_levels` whose windows have not expired in the range of the
-    query, and do not exceed the limit of windows. If all levels without expired windows exceed the limit, return the
-    first of them. Raise `Unanswerable` if every level has expired windows in the range.
+    query, and do not exceed the limit of windows. If all candidates without expired windows exceed the limit, return
+    the first candidate without expired windows. Raise `Unanswerable` if every candidate has expired windows in the
+    range.
     """
     first, last = _first_and_last_start(metric)
     start = max(query.start, first)
@@ -385,19 +386,20 @@ def _level_to_read(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *,
 
 
 def _candidate_levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
-    """Return the levels that may be read, in the order of preference.
+    """Return the levels that may be read, the preferred level first.
 
     A level fits the query if its windows end at every moment at which Prometheus evaluates the expression, and at both
-    ends of every range. A level is short if its windows are at most a tenth of the range or, without a range, at most
-    the lookback period.
+    ends of every range. A coarser level (any level except the finest) is short if its windows are at most a tenth of
+    the range or, without a range, at most the lookback period. The returned levels depend on the metric and the query:
 
-    For a running total, the short levels that fit come first, beginning with the coarsest. The finest level
-    follows, and then the short levels that do not fit. If the function needs more than the values at the ends of a
-    range, only the finest level is returned.
-
-    For other metrics, the finest level comes first. Without a range, Prometheus needs only the value at each moment, so
-    all coarser levels that fit follow. With a range, short levels that fit follow if the function of the query merges
-    values in the same way as the store.
+    - A running total, if there is no range, or if the function of the query needs only the values at the ends of a
+      range: first the short levels that fit, beginning with the coarsest; then the finest level; then the short levels
+      that do not fit.
+    - A running total, if the function of the query needs further values in a range: only the finest level.
+    - Another metric, if there is no range: first the finest level; then the coarser levels that fit, because Prometheus
+      needs only the value at each moment.
+    - Another metric, if there is a range: first the finest level; then, if the function of the query merges values in
+      the same way as the store, the short levels that fit.
     """
     frame = metric.view.frame
     if query.function == "series":  # Prometheus lists series, and ignores their samples, so any level can be read.

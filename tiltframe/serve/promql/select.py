@@ -181,8 +181,8 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 
 
 class _Piece(NamedTuple):
-    """Ranges of rows that are merged at once: the ranges with the indices ``low`` to ``high - 1``. Their rows have the
-    indices ``begin`` to ``end - 1``.
+    """Ranges of rows that are merged in one call: the ranges with the indices ``low`` to ``high - 1``. The first row of
+    these ranges has the index ``begin``, and the last row has the index ``end - 1``.
     """
 
     low: int
@@ -192,11 +192,13 @@ class _Piece(NamedTuple):
 
 
 def _pieces_of_runs(first: NDArray[np.int64], last: NDArray[np.int64]) -> Iterator[_Piece]:
-    """Yield the ranges of rows ``[first, last)`` in pieces, so that the deadline can be checked between two pieces. A
-    piece has about `_MERGED_AT_ONCE` ranges and rows in total. The ranges of a series follow each other.
+    """Yield groups of consecutive ranges of rows as pieces, so that the deadline can be checked between two pieces. The
+    range with the index i has the rows ``first[i]`` to ``last[i] - 1``. The ranges of a series follow each other. The
+    number of ranges and rows in a piece is about `_MERGED_AT_ONCE`.
 
-    Ranges may overlap. A row that belongs to several pieces is merged once for each of them. If the longest range has
-    more than `_MERGED_AT_ONCE` rows, a piece has about as many rows as this range, so that a row belongs to few pieces.
+    Ranges may overlap. A row that belongs to several pieces is merged once per piece. If the longest range has more
+    than `_MERGED_AT_ONCE` rows, a piece has about as many rows as the longest range, so that a row belongs to few
+    pieces.
     """
     if not len(first):
         return
@@ -334,9 +336,9 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, selector:
     """Return the level whose windows are merged into the ranges that end at the moments: the coarsest level whose
     length divides the length of the ranges, the time ``step`` between moments and the offset of the selector.
 
-    For a single moment there is no step. A level is then used only if, at this moment, its current window starts at the
-    same time as the current window of the finest level. The merged windows then include all complete windows of the
-    finest level.
+    For a single moment there is no step. A level is then used only if its window that contains the moment starts at the
+    same time as the window of the finest level that contains the moment. The merged windows then include all complete
+    windows of the finest level.
 
     Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """

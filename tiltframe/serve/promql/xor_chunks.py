@@ -19,11 +19,12 @@ from aggr.extend import compiled
 
 # the maximum number of samples in a chunk, as in Prometheus
 SAMPLES = 120
-# Only a range of the bits of an XOR is written; all bits outside of this range are 0. The range of an earlier XOR in
-# the chunk is used again if the bits outside of that range are 0. The value 255, in place of a number of leading zeros,
-# means that the chunk has no earlier XOR.
+# Only a range of the bits of an XOR is written, and all bits of the XOR outside of this range are 0. The range that was
+# written for an earlier XOR in the chunk is used again if all bits of the new XOR outside of this range are 0. The
+# value 255, in place of the number of leading zeros, means that no range was written in the chunk before.
 _NO_RANGE = 255
-# the encodings of a delta of deltas: the number of its bits, the prefix before it, and the number of bits of the prefix
+# the encodings of a delta of deltas: the number of bits of the delta of deltas, the prefix that is written before these
+# bits, and the number of bits of the prefix
 _CHANGE_CODES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
 # the maximum number of bytes of the first sample of a chunk, and of any other sample
 _FIRST_SAMPLE_BYTES = 32
@@ -96,8 +97,8 @@ def _write_chunks(times, bits, edges):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append(data, at, value, width):  # type: ignore[no-untyped-def]
-    """Write the lowest ``width`` bits of ``value`` into ``data`` after the first ``at`` bits, beginning with the
-    highest bit. Return the new number of bits.
+    """Write the lowest ``width`` bits of ``value`` into ``data`` after the first ``at`` bits. The highest bit is
+    written first. Return the number of bits in ``data`` after the call.
     """
     while width > 0:
         free = 8 - at % 8
@@ -111,7 +112,7 @@ def _append(data, at, value, width):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append_varint(data, at, number):  # type: ignore[no-untyped-def]
-    """Append a number of at least 0 as a varint. Return the new number of bits."""
+    """Append a number of at least 0 to ``data`` as a varint. Return the number of bits in ``data`` after the call."""
     word = np.uint64(number)
     while word > _SEVEN_BITS:
         at = _append(data, at, (word & _SEVEN_BITS) | (_SEVEN_BITS + _ONE), 8)
@@ -121,7 +122,7 @@ def _append_varint(data, at, number):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append_change(data, at, change):  # type: ignore[no-untyped-def]
-    """Append a delta of deltas. Return the new number of bits."""
+    """Append a delta of deltas to ``data``. Return the number of bits in ``data`` after the call."""
     if change == 0:
         return _append(data, at, np.uint64(0), 1)
     for width, prefix, prefix_width in _CHANGE_CODES:
@@ -132,8 +133,8 @@ def _append_change(data, at, change):  # type: ignore[no-untyped-def]
 
 @compiled
 def _append_xor(data, at, xor, leading, trailing):  # type: ignore[no-untyped-def]
-    """Append the XOR of two values. ``leading`` and ``trailing`` are the numbers of bits before and after the
-    significant bits of an earlier XOR. Return the total number of bits after the XOR was appended, the number of
+    """Append the XOR of two values to ``data``. ``leading`` and ``trailing`` are the numbers of bits before and after
+    the significant bits of an earlier XOR. Return the number of bits in ``data`` after the call, the number of
     significant bits that were written, and the values of ``leading`` and ``trailing`` for the next XOR.
     """
     if xor == 0:

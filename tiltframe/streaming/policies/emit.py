@@ -191,7 +191,8 @@ class EmitPolicy(Policy):
         return True
 
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Return the time of the last check of open windows, which the next call of `is_due` receives as ``before``.
+        """Return the time that the next call of `is_due` receives as ``before``: the time of the last check of open
+        windows. The method is called after each call of `is_due`.
 
         Parameters
         ----------

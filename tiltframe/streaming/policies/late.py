@@ -38,8 +38,8 @@ class Arrival(NamedTuple):
     dropped : array of bool, shape (events,)
         Whether each event is dropped.
     newest : int, optional
-        The start of the newest window of the finest level in which an event has arrived so far, in microseconds UTC;
-        None if the policy does not use it.
+        The start of the newest window that has received an event so far, in microseconds UTC. Only windows of the
+        finest level count. None if the policy does not use this time.
     """
 
     times: Instants
@@ -222,9 +222,9 @@ class Buffer(LatePolicy):
     """Keep in memory the newest window of the finest level and a number of windows before it: the buffer. An older
     event counts in the oldest window of the buffer, or is dropped.
 
-    Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. When a finer window closes, all windows of the next coarser level that end at or before the start of the
-    finer window close too. A coarser window therefore stays open longer than the finer windows in it.
+    Windows are closed by events, and not by a watermark: a window of the finest level closes when newer windows push it
+    out of the buffer. When a finer window closes, all windows of the next coarser level that end at or before the start
+    of the finer window close too. A coarser window therefore stays open longer than the finer windows in it.
 
     If a watermark is passed nevertheless, the watermark moves the buffer like an event of the same time. The watermark
     also closes windows of coarser levels that end before the buffer.
