@@ -28,7 +28,7 @@ class LateRowReporter:
     """
 
     query: StreamingQuery
-    has_disorder: bool  # whether the watermark of the query has a delay
+    has_disorder: bool  # whether the watermark has a delay; the warning then advises a longer one
     _reported_count: int = 0
     _last_report: float = field(default_factory=clock.monotonic)
 

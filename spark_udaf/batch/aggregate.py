@@ -426,9 +426,9 @@ def finish(
         Accept states whose metadata do not describe their measures. Also accept states of `aggregate` whose metadata
         describe another column, condition or parameter than ``measures`` has.
     excluded : `pyspark.sql.Observation`, optional
-        An observation. When an action runs, it counts the groups with more values than the limit of a measure with
-        ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation
-        with a measure ``latency``, the metrics have the names ``latency groups beyond the limit`` and
+        An observation. When an action runs, the observation counts the groups with more values than the limit of a
+        measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an
+        aggregation with a measure ``latency``, the metrics have the names ``latency groups beyond the limit`` and
         ``latency refused values``. For a frame, there are metrics for each level, as in `rollup`.
 
     Returns

@@ -74,10 +74,10 @@ def rollup(
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files themselves, as with
         `scan_of`. If the DataFrame does more, Spark sends the rows to the tasks, and the log contains the reason.
     excluded : `pyspark.sql.Observation`, optional
-        An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
-        measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For a measure
-        ``latency`` and a level ``1h``, the metrics have the names ``latency groups beyond the limit, 1h`` and
-        ``latency refused values, 1h``. With an observation, a later `finish` takes longer, because Spark sends the
+        An observation. When an action runs, the observation counts, for each level, the groups with more values than
+        the limit of a measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused.
+        For a measure ``latency`` and a level ``1h``, the metrics have the names ``latency groups beyond the limit, 1h``
+        and ``latency refused values, 1h``. With an observation, a later `finish` takes longer, because Spark sends the
         states to Python again. If only results are needed, pass the observation to `finish` instead.
 
     Returns
@@ -214,9 +214,9 @@ def _finish_complete_windows(
     exclusive_times: Span | None,
     convert_levels: Callable[[LevelTables], pa.Table],
 ) -> _Contents:
-    """Yield the results of the windows of all levels that lie in ``exclusive_times``, a range of times whose rows are
-    all in this partition. Then yield the states of the other windows, which must be merged with the states of other
-    partitions.
+    """Yield the results of complete windows: the windows of all levels that lie in the range ``exclusive_times``. All
+    rows with times in this range are in this partition. Then yield the states of the other windows, which must be
+    merged with the states of other partitions.
 
     Without ``exclusive_times``, or if ``contents`` is not a single table of states, yield all tables of ``contents``
     instead. Each table of states then has an additional column ``level`` with the value 0, the index of the finest
@@ -226,7 +226,7 @@ def _finish_complete_windows(
     # If there are several tables, the states of a window may be in more than one of them, so no window is complete.
     if exclusive_times is None or len(first_tables) != 1 or first_tables[0][0] is not Content.STATES:
         all_tables = chain(first_tables, contents)
-        # The list `first_tables` would keep two tables in memory while later tables are processed.
+        # Without this deletion, `first_tables` would keep two tables in memory while later tables are processed.
         del first_tables
         for content, table in all_tables:
             yield content, _with_level_number(table, 0) if content is Content.STATES else table
@@ -254,8 +254,8 @@ def with_coarsest_start(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def without_null_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Return the rows whose time is not null. Rows whose time is null are counted by ``on_null_time`` if it is an
-    observation, and in a stream by the metric with the name ``metric``.
+    """Return the rows whose time is not null. If ``on_null_time`` is an observation, it counts the rows whose time is
+    null. In a stream, the metric with the name ``metric`` counts them.
 
     If ``on_null_time`` is ``fail``, return ``rows`` unchanged. The tasks then raise an error for a time that is null.
 

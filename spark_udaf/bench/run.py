@@ -35,8 +35,8 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
 # The beginnings of the names of optional ways to compute a measure: SQL, and the functions of `spark_udaf.functions`,
-# such as ``A.dds``. If an optional way does not support a measure, the way is left out, and the report contains the
-# reason. If any other way does not support the measure, the error is raised.
+# such as ``A.dds``. An optional way that does not support a measure is left out, and the report contains the reason.
+# For any other way that does not support a measure, an error is raised.
 _OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 

@@ -22,7 +22,7 @@ from tiltframe import TiltFrame
 from windows import TimeWindow, read_window
 
 RESULT = "result"
-# If the workers read Parquet files themselves, the name of a way to compute a measure has this ending.
+# The name of a way to compute a measure ends with this text if the workers read Parquet files themselves.
 FILES_SUFFIX = " of files"
 VIEW = "tiltframe_bench_rows"
 # Matches the names of levels whose windows have a fixed length. Spark's function ``window`` supports only such windows.

@@ -49,7 +49,8 @@ _SAMPLE = 20_000
 
 # Options that make short jobs faster. If a JVM uses only one of its two compilers, and collects garbage in one thread,
 # a job of a few seconds needs a third less processor time. The JVM does not verify the classes of Spark, because they
-# come from the installed package. If there is no archive of Spark's classes, this saves another sixth of the time.
+# come from the installed package. If there is no archive of Spark's classes, the omitted verification saves another
+# sixth of the time.
 _JVM_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-XX:TieredStopAtLevel=1",

@@ -60,8 +60,8 @@ def write_archive(file: Path, code: str) -> None:
     Parameters
     ----------
     file : Path
-        The path of the archive. Missing folders are created. The complete archive replaces an existing file at once, so
-        that other processes never see an incomplete archive.
+        The path of the archive. Missing folders are created. An existing file is replaced in one step, after the new
+        archive is complete. Other processes therefore never see an incomplete archive.
     code : str
         Python code that starts Spark. It runs in a separate process.
 

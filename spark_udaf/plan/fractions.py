@@ -1,5 +1,6 @@
-"""Checks of the types of columns for the function hdr, which counts whole numbers if it has no parameter ``unit``. For
-a column of a type with fractions, an error is raised on the driver, before a task reads the column.
+"""Checks of the types of columns for the function hdr, which accepts only whole numbers if it has no parameter
+``unit``. For a column of a type with fractions, such as double, an error is raised on the driver, before a task reads
+the column.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from tiltframe.ordered.query import POSITION, OrderedQuery
 
 
 def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> None:
-    """Raise ``TypeError`` if a function counts whole numbers and the type of its column has fractions.
+    """Raise ``TypeError`` if a function accepts only whole numbers, and the type of its column has fractions.
 
-    Only hdr without a unit counts whole numbers. With ``bad_values="skip"``, hdr skips fractions, and no error is
-    raised.
+    This restriction applies only to hdr without a unit. With ``bad_values="skip"``, hdr skips fractions, and no error
+    is raised.
 
     Parameters
     ----------
@@ -44,8 +45,8 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
 
 
 def check_no_fractions_in_query(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
-    """Raise ``TypeError`` if a measure of a frame or of an ordered query counts whole numbers, and the type of its
-    column in ``schema`` has fractions. See `check_no_fractions`.
+    """Raise ``TypeError`` if a measure of a frame or of an ordered query accepts only whole numbers, and the type of
+    its column in ``schema`` has fractions. See `check_no_fractions`.
     """
     if isinstance(query, OrderedQuery):
         check_no_fractions_in_columns(query.columns, query.keyed_by, schema, POSITION)
@@ -56,9 +57,9 @@ def check_no_fractions_in_query(query: TiltFrame | OrderedQuery, schema: pa.Sche
 def check_no_fractions_in_columns(
     states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType
 ) -> None:
-    """Raise ``TypeError`` if a measure of ``states`` counts whole numbers, and the type of its column in ``schema`` has
-    fractions. See `check_no_fractions`. ``keys`` are the keys by which rows are grouped, and ``time`` is the type of
-    event times.
+    """Raise ``TypeError`` if a measure of ``states`` accepts only whole numbers, and the type of its column in
+    ``schema`` has fractions. See `check_no_fractions`. ``keys`` are the keys by which rows are grouped, and ``time`` is
+    the type of event times.
     """
     columns_and_keys = schema_with_keys(keys, schema) if keys else schema
     for column in states:

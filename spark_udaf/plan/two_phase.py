@@ -339,10 +339,10 @@ def _plan_shuffle(plan: TwoPhasePlan) -> DataFrame:
     messages = plan.source.map(plan.columns, plan.keys, reduce_partition, MESSAGE_SCHEMA)
     if plan.is_one_group:
         messages = messages.union(empty_message(plan.source.spark, int(keys_of_shards[0])))
-    # If `repartition` receives the number of partitions, Spark keeps this number. Otherwise, Spark joins small
-    # partitions, for example into three partitions for two cores, so that one core waits at the end. The number is
-    # passed only if the number of tasks before the shuffle is known, because the number of partitions is computed from
-    # the number of tasks.
+    # If the number of partitions is passed to `repartition`, Spark keeps this number. Otherwise, Spark joins small
+    # partitions, for example into three partitions for two cores, so that one core waits at the end. The number of
+    # partitions is computed from the number of tasks before the shuffle. If the number of tasks is unknown, no number
+    # of partitions is passed.
     shuffled = messages.repartition(SHARD) if task_count is None else messages.repartition(partitions, SHARD)
     return shuffled.sortWithinPartitions(SHARD)
 

@@ -45,7 +45,7 @@ def tune_worker() -> None:
     if task_ordinal == 1:
         _keep_freed_memory()
         pa.set_cpu_count(1)
-    if task_ordinal & (task_ordinal - 1) == 0:  # This condition is true for powers of two.
+    if task_ordinal & (task_ordinal - 1) == 0:  # the first, second, fourth, eighth … task
         gc.collect()
         gc.freeze()
 

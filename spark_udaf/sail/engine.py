@@ -24,7 +24,7 @@ def sail_session() -> Iterator[SparkSession]:
     """Start Sail in this process, without Java, yield its session, and stop Sail at the end. Raise `MissingExtra` if it
     is not installed.
     """
-    os.environ.setdefault("RUST_LOG", "error")  # This is the log level of Sail.
+    os.environ.setdefault("RUST_LOG", "error")  # Sail reads its log level from RUST_LOG.
     try:
         from pysail.spark import SparkConnectServer
     except ImportError as error:

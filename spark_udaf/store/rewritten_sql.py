@@ -1,9 +1,9 @@
 """sql: answer a query of a table, with GROUP BY over its time and keys, from a store that contains the rows of the
 table. A query is answered only if the result is provably equal to the result that Spark computes from the table.
 
-The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
-The types of its result must be those of the query over the table. If the store could return a different result than
-Spark for a part of the query, an error is raised, which names the part.
+The rewritten query applies the same SELECT to the result of `su.read`. Each group and each aggregate is replaced by a
+column of this result. The rewritten query must return the same types as the original query. If the store could return a
+different result than Spark for a part of the query, an error is raised, which names the part.
 """
 
 from __future__ import annotations
@@ -270,8 +270,9 @@ class _RewrittenQuery:
         return text_of(clause.transform(replace_node))
 
     def _add_aggregate(self, call: exp.AggFunc) -> str:
-        """Add the measure that returns the same values, of the same type, as an aggregate of the query. Return the name
-        of the measure's column. Raise ``ValueError`` if the store has no such measure.
+        """Find the measure of the store that returns the same values, of the same type, as the aggregate ``call``. Add
+        this measure to the rewritten query, and return the name of its column. Raise ``ValueError`` if the store has no
+        such measure.
         """
         measure_by_aggregate = _MEASURE_BY_AGGREGATE if self.exact else _MEASURE_BY_AGGREGATE | {exp.Avg: aggr.avg}
         column = call.this

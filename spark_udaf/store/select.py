@@ -41,7 +41,7 @@ def parse_select(query: str) -> exp.Select:
     unsupported_clauses = [name for name in passed_clauses if name not in _SUPPORTED_CLAUSES]
     if unsupported_clauses:
         refuse(f"the clause {unsupported_clauses[0].strip('_')}", "is not supported")
-    if kind := select.args.get("kind"):  # In ``SELECT AS STRUCT``, the kind is STRUCT.
+    if kind := select.args.get("kind"):  # The kind of ``SELECT AS STRUCT …`` is STRUCT.
         refuse(f"the clause {kind}", "is not supported")
     if any(subquery is not select for subquery in select.find_all(exp.Query)):
         refuse("a query inside the query", "is not supported")

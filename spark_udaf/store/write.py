@@ -293,8 +293,8 @@ def rollup_batch_into(
 ) -> bool:
     """Roll up a micro-batch of a stream into a frame store, like `rollup_into`.
 
-    ``delay_us`` is the delay of the stream's watermark in microseconds, or None without a watermark. With a delay, also
-    record the watermark of the stream with the name ``stream``.
+    ``stream`` is the name of the stream. ``delay_us`` is the delay of its watermark in microseconds, or None without a
+    watermark. With a delay, the store also records the watermark of the stream.
     """
     watermark = None if delay_us is None else (stream, delay_us)
     return _roll_up_into(rows, store, writer, commit, recorded=recorded, watermark=watermark)

@@ -116,8 +116,8 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     -------
     IntoProgress or `tiltframe.streaming.Progress`
         For a stream into a store: ``writer``, ``batch``, ``waiting_parts``. For open windows: ``rows``, ``late_rows``,
-        ``open_windows``, ``watermark`` and others, over all shards, as reported in the last batch of Spark's recent
-        progress. Before the first batch, the counts are 0.
+        ``open_windows``, ``watermark`` and others, combined for all shards. These figures are from the latest batch in
+        ``query.recentProgress`` that reports them. Before the first batch, the counts are 0.
 
     Raises
     ------

@@ -116,7 +116,8 @@ class Job:
 
         Spark calls only shards that receive a message, but the time of every shard must be advanced. The first task
         therefore also sends a message without rows to every shard. If the late policy closes windows by event times,
-        every task with rows sends such a message, which contains the start of the task's newest window.
+        every task with rows sends such a message to every shard. The message then contains the start of the newest
+        window for which the task has rows.
 
         At the end, yield one count message per shard, with the numbers of messages and rows that the task has sent to
         this shard.
@@ -266,8 +267,9 @@ class ShardJob(Job):
                 )
 
     def _with_types(self, windows: OpenWindows) -> OpenWindows:
-        """Return ``windows`` after the types of all states have been set. A type is unknown if its measure was added to
-        the frame after the windows had been saved. An empty table is then added, which sets the type.
+        """Return ``windows`` after the types of all states have been set. If a type is unknown, an empty table is
+        added, which sets the type. No types are known for new windows. For saved windows, the type of a state is
+        unknown if the measure of this state was added to the frame after the windows had been saved.
         """
         if not windows.typed:
             windows.add(self.states_schema.empty_table())
@@ -327,7 +329,7 @@ class ShardJob(Job):
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted_schema:
             if field.name not in table.column_names:
-                # `get` returns None for the columns that emit policies add.
+                # `constants` has no values for the columns that emit policies add, so these columns are null.
                 values = [constants.get(field.name)] * dropped.num_rows
                 table = table.append_column(field, pa.array(values, field.type))
         return table

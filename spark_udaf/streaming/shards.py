@@ -1,8 +1,8 @@
 """Shards of open windows: the stateful processor that Spark calls in each batch for each shard of keys.
 
 A shard contains one `tiltframe.streaming.OpenWindows`, whose time is advanced in every batch. In a batch with rows,
-Spark calls each shard with a message (an Arrow batch as bytes). In a batch without rows, Spark calls each shard by a
-timer if the time has changed. All shards therefore have the same watermark, and lateness does not depend on the number
+Spark calls each shard with a message (an Arrow batch as bytes). In a batch without rows, a timer makes Spark call each
+shard if the time has changed. All shards therefore have the same watermark, and lateness does not depend on the number
 of shards.
 """
 
@@ -166,8 +166,9 @@ def _piece_count(size: int) -> int:
 
 
 def _small_block_names(blocks: Mapping[str, StoredTable]) -> set[str]:
-    """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. These
-    blocks are determined only by the sizes and the order of all blocks, so that the value can be read again.
+    """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. Only
+    the sizes and the order of ``blocks`` determine these names. When the value is read, the same names are therefore
+    returned, and the value is divided into its blocks.
     """
     names = set()
     total = 0

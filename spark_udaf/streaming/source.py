@@ -51,6 +51,6 @@ class StreamSource(Protocol):
     ) -> DataFrame:
         """Return a streaming DataFrame of the messages that ``reduce`` yields, with the columns of ``schema``. In each
         task, ``reduce`` receives rows with the columns ``columns``, and the index of the task. ``keys`` are the key
-        columns among these. Event times are in the column ``time``. If this column contains dates, they are days in
-        ``timezone``.
+        columns among ``columns``. Event times are in the column ``time``. If this column contains dates, they are days
+        in ``timezone``.
         """

@@ -54,7 +54,8 @@ _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enab
 # The number of emitted rows per batch that is passed to the JVM.
 _ROWS_PER_BATCH = 2000
 
-# Numbers the streams of this process. The default name of a stream ends with its number.
+# Numbers the streams of this process that have no name of their own. Their metrics have the names ``tiltframe``,
+# ``tiltframe 2``, ``tiltframe 3`` …
 _stream_numbers = itertools.count(1)
 
 # The key under which the metadata of a column contain the delay of its watermark.
@@ -155,8 +156,8 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_has_state()
-    # After this line, all frames with ordered windows are objects of the class OrderedAggregator. RunningAggregation is
-    # a subclass of it, and so is OrderedRollup, which replaces OrderedFrame.
+    # After this line, every frame with ordered windows is an OrderedAggregator: an OrderedFrame is replaced by an
+    # OrderedRollup, and OrderedRollup and RunningAggregation are subclasses of OrderedAggregator.
     frame_or_aggregator = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     frame_or_query = (
         frame_or_aggregator.query
@@ -283,8 +284,8 @@ def _emitted_rows(
 
 
 def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:
-    """Return Spark's name of the clock for the timers of shards: "EventTime" or "ProcessingTime". In a batch without
-    rows, a timer calls its shard. Return "None" if shards need no timers.
+    """Return Spark's name of the clock that the timers of shards follow: "EventTime" or "ProcessingTime". A timer makes
+    Spark call its shard in a batch without rows. Return "None" if shards need no timers.
 
     Raise ``ValueError`` if the emit policy needs a watermark and the stream does not have one.
     """

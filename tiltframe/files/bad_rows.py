@@ -75,12 +75,12 @@ class BadRows:
     file : Path, optional
         The file to append to. Without a file, bad rows are only counted.
     once : bool
-        Whether to skip rows that the file already contains. This is needed if a process that was killed reads the same
-        files again.
+        Whether a bad row is written only if the file does not already contain this row. This is needed if a process was
+        killed, and its input is read again.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
-        """Read the rows that the file already contains if ``once`` is true."""
+        """If ``once`` is true, read the bad rows that the file already contains."""
         self.file = file
         self.count = 0
         self._lines_in_file = set[str]()
@@ -88,8 +88,8 @@ class BadRows:
             self.restart()
 
     def restart(self) -> None:
-        """Set the count to 0, and from now on do not write rows that the file already contains. Call this before all
-        rows are read again.
+        """Set the count to 0, and read the bad rows that the file now contains. `put` does not write these rows again.
+        Call this method before the input is read again from its beginning.
         """
         self.count = 0
         if self.file is not None and self.file.exists():
@@ -194,9 +194,9 @@ def file_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the rows of a file, with the columns ``columns``.
 
-    If ``bad`` is passed, bad rows are written to it and left out; otherwise a bad row raises an error. ``check`` is a
-    function that receives a table of rows. It raises an error if a row is bad for other reasons, for example because a
-    measure rejects a value.
+    If ``bad`` is passed, bad rows are written to ``bad``, and are not yielded. Otherwise, an error is raised for a bad
+    row. ``check`` is a function that receives a table of rows. It raises an error if a row is bad for other reasons,
+    for example because a measure rejects a value.
     """
     if bad is None:
         yield from source.batches_of_file(file, columns)
@@ -336,7 +336,7 @@ def _text_file_pieces(
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
     """Return the position after the last line end that is outside quotes. If all line ends are inside quotes, return
-    the position after the last one. If ``quoted`` is false, quotes have no meaning.
+    the position after the last line end. If ``quoted`` is false, quotes have no meaning.
     """
     line_end = b"\n" if b"\n" in data else b"\r"
     # The last byte is left out if it is a \r, because the next byte may be the \n of the same line end.

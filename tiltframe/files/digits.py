@@ -107,8 +107,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number cannot be recovered from its double. This is the case if the shortest decimal
-    number that is rounded to the same double is another number. Return None if there is no such text.
+    """Return the first text whose number cannot be recovered from its double. The number recovered from a double is the
+    shortest decimal number that is rounded to this double. Return None if there is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _SAFE_DIGITS + 1), False)
     if not pc.any(long).as_py():
@@ -181,9 +181,9 @@ def digits_message(text: str, kind: pa.DataType, where: str, reading: ReadOption
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if a whole number in JSON was rounded to a double, also inside structs and lists. If all
-    numbers of a column are whole, a number beyond int64 counts as rounded. ``text`` returns the JSON text of the rows,
-    and ``source`` is the name of the file in messages.
+    """Raise ``ValueError`` if a whole number in JSON was rounded to a double. Numbers inside structs and lists are
+    checked as well. If a column has only whole numbers, every number beyond int64 counts as rounded. ``text`` returns
+    the JSON text of the rows, and ``source`` is the name of the file in messages.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)

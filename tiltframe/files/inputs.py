@@ -74,8 +74,8 @@ class Source:
     timezone : str
         The time zone of the windows. Dates, and the times in expressions, are read in this zone.
     schema_before_time : pa.Schema, optional
-        If an expression computes the event times, the schema before the column of event times is added or replaced;
-        otherwise None.
+        The schema of the rows before an expression computes their event times. The result of the expression is then
+        added as a column, or replaces a column. None if there is no such expression.
     file_schemas : file -> pa.Schema
         The schema of each file, as it was read or inferred from this file alone.
     key_texts : set of str
@@ -460,8 +460,8 @@ def _columns_to_examine(
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema after columns whose inferred type is a number or a boolean become text, if `stays_text` returns
-    true for them. ``samples`` has the first texts of columns, as file → column → texts.
+    """Return ``schema`` with the type text for some columns: those whose inferred type is a number or a boolean, and
+    for which `stays_text` returns true. ``samples`` has the first texts of columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)

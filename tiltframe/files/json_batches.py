@@ -49,7 +49,8 @@ def open_json_lines(
     JsonBatches
         One batch per block. Reading raises ``pyarrow.ArrowInvalid`` for a line that is not JSON or has other types.
     """
-    # Arrow's stream infers the types of further columns from the first block only
+    # Arrow's reader of streams infers the types of columns and fields that ``schema`` lacks from the first block only.
+    # It is therefore not used with ``complete_structs``.
     if has_json_stream() and not complete_structs:
         options = pajson.ReadOptions(block_size=block_bytes)
         batches: JsonBatches = pajson.open_json(stream, options, _parse_options(schema))

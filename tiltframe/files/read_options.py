@@ -57,7 +57,7 @@ class ReadOptions:
     clock : str, optional
         The IANA zone, such as ``Europe/Berlin``, of times without a zone or an offset, in files and in tables. A local
         time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant of
-        the transition. Required for such times if the windows are in another zone than UTC.
+        the transition. Required for times without a zone or an offset if the windows are in another zone than UTC.
     time : str, optional
         An expression that computes the time column: ``day || 'T' || time_of_day``.
     where : str, optional

@@ -35,8 +35,9 @@ def columns_to_prepare(
 ) -> pa.Schema:
     """Return the schema of the columns that `prepare_rows` needs to compute ``columns``.
 
-    If an expression computes the event times, ``schema_before_time`` is the schema before the column of event times is
-    added or replaced. Otherwise it equals None.
+    ``schema_before_time`` is the schema of the rows before an expression computes their event times. The result of the
+    expression is then added as a column, or replaces a column. Without such an expression, ``schema_before_time`` is
+    None.
     """
     before = schema if schema_before_time is None else schema_before_time
     read = [text_column(name) for name in columns if name != time or reading.time is None]

@@ -92,8 +92,9 @@ class _Quotes:
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
-    """Raise ``ValueError``, with the line, for the first field of a file whose opening quote is not closed. Do nothing
-    if there is no such field. This can happen, because `_Quotes` also rejects some quotes that Arrow reads correctly.
+    """Raise ``ValueError``, with the line, for the first field that has an opening quote but not a closing quote. Do
+    nothing if the file has no such field. This can happen, because `_Quotes` also rejects some quotes that Arrow reads
+    correctly.
     """
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()

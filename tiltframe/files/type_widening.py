@@ -35,8 +35,9 @@ class WiderTypeNeeded(ValueError):
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, WiderTypeNeeded], Rows]) -> T:
-    """Return ``read(rows)``. If ``read`` raises `WiderTypeNeeded`, call it again with ``widened(rows, error)``, the
-    same rows with the wider type of the error. If the same column needs the same type a second time, raise the error.
+    """Return ``read(rows)``. If ``read`` raises `WiderTypeNeeded`, call ``read`` again with ``widened(rows, error)``:
+    the same rows, whose column ``error.column`` has the type ``error.kind``. If the same column needs the same type a
+    second time, raise the error.
     """
     seen = set[tuple[str, str]]()
     while True:

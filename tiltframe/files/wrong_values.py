@@ -133,8 +133,8 @@ def find_non_number(file: Path, name: str, reading: ReadOptions) -> ValueError |
 
 
 def _first_failure(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
-    """Return the index of the first value for which ``read`` raises an error, found by bisection. Return None if it
-    raises no error.
+    """Return the index of the first value for which ``read`` raises an error, found by bisection. Return None if
+    ``read`` does not raise an error.
     """
 
     def fails(values: pa.Array) -> bool:
@@ -206,7 +206,8 @@ def _number_of_text(bare: str, name: str, number_fraction: Callable[[Sequence[st
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain_fraction = number_fraction(())
     column = quoted(name)
-    is_rare = plain_fraction >= _USUAL_FRACTION  # At least half of the values are numbers, so ``bare`` is an exception.
+    # If at least half of the values are numbers, ``bare`` is an exception.
+    is_rare = plain_fraction >= _USUAL_FRACTION
     if (
         not is_rare
         and re.search("[0-9]", bare)
