@@ -309,7 +309,8 @@ def functions_with(accessor: str) -> list[str]:
 
 
 def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
-    """Return the type of an accessor's results. If a function declares the accessor, pass its class as ``function``.
+    """Return the type of an accessor's results. If a function declares the accessor, pass the class of the function as
+    ``function``.
 
     >>> result_type("count")
     DataType(int64)

@@ -20,8 +20,8 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
     Parameters that affect only results have their defaults. If several functions share a state, the simpler one is
     returned: sum rather than avg, var rather than stdev. If all states in the column are null, the result is the first
-    function by name whose states have the column's type. Raises ``TypeError`` if no registered function has states of
-    this type, and ``ValueError`` if the states belong to several functions or have different parameters.
+    function, in the order of names, whose states have the column's type. Raises ``TypeError`` if no registered function
+    has states of this type, and ``ValueError`` if the states belong to several functions or have different parameters.
 
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))

@@ -265,8 +265,8 @@ def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     All NaN are equal, and both zeros are equal, as in Spark. The fields of a null struct are null.
     """
     if pa.types.is_dictionary(column.type) and not _has_floats(column.type.value_type):
-        # The codes of a dictionary are enough to group it. Only floats are decoded, because their codes may differ for
-        # values that are equal as keys, such as the two zeros.
+        # A column with a dictionary can be grouped by its codes. Only a dictionary of floats is decoded, because floats
+        # that are equal as keys, such as the two zeros, may have different codes.
         return one_array(column)
     return _plain_key_column(column)
 
