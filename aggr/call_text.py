@@ -97,7 +97,7 @@ def read_value(text: str) -> Any:
         text = quote + content.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            # Python would warn about a backslash before a letter if the two are not an escape sequence.
+            # Python would warn about a backslash that does not begin an escape sequence, such as the one in \d.
             warnings.simplefilter("ignore")
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -44,11 +44,11 @@ class Clock:
     def without_whole_shifts(self, size: int, window_offset: int = 0) -> Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
-        A change by a multiple of ``size`` does not affect the windows: in UTC, they begin at the same instants as
-        without the change. If the clock shows an hour twice, the two hours are in different windows.
+        A change by a multiple of ``size`` does not affect the windows: in UTC, windows begin at the same instants as
+        without the change. If the clock shows an hour twice, the first and the second hour are in different windows.
 
-        Exception: a change to a later local time is kept if it occurs inside a window, because a longer window may
-        begin at this change.
+        Exception: a change to a later local time is kept if no window ends at the instant of the change, because a
+        window of a greater length may begin at this instant.
 
         Parameters
         ----------
@@ -94,10 +94,10 @@ class Clock:
 
     @property
     def _local_end_before(self) -> Whole:
-        """For each range between two changes of the offset, the end of the local times before the range.
+        """For each range between two changes of the UTC offset, the greatest local time that the clock showed before
+        the range, plus one microsecond.
 
-        The end is the greatest local time that the clock showed before the range, plus one microsecond. For the first
-        range, it is earlier than all local times.
+        The value for the first range is earlier than all local times.
         """
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))

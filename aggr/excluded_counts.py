@@ -8,12 +8,12 @@ from aggr.arrays import Whole
 
 
 class ExcludedCounts(NamedTuple):
-    """How much the results of states leave out. Each field has one number per state, or the value None if the states
-    do not count this.
+    """The numbers of groups and of values that the result of each state leaves out. Each field has one number per
+    state, or the value None if the states do not count such groups or values.
 
-    ``groups`` is the number of results that are null because a group has more values than the limit of the function.
-    This number is 0 or 1. If a state contains the states of several groups, like the states of `per`, the numbers of
-    these groups are added. ``values`` is the number of values that the function refused and skipped.
+    ``groups`` is 1 if the result is null because the group has more values than the limit of the function, otherwise 0.
+    A state that contains the states of several groups, like a state of `per`, has the sum of their numbers. ``values``
+    is the number of values that the function refused and skipped.
     """
 
     groups: Whole | None = None

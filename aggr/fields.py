@@ -356,7 +356,7 @@ class ValueBy(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)
-        # In stored states, the time is always the first field.
+        # If one of the two fields is the time, it is the first field in stored states.
         names = ("time", "value") if "time" in names else names
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
         return self.merge(rows, values.groups)
@@ -390,7 +390,7 @@ class ValueBy(Field):
 
 @dataclass(frozen=True)
 class Exact(Field):
-    """An exact sum of floats (`aggr.exact.superaccumulator`); the identity has no digits.
+    """An exact sum of floats (`aggr.exact.superaccumulator`); the identity is the sum 0, which has no digits.
 
     Parameters
     ----------
@@ -415,7 +415,9 @@ class Exact(Field):
 
 
 class ScaledExact(Field):
-    """An exact sum of floats, whole numbers or decimals (`aggr.exact.scaled_sums`); the identity has no digits."""
+    """An exact sum of floats, whole numbers or decimals (`aggr.exact.scaled_sums`); the identity is the sum 0, which
+    has no digits.
+    """
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         return merge_scaled(column, groups)
@@ -457,12 +459,12 @@ UNIT = Unit()
 
 
 def refuse_where(is_invalid: Flags, reason: str, rows: Ids | None = None) -> None:
-    """Raise `CannotSubtract` if the result of a row is invalid.
+    """Raise `CannotSubtract` if rows cannot be subtracted from one of several states.
 
     Parameters
     ----------
     is_invalid : array of bool, shape (n,)
-        A mask of the states whose result is invalid.
+        A mask of the states from which rows cannot be subtracted.
     reason : str
         The last part of the message.
     rows : array, shape (n,), optional
@@ -471,7 +473,7 @@ def refuse_where(is_invalid: Flags, reason: str, rows: Ids | None = None) -> Non
     Raises
     ------
     CannotSubtract
-        For the first row that is invalid.
+        For the first state in the mask.
     """
     if is_invalid.any():
         first = int(np.argmax(is_invalid))

@@ -358,7 +358,8 @@ class Function(ABC):
         states : column of states, shape (rows,)
             States of this function. A null counts as an identity.
         gone : column of states, shape (rows,)
-            The states to subtract. The state in the same place of ``states`` must contain all their input rows.
+            The states to subtract. At each index, the state in ``states`` must contain all input rows of the state in
+            ``gone``.
 
         Returns
         -------
@@ -370,9 +371,9 @@ class Function(ABC):
         TypeError
             If the states of the function cannot be subtracted, such as states of min, max, first, last, sets and lists.
         CannotSubtract
-            If a state evidently does not contain these rows, or the state of the remaining rows cannot be computed. The
-            latter happens if rows remain, and the subtracted rows contain NaN or infinities of a sum, or the smallest
-            or greatest value of a histogram. The error names the first such state.
+            If a state evidently does not contain the rows to subtract, or the state of the remaining rows cannot be
+            computed. The latter happens if rows remain, and the subtracted rows contain NaN or infinities of a sum, or
+            the smallest or greatest value of a histogram. The error names the first such state.
         ValueError
             For the same reasons as `merge`.
 
@@ -499,7 +500,9 @@ def reset_is_always_readable(cls: type[Function], reader: str) -> None:
 
 
 def input_rule(function: Function | type[Function], role: str) -> InputTypes:
-    """Return the rule for an input of a function. Event times, and an input called ``by``, are always compared.
+    """Return the rule for an input of a function.
+
+    For event times and for an input called ``by``, the rule states that the values are compared with each other.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
 
 
 def duration_text(count: int, *, digits: int) -> str:
-    """Return the ISO 8601 text of a duration in seconds. ``count`` is its number of units of 10^-``digits`` seconds.
+    """Return the ISO 8601 text, in seconds, of a duration of ``count`` times 10^-``digits`` seconds.
 
     >>> duration_text(60_500, digits=3), duration_text(-2, digits=0), duration_text(1, digits=9)
     ('PT60.5S', '-PT2S', 'PT0.000000001S')

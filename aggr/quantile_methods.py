@@ -155,6 +155,6 @@ def interpolate(low: Floats, high: Floats, shares: Floats) -> Floats:
     """
     with np.errstate(invalid="ignore", over="ignore"):
         interpolated = low * (1.0 - shares) + high * shares
-        # rounding could give a number outside the two values
+        # because of rounding, a result could be less than both values, or greater than both
         interpolated = np.clip(interpolated, np.minimum(low, high), np.maximum(low, high))
     return np.where((low == high) | (shares == 0.0), low, interpolated)

@@ -42,9 +42,12 @@ class remembered(Generic[T, P, R]):
     def __get__(self, instance: T, owner: type[T]) -> Callable[P, R]: ...
 
     def __get__(self, instance: T | None, owner: Any) -> Any:
-        """Return the method of an object, or this descriptor for a class."""
+        """Return the method of an object. If the method is accessed as an attribute of its class, return this
+        descriptor.
+        """
         if instance is None:
             return self
         bound = lru_cache(maxsize=_RESULTS)(partial(self._method, instance))
-        vars(instance)[self._method.__name__] = bound  # from now on, Python finds this function before the descriptor
+        # Python finds an attribute of the object before this descriptor, so the next access does not call ``__get__``.
+        vars(instance)[self._method.__name__] = bound
         return bound

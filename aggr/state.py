@@ -388,7 +388,8 @@ class State(ABC):
         states : column of states, shape (rows,)
             States, in which a null counts as an identity.
         subtracted : column of states, shape (rows,)
-            The states to subtract. The state in the same place of ``states`` must contain all their input rows.
+            The states to subtract. At each index, the state in ``states`` must contain all input rows of the state in
+            ``subtracted``.
         reading : Function, optional
             See `merge`.
 
@@ -449,7 +450,7 @@ class State(ABC):
         return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract states field by field. At least one row must remain in each state.
+        """Subtract states field by field. At least one row must remain in each state after the subtraction.
 
         ``rows`` contains the row number of each state in the original column, for error messages.
         """
@@ -573,9 +574,9 @@ class State(ABC):
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
     """Raise `CannotSubtract` if a state differs from the state that is subtracted from it.
 
-    The caller passes only pairs of states with equal row counts, from which no row remains. If such states differ, the
-    rows to subtract are not the rows of the state. ``rows`` contains the row number of each state in the original
-    column, for error messages.
+    The caller passes only pairs of states with equal row counts, so no row remains after the subtraction. If the two
+    states of a pair differ, the rows to subtract are not the rows of the state. ``rows`` contains the row number of
+    each state in the original column, for error messages.
     """
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))

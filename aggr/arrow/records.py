@@ -181,8 +181,8 @@ def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Ent
 
 
 def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
-    """Return the value of one field of each struct: the field that is named by the struct's key in ``keys``. The value
-    is null if there is no such field.
+    """Return, for each struct, the value of the field whose name is the key in the same row of ``keys``. The value is
+    null if the structs have no field of this name.
     """
     value_type = entry_types(records.type)[1]
     fields = _fields_as(records, value_type)

@@ -56,8 +56,8 @@ def has_json_stream() -> bool:
 
 
 def whole_bytes(dtype: pa.DataType) -> int | None:
-    """Return the number of bytes of each value of a type. Return None if values of the type have different numbers of
-    bytes, or, as booleans, not a whole number of bytes.
+    """Return the number of bytes of each value of a type. Return None if the values have different sizes, like texts,
+    or if a value does not have a whole number of bytes, like a boolean.
 
     >>> whole_bytes(pa.int32()), whole_bytes(pa.bool_()), whole_bytes(pa.string())
     (4, None, None)

@@ -17,7 +17,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-# The files of code come before the index that lists them, so that a copied index never lists a file that is missing.
+# Files are copied in this order: files of code, then the index that lists them. A copied index therefore never lists a
+# missing file.
 _CODE = ("*.nbc", "*.nbi")
 
 

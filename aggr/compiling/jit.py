@@ -32,7 +32,7 @@ import numpy as np
 from aggr.compiling.code_folders import copy_code, private_folder
 from aggr.compiling.one_process import compile_once
 
-Int = Any  # the type of an integer in a loop: of NumPy or of Python
+Int = Any  # the type of an integer in a loop, which is an integer of NumPy or of Python
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -51,9 +51,8 @@ _CODE_LOAD_SECONDS = 0.02
 _COMPILE_SECONDS_PER_BYTE = 3e-4
 # the time of plain Python for one element, in seconds, for a loop that has not been measured yet
 _SECONDS_PER_ELEMENT = 5e-6
-# The time of a loop is predicted from its mean time per element. In addition to the measured elements, the mean
-# includes this number of elements with the time `_SECONDS_PER_ELEMENT`. A few measured elements therefore do not
-# determine the mean.
+# The time of a loop is predicted from its mean time per element. This number of assumed elements, each with the time
+# `_SECONDS_PER_ELEMENT`, is added to the measured elements, so that a few measured elements do not determine the mean.
 _ASSUMED_ELEMENTS = 1000
 
 
@@ -234,9 +233,9 @@ def _machine_code(loop: Any, is_inner: bool = False) -> Callable[..., Any]:
 
     called_loops = {name: _machine_code(other, True) for name, other in _called_loops(loop).items()}
     linked_loop = FunctionType(loop.__code__, {**loop.__globals__, **called_loops}, closure=loop.__closure__)
-    # Numba stores the code under this name, which contains a checksum of the loop, and whether indices are checked.
-    # Numba itself checks only whether the file of the loop has changed. It does not check the files of other loops and
-    # of constants, which are part of the code as well.
+    # Numba stores the code under the name of the loop. A checksum is added to the name, because numba itself checks
+    # only whether the file of the loop has changed, although the code also contains loops and constants of other files.
+    # A suffix is added if indices are checked, and another suffix for an inner loop.
     bounds_suffix = "-bounds" if getattr(numba.config, "BOUNDSCHECK", 0) else ""
     inner_suffix = "-inner" if is_inner else ""
     update_wrapper(linked_loop, loop).__qualname__ += f"-{_fingerprint(loop):08x}{bounds_suffix}{inner_suffix}"

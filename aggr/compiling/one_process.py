@@ -7,9 +7,10 @@ process ends in any way, so a remaining lock file does not block other processes
 process compiles the code.
 
 Loops that are defined in different source files have different locks, so that several processes can compile them at the
-same time. If these loops call the same loop, each of the processes may compile it, for different types of arguments. A
-second lock lets only one process at a time store code in a folder, because numba reads the index of the stored code,
-chooses a file name that is not in the index, and writes the index again.
+same time. If loops of two files call the same third loop, two processes may compile the third loop at the same time,
+for different types of arguments. A second lock lets only one process at a time store code in a folder. To store code,
+numba reads the index of the stored code, chooses a file name that is not in the index, and writes the index again.
+Without the second lock, two processes could choose the same file name.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _CompilerLock:
     """
 
     def __init__(self) -> None:
-        self.depth = 0  # the depth of nested compilations: a loop, and the loops that it calls
+        self.depth = 0  # the depth of nested compilations; compiling a loop also compiles the loops that it calls
         self.file: int | None = None
         self.has_paused_collector = False
 

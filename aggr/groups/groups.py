@@ -391,7 +391,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     bound = 1
     for position, column in enumerate(flat_columns(columns)):
         column_codes, column_bound = _column_codes(column)
-        # If the combined codes might not fit int64, the codes of the earlier columns are first numbered without gaps.
+        # The codes of a column are combined with the codes of the earlier columns. If the combined codes might not fit
+        # int64, the codes of the earlier columns are first numbered without gaps.
         if bound * column_bound >= 2**62:
             codes, counts, _ = _number_codes(codes, bound)
             bound = len(counts)
@@ -456,8 +457,8 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         return values - low, high - low + 1
     change_rows = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 8 * len(change_rows) < len(values):
-        # In this case, few rows differ from the previous row, for example because rows are ordered by time. Only these
-        # few rows are sorted.
+        # Few numbers differ from the number in the previous row, for example because rows are ordered by time. Only
+        # these numbers and the first number are sorted.
         unique, ranks = np.unique(values[np.append(0, change_rows)], return_inverse=True)
         return np.repeat(ranks, np.diff(change_rows, prepend=0, append=len(values))), len(unique)
     distances_fit_int64 = high - low < 2**63

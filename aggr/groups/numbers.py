@@ -24,9 +24,9 @@ _NO_EXPONENT = 1 << 20
 def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (n,).
 
-    ``bits`` are the bits of the doubles, shape (parts, rows): the number of a row is the sum of its parts. ``ids``
-    contains the group of each row. If a group does not have nonzero doubles, the lowest exponent is greater than the
-    highest.
+    ``bits`` are the bits of the doubles, shape (parts, rows). A row has one double for each part. The number of a row
+    is the sum of its doubles. ``ids`` contains the group of each row. If a group does not have nonzero doubles,
+    the lowest exponent is greater than the highest.
     """
     low = np.full(n, _NO_EXPONENT)
     high = np.full(n, -_NO_EXPONENT)
@@ -102,9 +102,10 @@ def _add_by_group(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
 
 def find_extreme_rows(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Return, for each group, the number of a row with the smallest key, or with the greatest if ``greatest`` is true.
+    """Return, for each group, the index of one row that has the smallest key of the group.
 
-    ``keys`` has one key per row. The result has the shape (groups.n,), with -1 for a group without rows.
+    If ``greatest`` is true, return the index of a row with the greatest key. ``keys`` has one key per row. The result
+    has the shape (groups.n,), with -1 for a group without rows.
     """
     check_lengths(len(keys), groups)
     extremes = extreme_by_group(keys, groups, greatest)

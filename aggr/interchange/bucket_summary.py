@@ -25,8 +25,9 @@ def derive_summaries(
 ) -> dict[str, pa.Array]:
     """Return the fields ``sum``, ``min`` and ``max`` of ``n`` sketches, computed from the values of their buckets.
 
-    ``positive`` and ``negative`` are the buckets of the sketches, and ``zero`` their counts of zeros, shape (n,).
-    ``values_of`` returns the value that represents each bucket. Min and max of an empty sketch are null.
+    ``positive`` and ``negative`` are the buckets of positive and of negative numbers. ``zero`` contains the number of
+    zeros in each sketch, shape (n,). ``values_of`` returns the value that represents each bucket. Min and max of an
+    empty sketch are null.
 
     >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
@@ -57,9 +58,9 @@ def fill_summaries(
 ) -> dict[str, pa.Array]:
     """Return ``parts`` with the values that the caller has supplied in ``columns``.
 
-    ``parts`` contains the values that were computed from buckets. They replace nulls in the supplied columns, and
-    missing columns. ``valid`` is a mask of the messages that are not null. ``columns`` have a row for each message, and
-    ``parts`` have a row for each valid message.
+    ``parts`` contains the values that were computed from buckets. A computed value is returned only if the caller has
+    not supplied its column, or has supplied null for its message. ``valid`` is a mask of the messages that are not
+    null. ``columns`` have a row for each message, and ``parts`` have a row for each valid message.
 
     Raise ``TypeError`` or ``ValueError`` for a column of another type or length, and if a min is greater than its max.
 
@@ -77,7 +78,9 @@ def fill_summaries(
     for name in ("min", "max"):
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, limit in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
-        if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min
+        # A computed min above the supplied max is replaced by the supplied max. A computed max below the supplied min
+        # is replaced by the supplied min.
+        if other in supplied:
             is_supplied = supplied[name].is_valid() if name in supplied else pa.scalar(False)
             is_final = pc.or_(is_supplied, filled_parts[name].is_null())
             filled_parts[name] = pc.if_else(
@@ -113,8 +116,8 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     """Return a supplied column of sums, mins or maxs, at the rows that the mask ``valid`` selects.
 
-    Sums are returned as exact sums, and may be passed as such. Raise ``TypeError`` for a column that is not numeric,
-    and ``ValueError`` for another length, an infinity or NaN.
+    Sums are returned as exact sums. A supplied column of sums may contain numbers or exact sums. Raise ``TypeError``
+    for a column that is not numeric, and ``ValueError`` for another length, an infinity or NaN.
 
     >>> _supplied_column("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
     [{'exponent': 0, 'limbs': [1]}, None]

@@ -208,8 +208,8 @@ def _key_shift(keys: Keys) -> int:
 def _store_messages(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
     """Return a message of the class ``store``, which contains only buckets, for each histogram.
 
-    ``shift`` is added to the keys. The counts are written as one list for adjacent keys, because this is the only form
-    that all readers support.
+    ``shift`` is added to the keys. The counts of all keys from the lowest to the highest key are written as one list,
+    because this is the only form that all readers support.
     """
     stores = []
     for low, counts in buckets.dense(_MAX_ADJACENT_KEYS):

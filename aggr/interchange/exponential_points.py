@@ -22,7 +22,7 @@ from aggr.interchange.bucket_summary import check_fit, derive_summaries, fill_su
 SIGNS = ("positive", "negative")
 MAX_COUNT = 2**63 - 1
 
-# the buckets of one sign: ascending keys of `aggr.contrib.exponential_mapping`, and their counts
+# the buckets of one sign: their keys, ascending, as defined by `aggr.contrib.exponential_mapping`, and their counts
 SignBuckets = tuple[Whole, Whole]
 
 

@@ -74,8 +74,8 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     Guarantee
     ---------
     Every count is written in its own bucket. Counts of NaN are not written, and min and max are written only to
-    ``digits`` digits. Readers that ignore the ratio return values in units. The reader in Rust rejects a ratio other
-    than 1.
+    ``digits`` digits. Readers that ignore the ratio return values as multiples of the function's unit. The reader in
+    Rust rejects a ratio other than 1.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 def _array_lengths(highest: Whole, layout: Layout) -> Whole:
     """Return the length of the counts array of each histogram.
 
-    ``highest`` has the highest trackable values of the histograms, in units.
+    ``highest`` has the highest trackable value of each histogram, in the unit in which its values are counted.
     """
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half

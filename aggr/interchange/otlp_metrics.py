@@ -27,7 +27,7 @@ from aggr.interchange.otlp import bucket_values, from_otlp
 
 __all__ = ["encode_response", "rows_of_metrics"]
 
-# A function with such a high limit of buckets that the buckets of a message are never merged to a coarser scale.
+# A function whose limit of buckets is so high that the buckets of a message are never merged to a coarser scale.
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
 # the value of AGGREGATION_TEMPORALITY_DELTA
 _DELTA = 1

@@ -44,7 +44,7 @@ _MAX_SCHEMA = 8
 class _HistogramFormat:
     """A message for native histograms, and the names of its fields.
 
-    The names of spans and deltas are stored without the sign that precedes them: ``span`` for ``positive_span``.
+    The names of the fields for spans and deltas are stored without the prefix ``positive_`` or ``negative_``.
     """
 
     message_class: Callable[[], type[Any]]
@@ -245,8 +245,8 @@ def _infinity_key(schema: int) -> int:
 
 
 def _add_buckets(spans: Any, deltas: Any, keys: Any, counts: Any, schema: int, infinity_count: int) -> int:
-    """Add the buckets of one sign to ``spans`` and ``deltas``, two fields of a message, and return the sum of their
-    counts.
+    """Add the buckets of one sign to ``spans`` and ``deltas``, two fields of a message. Return the sum of the counts of
+    these buckets.
 
     ``keys`` are the keys of the buckets, ascending, at the scale ``schema``, and ``counts`` their counts. Adjacent
     buckets are written as one span. ``infinity_count`` is the number of infinities of this sign. If it is above 0, a
@@ -312,7 +312,8 @@ def _read_buckets(message: Any, sign: str, row: int) -> tuple[SignBuckets, int]:
             "correct the message, or pass null for this row"
         )
     offset_sums = accumulate(span.offset for span in spans)
-    # ``before`` begins with -1: the offset of the first span is relative to the bucket with index 0, whose key is -1.
+    # For each span, ``before`` contains the total length of the earlier spans, minus 1. The 1 is subtracted because the
+    # offset of the first span is relative to the bucket with index 0, whose key is -1.
     before = accumulate((span.length for span in spans), initial=-1)
     summed_spans = zip(spans, offset_sums, before, strict=False)
     runs = [np.arange(span.length) + offsets + lengths for span, offsets, lengths in summed_spans]

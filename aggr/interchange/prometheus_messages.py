@@ -29,7 +29,7 @@ _MESSAGES = {
     "Metric": {"label": (1, "repeated LabelPair"), "timestamp_ms": (6, "int64"), "histogram": (7, "Histogram")},
     "MetricFamily": {
         **{"name": (1, "string"), "help": (2, "string"), "metric": (4, "repeated Metric")},
-        "type": (3, "int32"),  # the value of the enum MetricType, which is 4 for histograms
+        "type": (3, "int32"),  # a value of the enum MetricType; 4 stands for histograms
     },
 }
 

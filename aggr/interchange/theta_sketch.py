@@ -38,7 +38,7 @@ _EMPTY = 4
 _FLAGS = 2 | 8 | 16
 # the size of a long in bytes
 _LONG = 8
-# the mask of the bits that contain the number of longs, in the first byte of the preamble
+# a mask for the first byte of the preamble; it selects the bits that contain the number of longs
 _LONGS = 0x3F
 # the versions of the format that can be read
 _PLAIN = 3

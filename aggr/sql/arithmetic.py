@@ -157,7 +157,8 @@ def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     x = decimal_type(a)
     y = decimal_type(b)
     kernel = _KERNELS[operator]
-    whole_digits = (x.precision - x.scale, y.precision - y.scale)  # the digits of each operand before the decimal point
+    # the number of digits before the decimal point, of each operand
+    whole_digits = (x.precision - x.scale, y.precision - y.scale)
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     # the precision that Arrow declares for the result
     digits = scale + (sum(whole_digits) + 1 if operator == "*" else max(whole_digits) + 1)
@@ -173,8 +174,8 @@ def _decimal_kernel(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     if digits <= _MAX_WIDE_DIGITS:
         return _with_casts(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
     # A product of two factors of 38 digits has at most 76 digits, but Arrow computes a type with 77 digits for the
-    # product, and rejects this type. The type of the first factor is therefore changed to 37 digits. This cast is not
-    # checked, and keeps all digits.
+    # product, and rejects this type. The first factor is therefore cast to a type with 37 digits. The cast does not
+    # check its values, so a value of 38 digits stays unchanged.
     narrowed = pa.decimal256(_MAX_DIGITS - 1, x.scale)
     return _with_casts(lambda left, right: kernel(left.cast(narrowed, safe=False), right).cast(narrow), a, b, *wide)
 

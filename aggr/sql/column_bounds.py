@@ -231,7 +231,7 @@ _BOUND_OF_COMPARISON: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
     # ``x = NULL`` is never true, so its bound is empty. ``x <=> NULL`` is true for nulls, so it must not have a bound.
-    # `_bound_of_column` accepts NULL only if it is called with the function `Bound.of_values` itself, and not with this
-    # lambda.
+    # `_bound_of_column` returns a bound for NULL only if it is called with the function `Bound.of_values` itself. It is
+    # called with a lambda here, so it returns no bound for NULL.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def column_in(name: str, names: Collection[str]) -> str | None:
-    """Return the column that a name refers to: the column of this name, or the column that contains it as a field.
+    """Return the column that a name refers to. The name may be that of the column itself, or of a field of the column.
 
     Parameters
     ----------

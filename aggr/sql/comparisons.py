@@ -75,7 +75,8 @@ def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = Non
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
         if operator not in (">", ">="):
             return kernel
-        # NaN is greater than the constant. If a is null, both operands of OR are null, and so is the result.
+        # NaN is greater than the constant, so the result for NaN is true. If a is null, both operands of OR are null,
+        # so the result is null.
         return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))
     return {
         "=": _equal,

@@ -141,7 +141,7 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     DataType(double)
     """
     dtype = _compile(text, schema, EXPRESSION, use=use).type
-    # A time with a zone is an instant, whatever the zone. `evaluate` therefore casts all such times to UTC.
+    # `evaluate` casts all times with a zone to UTC. The instants stay the same.
     return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype
 
 

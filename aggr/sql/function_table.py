@@ -241,9 +241,9 @@ TEXT = checked_argument(require_text)
 NUMBER = checked_argument(require_number)
 CONDITION = checked_argument(as_boolean)
 DOUBLE = checked_argument(lambda term, what: coerce(require_number(term, what), pa.float64()))
-# for an argument that is a node of the parser, and is not compiled to a term
+# the rule for an argument that is used as the parser returns it, and is not compiled to a term
 RAW = Argument(lambda compiler, node, name: node.args[name])
-# for an argument that is ignored, or that the rule of another argument reads
+# the rule for an argument that is ignored, or that is read by the rule of another argument
 SKIP = Argument(None, None)
 
 term_rule(exp.Paren, this=ANY)(lambda term: term)

@@ -26,7 +26,7 @@ NULL = pa.null()
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A source for the evaluation of terms, in which a column is an array of a table."""
+    """A source of columns for the evaluation of terms. Each column is an array from a table."""
 
     table: pa.Table | pa.RecordBatch
 
@@ -46,7 +46,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """A source for the evaluation of terms, in which a column is a reference in an expression of Arrow."""
+    """A source of columns for the evaluation of terms. Each column is a reference in an expression of Arrow."""
 
     schema: pa.Schema
 

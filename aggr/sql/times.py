@@ -60,7 +60,7 @@ def require_time(term: Term, what: str) -> Term:
 
 
 def extract(part: str, term: Term) -> Term:
-    """Return the term for a part, such as HOUR, of a date, or of a time on the clock of its zone.
+    """Return the term for one part, such as HOUR, of a date, or of a time as its time zone shows it.
 
     EPOCH is the number of seconds since 1970 in UTC, with fractions.
     """

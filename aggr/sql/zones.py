@@ -1,8 +1,8 @@
 """Zones: a time is an instant, and the time zone in its Arrow type determines its hour, day and date.
 
 A local time is converted to the first instant that has this local time or a later one. For a repeated time, this is the
-earlier instant; for a skipped time, it is the instant of the transition. Days therefore begin at the same instants as
-windows.
+earlier instant; for a skipped time, it is the instant at which the UTC offset changes. Days therefore begin at the same
+instants as windows of a day.
 
 Arrays and scalars are converted by `aggr.clocks`, as windows are. Filters of files are expressions of Arrow, in which
 zones have no changes of the UTC offset after 2037.
@@ -51,7 +51,7 @@ def localize(term: Term, zone: str) -> Term:
 
 
 def from_local(local: Value, zone: str) -> Value:
-    """Return the first instant at which the clock of ``zone`` shows each time in ``local``, or a later time."""
+    """For each local time, return the first instant at which the clock of ``zone`` shows this time or a later one."""
     if isinstance(local, pc.Expression):
         return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
     return _converted(local, zone, _instants_of_local, pa.timestamp(local.type.unit, zone))
@@ -136,7 +136,8 @@ def _convert_nanoseconds(numbers: Whole, zone: str, convert: Callable[[Clock, Wh
     clock = clock_around(zone, micros)
     converted = convert(clock, micros)
     if convert is _instants_of_local:
-        # A time that the clock skips becomes the instant of the change, which has no digits below a microsecond.
+        # A local time that the clock skips becomes the instant at which the UTC offset changes. This instant has no
+        # fraction of a microsecond.
         digits = np.where(clock.local_times(converted) == micros, digits, 0)
     nanos: Whole = converted * _NANOS_PER_MICRO + digits
     return nanos
