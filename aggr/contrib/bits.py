@@ -13,7 +13,8 @@ from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainSt
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined by a bitwise operation. The result of a group without values is null.
+    """The field of a state that combines the bits of a group's whole numbers by a bitwise operation. The field is null
+    for a group without values.
 
     ``operation`` is a ufunc of NumPy with an identity, such as ``numpy.bitwise_and``.
     """

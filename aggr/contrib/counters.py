@@ -119,8 +119,8 @@ class Increase(SeriesFunction):
         the window. The operations and their order are those of Prometheus, so that results have the same bits.
         """
         values, _ = series.first_and_last(series.floats)
-        # A counter is never below 0, so the increase is not extrapolated beyond the time at which the line through the
-        # first and the last point reaches 0.
+        # A counter is never below 0. The increase is therefore extrapolated backwards at most to the time at which the
+        # line through the first and the last point is 0.
         if self.is_counter:
             reaches_zero = (increases > 0) & (values >= 0)
             to_zero = sampled_seconds * np.divide(

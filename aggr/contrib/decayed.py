@@ -64,8 +64,9 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 # an exact sum by this factor, its digits are shifted by one position, because 2^32 is the base of the digits.
 _HALF_LIVES_PER_SPAN = 32
 _SPANS = 4
-# The maximum number of spans by which a result is decayed. If the time of the result is later, the result is the same,
-# because after 200 spans, every sum has decayed so far that its nearest double is 0.
+# The maximum number of spans between the newest row and the time for which a result is computed. A later time is
+# replaced by the time after this number of spans. The result is the same, because after 200 spans, every sum has
+# decayed so far that its nearest double is 0.
 _MAX_SPANS_LATER = 200
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(

@@ -1,4 +1,4 @@
-"""mode, entropy: results that are computed from the distinct values of a group and their numbers of rows."""
+"""mode, entropy: results that are computed from the distinct values of a group and the row count of each value."""
 
 from __future__ import annotations
 

@@ -223,9 +223,10 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
     """Return the lowest and the highest key of the buckets of each group at the finest scale, each of shape
     (groups.n,).
 
-    ``column`` contains one histogram per state, and ``groups`` the group of each. Shifting a key of a row to the left
-    by ``shifts[row]`` bits gives the first key of its bucket at the finest scale. For a group without buckets, the
-    lowest key that is returned is greater than the highest key.
+    ``column`` contains one histogram per state, and ``groups`` the group of each state. A bucket of the state in the
+    row ``row`` consists of ``2^shifts[row]`` buckets of the finest scale. Shifting the key of the bucket to the left by
+    ``shifts[row]`` bits gives the lowest key of the finer buckets. For a group without buckets, the returned lowest
+    key is greater than the returned highest key.
     """
     low = np.full(groups.n, FAR << 1)
     high = np.full(groups.n, -FAR << 1)
@@ -272,8 +273,9 @@ def _are_consistent(states: pa.StructArray, shifts: Whole) -> bool:
         is_zero = is_finite_extreme & ~has_own_side & (counts[0] > 0)
         if (sizes[is_zero] != 0.0).any():
             return False
-        # If a state has neither negative values nor zeros, its minimum lies in the lowest positive bucket. If it has
-        # neither positive values nor zeros, its maximum lies in the negative bucket with the lowest key.
+        # If a state has neither negative values nor zeros, its minimum lies in the lowest positive bucket. If a state
+        # has neither positive values nor zeros, its maximum is the negative value with the smallest magnitude, and lies
+        # in the negative bucket with the lowest key.
         is_opposite_side = is_finite_extreme & ~has_own_side & ~is_zero
         for rows, side, key, direction in (
             (is_finite_extreme & has_own_side, own_side, "high", 1.0),

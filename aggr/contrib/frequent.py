@@ -5,9 +5,9 @@ cells         a CountMin sketch: each value is counted in one cell per line. The
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
 The cells and the candidates depend only on the rows, and not on how rows are divided into parts whose states are
-merged. Cells are sums. The hash of a candidate is the smallest hash of its rows. A candidate of all rows is also a
-candidate of the part that contains the row with this hash, because a part cannot have more values with smaller
-hashes than all rows have.
+merged. Cells are sums. Candidates are compared by the smallest hash of their rows. Every candidate of all rows is also
+a candidate of one part: the part that contains the row with the candidate's smallest hash. The number of values with
+smaller hashes is not greater in this part than in all rows.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -42,8 +42,8 @@ from aggr.extend.columns import Whole, extreme_by_group, field_of_type, group_by
 from aggr.extend.hashes import NO_THRESHOLD
 from aggr.extend.lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 
-# The number of lines of cells. With a probability of at least 1 - e^-5, the count of a value in at least one line
-# exceeds the true count by at most ``overcount`` (see `Frequent`).
+# The number of lines of cells. With five lines, the probability is at least 1 - e^-5 that in one line or more, the
+# count of a value exceeds the true count by at most ``overcount`` (see `Frequent`).
 _LINES = 5
 # The number of candidates of a state for each value that can be frequent. At most 1 / share values can be frequent, so
 # a state has 10 / share candidates. The same factor determines the number of cells per line, e · 10 / share. A line of
@@ -277,8 +277,8 @@ class Frequent(Function):
         self.own_state.cells_field.check(cells)
         histograms = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        # Histograms are in the order of states, and the keys of a histogram ascend. Therefore ``cell_places`` ascends,
-        # as searchsorted requires.
+        # ``cell_places`` has the index of each counted cell among the cells of all states. It ascends, as searchsorted
+        # requires, because histograms are in the order of states, and the keys of a histogram ascend.
         cell_places = histograms.rows() * size + histograms.keys
         value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.cell_indices(hash64(values))
         positions = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))

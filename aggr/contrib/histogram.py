@@ -27,7 +27,9 @@ _RESULT = ("counts", "below", "above", "nan")
 
 @dataclass(frozen=True)
 class CellsState(State):
-    """The state of `Histogram`: counts of the values between consecutive edges, outside of all edges, and of NaN."""
+    """The state of `Histogram`: counts of the values between consecutive edges, of the values outside all edges, and of
+    NaN.
+    """
 
     edges: tuple[float, ...]
 
@@ -44,8 +46,8 @@ class CellsState(State):
 
     @property
     def counts_field(self) -> CellCounts:
-        """The field of the counts. In this order, it contains the counts of the values below all edges, from each edge
-        to the next, and from the last edge on, and the count of NaN.
+        """The field of the counts. In this order, it counts the values below all edges, the values from each edge to
+        the next edge, the values from the last edge on, and NaN.
         """
         return CellCounts(len(self.edges) + 2)
 
@@ -163,8 +165,9 @@ def _printed_number(edge: float) -> Fraction:
 def _interval_starts(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     """Return a column of the type ``dtype``: for each edge, the first value of the interval that begins at this edge.
 
-    For integers and decimals, this is the smallest value at or above the edge. Edges above all values of the type are
-    left out. For floats, it is the value nearest to the edge.
+    For integers and decimals, the first value of an interval is the smallest value at or above the edge, and edges
+    above all values of the type are left out. For floats, the first value of an interval is the value nearest to the
+    edge.
     """
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # An edge beyond all numbers of the type becomes an infinity.

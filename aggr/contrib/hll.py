@@ -16,7 +16,9 @@ from aggr.extend.lists import HASHABLE, Registers
 
 @dataclass(frozen=True)
 class RegistersState(State):
-    """The ``2^lg_k`` registers of HyperLogLog, or, if there are few values, their 32-bit hashes."""
+    """The state of `Hll`: the ``2^lg_k`` registers of HyperLogLog, or the 32-bit hashes of the values if there are few
+    values.
+    """
 
     lg_k: int
 

@@ -204,11 +204,11 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def _rule_of(self, name: str) -> InputTypes:
-        """Return the rule for the input ``name`` of the measures. The rule does not check the type of the input,
-        because each measure does.
+        """Return the rule for the types of the input ``name`` of the measures. The rule leaves the check of the type to
+        the measures that use the input.
 
-        Measures may use the input in several ways. The rule's ``text_use`` is the first use that occurs, in the
-        order `Use.KEEP`, `Use.ORDER`, `Use.NUMBER`, `Use.ANY`.
+        If measures use the input in several ways, ``text_use`` of the rule is the first such way in the order
+        `Use.KEEP`, `Use.ORDER`, `Use.NUMBER`, `Use.ANY`.
         """
         uses = {
             use
@@ -312,8 +312,10 @@ def _keyed_states(measures: Measures, max_keys: int, beyond: str) -> KeyedStates
 
 
 def _input_texts(measure: Measure) -> Iterator[str | None]:
-    """Yield the text of each input of a measure, which is a column or an expression, and then its condition, if it has
-    one. None is yielded for an input that is the event time of the frame. A measure such as count may have no inputs.
+    """Yield the text of each input of a measure, and then the text of the measure's condition, if it has one.
+
+    The text of an input is a column or an expression. If an input is the event time of the frame, None is yielded
+    instead. A measure such as count may have no inputs.
     """
     if measure.column is not None:
         yield from (measure.column, *measure.others)
@@ -326,8 +328,8 @@ def _input_name(text: str | None) -> str:
 
 
 def _values_of(measure: Measure, rows: Values) -> Values:
-    """Return the inputs of a measure for the rows that meet its condition. ``rows`` contains the inputs of all
-    measures.
+    """Return the inputs of a measure for the rows that meet the measure's condition. ``rows`` contains the inputs of
+    all measures.
     """
     if measure.where is not None:
         condition = pc.fill_null(pc.struct_field(rows.array, _input_name(measure.where)), False)

@@ -143,7 +143,8 @@ class DurationIn(SeriesFunction):
         try:
             state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
-            # Without points, any state is accepted, for example if only the type of the result is computed.
+            # If there are no points, ``self.state`` need not fit the type of the column. There are no points, for
+            # example, if only the type of the result is computed.
             if not len(series.values):
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(

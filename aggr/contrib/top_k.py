@@ -17,7 +17,7 @@ from aggr.extend.lists import OrderedRows, values_of
 
 @dataclass(frozen=True)
 class SmallestRows(State):
-    """The ``k`` rows in which the column ``by`` is smallest."""
+    """The state of `BottomK`: the ``k`` rows in which the column ``by`` is smallest."""
 
     k: int
 
@@ -32,7 +32,7 @@ class SmallestRows(State):
 
 @dataclass(frozen=True)
 class GreatestRows(SmallestRows):
-    """The ``k`` rows in which the column ``by`` is greatest."""
+    """The state of `TopK`: the ``k`` rows in which the column ``by`` is greatest."""
 
     name = "top_k"
     keep = "latest"

@@ -1,8 +1,9 @@
 """Item hashes: 63 bits for each value, equal to the hashes in the Theta sketches of Apache DataSketches.
 
-Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
-Text is hashed by its bytes in UTF-8, and binary values by their bytes. DataSketches does not define hashes for other
-types. There is one difference: DataSketches skips empty texts and empty binary values, but this module hashes them.
+Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, but both zeros have the same
+hash, and all NaN have the same hash. Text is hashed by its bytes in UTF-8, and binary values by their bytes.
+DataSketches does not define hashes for other types. There is one difference: DataSketches skips empty texts and empty
+binary values, but this module hashes them.
 """
 
 from __future__ import annotations
@@ -45,14 +46,15 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, as_coupons: bool = False) -> tuple[Whole, int]:
-    """Return one 64-bit word per value, which `item_hash` hashes, and the kind of the words.
+    """Return one 64-bit word per value, and the kind of the words. `item_hash` computes the hash of a value from its
+    word.
 
     The values have a type that `HASHABLE` allows. The words are sorted by group, shape (rows,). Their kind is `HASHES`,
     `INTEGERS` or `DOUBLES`.
 
-    With ``as_coupons``, hashes have 32 bits, as HyperLogLog requires. Texts and bytes are hashed by this function.
-    Integers and doubles are hashed by `item_hash`: with ``as_coupons``, 4 is added to their kind, so that `item_hash`
-    returns hashes of 32 bits.
+    Texts and bytes are hashed by this function, so that their words are hashes. Integers and doubles are hashed later
+    by `item_hash`. With ``as_coupons``, hashes have 32 bits, as HyperLogLog requires. For integers and doubles, 4 is
+    then added to the kind, so that `item_hash` returns hashes of 32 bits.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))

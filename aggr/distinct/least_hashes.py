@@ -119,8 +119,8 @@ def _bound(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Flo
     """Return the upper or the lower bound of the number of distinct values of each sketch, shape (n,).
 
     ``retained`` is the number of the sketch's hashes, and ``share`` the share of all possible hashes below its theta.
-    If a sketch had as many values as the upper bound, ``retained`` would be σ standard deviations below its expected
-    value. For the lower bound, σ is negative. ``spread`` is ``σ · sqrt((1 - share) / share)``.
+    The upper bound is the number of values for which ``retained`` is σ standard deviations below its expected value.
+    For the lower bound, σ is negative. ``spread`` is ``σ · sqrt((1 - share) / share)``.
     """
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0

@@ -101,7 +101,7 @@ def _rotate_left(word: Any, bits: Int) -> Any:
 def _finalize(h1: Any, h2: Any, size: Int, as_coupon: bool) -> Int:
     """Return the hash with 63 bits, or with 32 bits if ``as_coupon`` is true.
 
-    ``h1`` and ``h2`` are two halves that were computed from ``size`` bytes.
+    ``h1`` and ``h2`` are the two halves of MurmurHash3's 128-bit state after all ``size`` bytes were processed.
     """
     h1 = h1 ^ np.uint64(size)
     h2 = h2 ^ np.uint64(size)

@@ -1,7 +1,8 @@
 """Registers: a field of states, with the registers of HyperLogLog as bytes, or, for few values, with their coupons
 (32-bit hashes).
 
-    value ──▶ coupon    26 bits of the value's hash, and 1 plus the number of leading zeros of the hash's other half
+    value ──▶ coupon    26 address bits from one half of the value's hash, and a zero count: 1 plus the number of
+                        leading zeros of the other half
     few coupons         are stored in ascending order, 4 bytes each; at most 3/32 of the number of registers
     more coupons        are stored as 2^lg_k registers. Register i has the largest zero count of the coupons whose
                         lowest address bits are i.

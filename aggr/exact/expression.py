@@ -196,7 +196,7 @@ def _combine_digits(
         cell_offsets[i + 1] = cell_offsets[i] + end - lowest + 3
     cells = np.zeros(cell_offsets[n], np.int64)
     for i in range(n):
-        # A factor is split into two digits, so that the product of a digit of the factor and of the number fits int64.
+        # A factor is split into two digits. The product of either digit and a digit of the number fits int64.
         high = ((factors[i] >> (BITS - 1)) + 1) >> 1
         factor = factors[i] - (high << BITS)
         position = cell_offsets[i] + levels[i] - lowest_levels[i]

@@ -62,9 +62,9 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
     """Add the numbers of each group; return the digits of all sums, before carries are propagated.
 
     ``bits`` has the numbers as the bits of doubles, sorted by group. The numbers of a group are ``bits[offsets[group] :
-    offsets[group + 1]]``. ``low`` has the lowest exponent of each group, counted from 1 as in a double. A digit of
-    level n counts multiples of 2^(32·n). ``level`` has the lowest level of each group, and ``origin[group] + n`` is the
-    position of the group's digit of level n (see `origins`).
+    offsets[group + 1]]``. ``low`` has the lowest exponent of each group, as the biased exponent of a double, at least
+    1. A digit of level n counts multiples of 2^(32·n). ``level`` has the lowest level of each group, and
+    ``origin[group] + n`` is the position of the group's digit of level n (see `origins`).
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
@@ -144,8 +144,8 @@ def _to_fixed_point(bits: Int, lowest: Int) -> tuple[Int, Int]:
 def _add_sum(sums: tuple[Int, ...], exponent: Int, digits: Whole, position: Int) -> None:
     """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``position`` on.
 
-    ``sums`` are the digits of the number before carries are propagated, the lowest first. Each digit is below 2^60 in
-    magnitude.
+    The number is passed as ``sums``: its digits before carries are propagated, the lowest first. Each digit is below
+    2^60 in magnitude.
     """
     carry = np.int64(0)
     shift = exponent & 31

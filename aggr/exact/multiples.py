@@ -18,8 +18,8 @@ _MAX_EXACT = 2**53  # doubles represent all whole numbers up to this number exac
 def has_exact_units_in_doubles(values: pa.Array, unit: Fraction) -> bool:
     """Return whether the number of units in each value can be computed exactly with doubles.
 
-    For floats, the result is True. For other types, the unscaled integer of each value and its number of units must be
-    at most 2^53.
+    For floats, the result is True. For other types, the result is True if the unscaled integer of each value, and the
+    number of units in each value, are at most 2^53 in magnitude.
     """
     if pa.types.is_floating(values.type) or not len(values):
         return True

@@ -268,8 +268,9 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
     low, high = _lower_128_bits(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
         approximations = np.ldexp(*leading_digits(limbs)[::2])
-    # The relative error of an approximation is at most 2^-88. A number is therefore in the range if its approximation
-    # lies between 99.9 % of the lower bound and 99.9 % of the upper bound. All other numbers are compared exactly.
+    # The lower bound is negative and the upper bound positive, so that multiplying both by 0.999 gives a narrower
+    # range. The relative error of an approximation is at most 2^-88. A number is therefore in the range if its
+    # approximation is in the narrower range. All other numbers are compared exactly.
     is_in_range = (approximations > low_bound * 0.999) & (approximations < high_bound * 0.999)
     for i in np.flatnonzero(~is_in_range).tolist():
         is_in_range[i] = low_bound <= whole_number(limbs, i) <= high_bound

@@ -241,11 +241,11 @@ def _all_agree(
     """Return whether the minimum, the maximum and the sum of each state agree with its buckets and counts.
 
     ``negative_low`` and ``negative_high`` contain the lowest and the highest key of the negative buckets of each state,
-    and ``negative_count`` the number of values in them. ``positive_…`` describes the positive buckets in the same way.
-    ``has_no_minimum`` and ``has_no_maximum`` are masks of the states whose minimum or maximum is null. ``sum_sizes``
-    contains the number of digits of each sum. ``zero_threshold`` is the largest magnitude that counts as zero.
-    ``multiplier`` converts natural logarithms to keys. ``max_bins`` is the parameter ``max_bins`` of the sketch, or a
-    number above all keys if the number of buckets is not limited.
+    and ``negative_count`` the number of values in these buckets. ``positive_…`` describes the positive buckets in the
+    same way. ``has_no_minimum`` and ``has_no_maximum`` are masks of the states whose minimum or maximum is null.
+    ``sum_sizes`` contains the number of digits of each sum. ``zero_threshold`` is the largest magnitude that counts as
+    zero. ``multiplier`` converts natural logarithms to keys. ``max_bins`` is the parameter ``max_bins`` of the sketch.
+    If the sketch has no limit, ``max_bins`` is larger than every possible number of buckets.
     """
     for i in range(len(zero_count)):
         has_finite = negative_count[i] > 0 or zero_count[i] > 0 or positive_count[i] > 0

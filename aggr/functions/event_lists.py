@@ -163,7 +163,7 @@ class Series:
 
     @property
     def ranges_inside(self) -> tuple[Whole, Whole]:
-        """The range of each group's points inside its window: the index of the first, and the index after the last.
+        """The points of each group inside its window: the index of the first such point, and the index after the last.
 
         The result is two arrays of shape (n,).
         """
@@ -172,14 +172,16 @@ class Series:
 
     @property
     def crossing_points(self) -> tuple[Whole, Whole]:
-        """For each group, the last point before the start of its window, and the last point before the end.
+        """The index of the last point before the start of each group's window, and of the last point before its end.
 
-        The line from the first point to the next point of the group crosses the start of the window, and the line from
-        the second point crosses the end. The result is two arrays of indices of points, each of shape (n,).
+        The result is two arrays of indices, each of shape (n,). The line from a point of the first array to the next
+        point of its group crosses the start of the window. The line from a point of the second array to the next point
+        crosses the end of the window.
 
-        The first index is -1 if the group has no point before the start, and the second index is -1 if it has no point
-        at or after the end. If a group consists of one point before the start and one at or after the end, a single
-        line crosses both the start and the end. The first index then refers to this line, and the second index is -1.
+        The first array has -1 for a group without a point before the start, and the second array has -1 for a group
+        without a point at or after the end. If a group consists of one point before the start and one point at or after
+        the end, a single line crosses both the start and the end. The first array then has the index of the point
+        before the start, and the second array has -1.
         """
         before, after = self.has_points_outside
         after = after & ~(before & (self.lengths == 2))

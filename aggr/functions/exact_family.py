@@ -45,7 +45,7 @@ class Sums:
     ----------
     states : column of states
     monomials : field -> the inputs whose product the field sums
-    units : input -> the field whose type is the type of the input
+    units : input -> the field that stores one unit of the input, in the type of the input
     """
 
     states: pa.StructArray
@@ -185,8 +185,9 @@ class SumsState(State):
     def _related_sums(self) -> tuple[_RelatedSums, ...]:
         """The fields with sums that `check_consistency` checks, each with the fields that it is compared with.
 
-        If there is a field of Σx, the field of Σx² has no entry of its own, because the entry of Σx contains it. If
-        there is also a field of Σx⁴, the field of Σx² has an entry, because it must be compared with Σx⁴.
+        If there is a field of Σx, its entry also checks the field of Σx². The field of Σx² then has no entry of its
+        own, with one exception: if there is a field of Σx⁴, the field of Σx² has an entry, because Σx² and Σx⁴ must be
+        compared.
         """
         by_product = {tuple(sorted(inputs)): name for name, inputs in self.monomials.items()}
         squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in self.monomials.items()}

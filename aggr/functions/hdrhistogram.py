@@ -235,8 +235,9 @@ class HdrState(BucketState):
     def _exact_unit(self) -> Fraction:
         """The unit as an exact fraction.
 
-        If the unit is the double nearest to 1/n for an integer n, as 0.1 is for n = 10, the fraction is 1/n, because
-        results are computed as units / n. For every other unit, the fraction is the exact value of the double.
+        If the unit is the double nearest to 1/n for an integer n above 1, the fraction is 1/n, because `values_of` then
+        divides numbers of units by n. For example, n is 10 for the unit 0.1. For every other unit, the fraction is the
+        exact value of the double.
         """
         unit = self.unit or 1.0
         units_per_one = round(1.0 / unit)

@@ -4,10 +4,10 @@ the keys.
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
 If there are more than `max` keys, an error is raised, the list becomes null (`aggr.functions.limits`), or the `max`
-keys with the smallest hashes are kept. The states of a key in the final sample cover all rows of the key, because each
-merged sample that covers rows with the key contains the key too. theta is the smallest hash outside of the sample.
-The sample therefore contains each key with the probability theta / 2^63. A sum over the sampled keys, divided by this
-probability, is an unbiased estimate of the sum over all keys.
+keys with the smallest hashes are kept. A key in the sample of all rows is also in the sample of every part of the rows
+that contains the key. The merged states of a key in the final sample therefore cover all rows of the key. theta is the
+smallest hash outside of the sample. The sample therefore contains each key with the probability theta / 2^63. A sum
+over the sampled keys, divided by this probability, is an unbiased estimate of the sum over all keys.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -73,7 +73,8 @@ class KeyedStates(Field):
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by their owner and by their key.
 
-        ``owners`` contains the group of each row, and ``keys`` its key, which must not be null.
+        ``owners`` contains the owner of each row, which is a group. ``keys`` contains the key of each row, and no
+        nulls.
         """
         return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
@@ -111,7 +112,7 @@ class KeyedStates(Field):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Return the sampling probability of each map: the expected share of the group's keys in the map.
+        """Return the sampling probability of each map: the expected share of the group's keys that are in the map.
 
         The probability is 1 unless the map is a sample.
         """
@@ -156,9 +157,9 @@ class KeyedStates(Field):
             return keyed if beyond is None else _select_keys(keyed, ~beyond[key_owners])._replace(beyond=beyond)
         crowded = counts > self.max
         if not crowded.any():
-            # Here, no group has more than max keys, so no keys need to be removed. A sample has exactly max keys. A
-            # group that was merged from samples therefore has the keys of every such sample and no others. The keys are
-            # the sample for the lowest theta of the merged states, which ``thetas`` contains.
+            # Here, no group has more than max keys, so no keys need to be removed. A sample has exactly max keys. If
+            # samples were merged for a group, all of them therefore contain the same keys, which are all keys of the
+            # group. ``thetas`` has the lowest theta of the samples, and all keys of the group have smaller hashes.
             return keyed
         hashes = hash64(keys)
         thetas = thetas.copy()
@@ -208,9 +209,9 @@ def _select_keys(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
 def _next_thetas(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, max_keys: int) -> Whole:
     """Return the new theta of each group with too many keys: the smallest hash outside the group's sample.
 
-    ``crowded`` is a mask of the groups. ``hashes`` and ``owners`` have the hash and the group of each key of
-    these groups. ``max_keys`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one
-    more hash.
+    ``crowded`` is a mask of the groups with too many keys. ``hashes`` and ``owners`` have the hash and the group of
+    each key of such groups. ``max_keys`` is the number of keys in a sample. The previous theta of a group, in
+    ``thetas``, counts as one more hash of the group.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])

@@ -56,9 +56,9 @@ class Limit:
         """Return a mask of the groups beyond the limit, or None if there are none.
 
         ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
-        or if ``absorbed`` marks the group because one of its merged parts was beyond the limit. Raise ``ValueError``
-        for such a group if the limit is not absorbing. The error message begins with ``what``, and proposes the
-        alternative ``instead``.
+        or if ``absorbed`` marks the group because one of its merged parts was beyond the limit. If there is such a
+        group and ``self.beyond`` is not "null", raise ``ValueError``. The error message begins with ``what``, and
+        proposes the alternative ``instead``.
         """
         is_beyond = counts > self.max
         if self.is_absorbing and absorbed is not None:

@@ -149,7 +149,7 @@ class FoldedState(State):
 @dataclass(frozen=True)
 class _FoldField(Field):
     """A field of states that is computed in Python, row by row. ``start`` returns the state of a group before its first
-    row. For each further row, ``step`` receives the state so far and the row, and returns the next state.
+    row. For each row, ``step`` receives the state so far and the row, and returns the next state.
 
     A row is a value of the input, or a state to merge. States have the Arrow type ``dtype``.
     """

@@ -106,8 +106,8 @@ class SketchState(BucketState):
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state (see `BucketState.share_up_to`).
 
-        The result is exact for a limit near ``value``: the relative distance between this limit and ``value`` is at
-        most the relative accuracy of the sketch.
+        The result is the exact share of the values up to a limit near ``value``, not up to ``value`` itself. The
+        relative distance between this limit and ``value`` is at most the relative accuracy of the sketch.
         """
         state_counts = SketchCounts.from_states(states, self.side)
         zero = state_counts.zero
@@ -223,10 +223,10 @@ class SignedSketch(Function):
 
 @dataclass(frozen=True)
 class SketchCounts:
-    """The counts of n states: arrays of shape (n,), and the packed buckets of both signs.
+    """The counts of n states: arrays of shape (n,), and the buckets of both signs, whose counts are still encoded.
 
     ``negative_infinity``, ``zero`` and ``positive_infinity`` are the fields of the states with these names. ``counts``
-    contains the totals without NaN.
+    contains the number of all values of each state except NaN.
     """
 
     negative_infinity: Whole

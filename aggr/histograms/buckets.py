@@ -55,8 +55,9 @@ _OFFSET = 1 << 31
 _KEY = (1 << 32) - 1
 _NO_RANKS = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
 
-# A group's array has a cell for each possible bucket. If it has more than this number of cells per byte of its encoded
-# histograms, most cells are unused. Each used cell is then marked by a bit, so that unused cells need not be examined.
+# A group's array has a cell for each possible bucket. If the array has more than this number of cells per byte of the
+# group's encoded histograms, most cells are unused. Each used cell is then marked by a bit, so that unused cells need
+# not be examined.
 _MAX_CELLS_PER_BYTE = 2
 
 # Two histograms are merged as lists of keys, and not in an array of cells, if the range from the lowest to the highest
@@ -279,8 +280,9 @@ def _merge_groups(
 
     Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
     histogram is damaged, and whether a count exceeds int64. The result for a group that was left out has a lowest and a
-    highest key, but no encoded counts. The caller must merge the group itself, and must count values with lower keys at
-    the lowest key, as ``max_keys`` requires.
+    highest key, but no encoded counts. The caller must merge the histograms of such a group itself. If the group has
+    keys below the lowest key of the result, the caller must count their values at the lowest key, as ``max_keys``
+    requires.
     """
     n = len(offsets_of_groups) - 1
     is_damaged = False

@@ -37,7 +37,7 @@ BUCKETS_ARE_DAMAGED = (
 
 MAX_COUNT = np.int64(np.iinfo(np.int64).max)
 _MAX_COUNT = np.uint64(MAX_COUNT)
-NO_RANK = np.uint64(2**64 - 1)  # stands for the rank after the last requested rank; it is larger than every rank
+NO_RANK = np.uint64(2**64 - 1)  # the next rank if no requested rank is left; it is larger than every rank
 LAST_BYTE_SHIFT = np.uint64(56)
 
 
@@ -210,7 +210,7 @@ def is_sound(
     """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded together if each
-    byte is a complete number, and if the value at the next rank is not among the values that these eight numbers count.
+    byte is a complete number, and if the next requested rank is above the ranks of the values that these bytes count.
     """
     key = np.int64(low)
     value_count = np.uint64(0)

@@ -212,7 +212,8 @@ def _read(first_keys: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, 
     ``first_keys[row]``. A row with an incomplete number is damaged, and ends before that number.
     """
     n = len(first_keys)
-    max_entries = places[n] - places[0]  # the number of bytes: each count takes at least one byte
+    # Each count takes at least one byte, so there are at most as many counts as bytes.
+    max_entries = places[n] - places[0]
     sizes = np.zeros(n, np.int64)
     keys = np.empty(max_entries, np.int64)
     counts = np.empty(max_entries, np.int64)

@@ -14,11 +14,11 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A group with n keys may have `MAX_CELLS_PER_KEY` · n cells, up to `LARGE_GROUP_CELLS`. A group with many keys may have
-# `MAX_CELLS_PER_KEY_OF_LARGE` · n cells even if this exceeds `LARGE_GROUP_CELLS`. When histograms are merged, n is the
-# number of their encoded bytes. If a group would need more cells, its keys are sorted instead. In measurements, sorting
-# took 60 ns per key, and an empty cell only 0.01 ns, because used cells are marked in words of 64 bits, so that 64
-# empty cells are skipped at a time.
+# A group with n keys may have `MAX_CELLS_PER_KEY` · n cells, but at most `LARGE_GROUP_CELLS`. If
+# `MAX_CELLS_PER_KEY_OF_LARGE` · n exceeds `LARGE_GROUP_CELLS`, the group may have `MAX_CELLS_PER_KEY_OF_LARGE` · n
+# cells. When histograms are merged, n is the number of their encoded bytes. If a group would need more cells, its keys
+# are sorted instead. In measurements, sorting took 60 ns per key. An empty cell took only 0.01 ns, because used cells
+# are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
 MAX_CELLS_PER_KEY_OF_LARGE = 32
 MAX_CELLS_PER_KEY = 1 << 10
 LARGE_GROUP_CELLS = 1 << 20
@@ -153,7 +153,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
             skipped = cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
             gap = (2 * skipped - 1) * (skipped > 1)
-            while gap > 127:  # writes the bytes of `put_number` for the number -skipped; a call would be slower
+            while gap > 127:  # writes the same bytes as `put_number` for -skipped, but is faster than a call
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap = gap >> 7
                 at = at + 1
@@ -171,7 +171,7 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
 def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
     """Write a cell's key and count at position `size` of the lists, clear the cell, and return the new size.
 
-    An empty cell does not increase the size, so the next call overwrites its entry.
+    An empty cell does not increase the size, so that the next call overwrites the entry of the empty cell.
     """
     keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
     size += cells[cell] != 0
@@ -190,8 +190,8 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
         count = counts[np.uint64(i)]
         gap = keys[np.uint64(i)] - previous_key - 1
         previous_key = keys[np.uint64(i)]
-        # The gap and the count take at most one byte each. They are written without further branches, because the
-        # processor cannot predict gaps.
+        # In the usual case, the gap and the count take at most one byte each. They are then written without another
+        # branch, because the processor cannot predict gaps.
         if count < 64 and gap < 64:
             data[np.uint64(at)] = (2 * gap - 1) * (gap > 1)
             at += gap != 0
