@@ -2,8 +2,8 @@
 
     python -m benchmarks.aggregates [--rounds N] [--out FILE]
 
-All jobs alternate in one session. Ratios of median times are compared with limits, because the speed of a machine
-varies.
+All jobs alternate in one session. Limits apply to the median time of a job of tiltframe divided by the median time of a
+job of Spark, and not to the times themselves, because the speed of a machine varies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROWS = 500_000
 SQL_GROUPS = 20_000
 HOSTS = 100
-# The limit of aggr_avg is three times the sum of the time of Spark's avg and this number of seconds.
+# This number of seconds is added to the time of Spark's avg. The time of aggr_avg may be at most three times this sum.
 AVG_ALLOWANCE_SECONDS = 0.1
 
 

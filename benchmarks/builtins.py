@@ -37,8 +37,9 @@ FROM_FILES = "su.aggregate of files"
 
 @dataclass(frozen=True)
 class FunctionPair:
-    """A measure of tiltframe (``measure``) and a function of Spark with the same result, which has a ``name`` and an
-    ``expression`` in SQL. ``limit`` is the largest allowed ratio of tiltframe's time to Spark's.
+    """A measure of tiltframe and one or several functions of Spark that return the same result. ``name`` has the names
+    of Spark's functions, and ``expression`` is their call in SQL. ``limit`` is the largest allowed time of tiltframe
+    divided by that of Spark.
     """
 
     measure: aggr.Measure

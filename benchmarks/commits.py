@@ -58,8 +58,8 @@ def measure_checkout(checkout: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the medians of `measure`. If another checkout is passed, print the medians of both checkouts and the ratio
-    of the two times.
+    """Print the medians of `measure`. If another checkout is passed, print the medians of both checkouts, and the
+    median of the other checkout divided by the median of this one.
     """
     if sys.argv[1:] in ([], ["--json"]):
         with tempfile.TemporaryDirectory() as folder:

@@ -3,9 +3,9 @@
 python -m benchmarks.conservation [--quick] [--out FILE]
 
 A task that sends rows adds count messages with the numbers of rows. A task that receives rows compares these numbers
-with the rows that arrive. The seconds for both are divided by the core time of the job, which is its elapsed time times
-the number of cores. The files have rows in the order of time, rows in random order, or rows with a
-million keys.
+with the rows that arrive. The cost is the seconds in which tasks add and compare these numbers, divided by the core
+time of the job. The core time is the elapsed time of the job multiplied by the number of cores. There are three kinds
+of files: with rows in the order of time, with rows in random order, and with rows of a million keys.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ HIGHEST_SHARE = 0.02
 
 
 def write_seconds(folder: str, seconds: float) -> None:
-    """Write the seconds that a task has spent on sending or comparing row counts to a new file in ``folder``."""
+    """Create a file in ``folder`` with the seconds that a task has spent on sending or comparing row counts."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
 
 def timed_count_messages(folder: str, messages: Iterator[pa.RecordBatch], *arguments: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the messages that `conservation.with_count_messages` yields. Write the seconds that this function takes to
-    a file in ``folder``. The time in which ``messages`` produces its batches does not count.
+    """Yield the messages that `conservation.with_count_messages` yields. Measure the seconds that this function takes,
+    without the time in which ``messages`` produces its batches. Store these seconds in a file in ``folder``.
     """
     message_seconds = 0.0
 
@@ -98,7 +98,8 @@ def shares_of_checks(jobs: dict[str, Callable[[], None]], folder: Path, rounds: 
             timing_files = list(folder.iterdir())
             check_seconds = sum(float(line) for file in timing_files for line in file.read_text().split())
             share = check_seconds / (CORES * seconds)
-            assert timing_files, name  # The tasks write files with seconds only if they use the timed functions.
+            # If the folder is empty, the tasks have not used the timed functions, which write files with seconds.
+            assert timing_files, name
             for file in timing_files:
                 file.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops

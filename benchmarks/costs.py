@@ -87,7 +87,7 @@ def costs_of(report: Report, stage: str, cases: Mapping[int, str]) -> list[Cost]
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
     """Print one line per operation and library. Each line has two columns per case: the cost, and the cost divided by
-    the base cost. ``base`` names an operation and a library. Their cost in the same case is the base cost.
+    the base cost. The base cost is the cost of the operation and the library that ``base`` names, in the same case.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = create_table(title, ["", "library", *(column for case in cases for column in (case, "×"))])

@@ -39,7 +39,7 @@ def measure(folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the median time of a commit without and with ``fsync``, and the ratio of both times."""
+    """Print the median time of a commit without ``fsync`` and with it, and the second time divided by the first."""
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
         plain, durable = measure(Path(folder))
     print(

@@ -24,8 +24,8 @@ from tiltframe import TiltFrame, finish, rollup
 
 WINDOW = 10  # the length of a window in seconds
 ROWS_PER_GROUP = 555
-# The names of operations in the figures. ``OURS_TO_STATES`` and ``OURS_TO_RESULTS`` are names of libraries: with them,
-# the figures of tiltframe distinguish the time to states from the time to results.
+# The names of operations in the figures. ``OURS_TO_STATES`` and ``OURS_TO_RESULTS`` are used as names of libraries: for
+# the time in which tiltframe computes states from a file, and for the time in which it computes results from a file.
 NINE_FUNCTIONS_NAME = "count … stdev, dds, hdr"
 OURS_TO_STATES = "tiltframe, states"
 OURS_TO_RESULTS = "tiltframe, answers"

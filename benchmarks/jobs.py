@@ -125,8 +125,8 @@ def jobs(spark: SparkSession, folder: str, data_set: DataSet) -> dict[str, Calla
 
 
 def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
-    """Return the jobs that group by a column ``k`` with many keys: two jobs of tiltframe, which compute count, sum and
-    dds, and two of Spark's own functions.
+    """Return the jobs that group by a column ``k`` with many keys. Two jobs of tiltframe compute count, sum and dds.
+    One job of Spark computes percentile_approx, and another one computes count and sum.
     """
     scan = su.scan_parquet(spark, files)
     df = spark.read.parquet(*files)

@@ -39,8 +39,8 @@ RANGE_COLUMNS = ("start", "end")
 
 
 def store_of_a_year(folder: Path, rows: int) -> FrameStore:
-    """Return a new store in ``folder`` with ``rows`` rows at random times of a year, and as many in the first hour of
-    the year.
+    """Return a new store in ``folder``. It has ``rows`` rows at random times of a year, and ``rows`` further rows at
+    random times of the first hour of this year.
     """
     rng = np.random.default_rng(1)
     offsets = np.concatenate([rng.integers(0, YEAR, rows), rng.integers(0, HOUR, rows)])

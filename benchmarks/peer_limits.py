@@ -15,8 +15,9 @@ from benchmarks.peer_reports import MANY, SCATTERED, Bytes
 def limited_figures(
     reduce_costs: Sequence[Cost], merge_costs: Sequence[Cost], state_sizes: Sequence[Bytes], file_costs: Sequence[Cost]
 ) -> list[LimitedFigure]:
-    """Return the figures of `benchmarks.peers` that have limits: ratios of the costs of reducing rows and of reading
-    files, the costs of merging states, and ratios of the bytes of states.
+    """Return the figures of `benchmarks.peers` that have limits: the costs of reducing rows and of reading files, each
+    divided by the cost of another library; the costs of merging states; and the bytes of states of dds, divided by the
+    bytes of ddsketch's sketches.
     """
     dds_cost = cost_of(reduce_costs, "dds", OURS_REDUCE_ONLY, MANY)
     duckdb_quantile_cost = cost_of(reduce_costs, "approx_quantile", "duckdb", MANY)

@@ -28,7 +28,7 @@ def draw_reduce(figures: Any) -> Figure:
 
 
 def draw_accuracy(figures: Any) -> Figure:
-    """Draw a line with the relative errors of each sketch by quantile, in one panel per distribution."""
+    """Draw one line per sketch, which shows its relative errors by quantile. There is one panel per distribution."""
     records = figures["accuracy"]
     distributions = list(dict.fromkeys(record["distribution"] for record in records))
     peers = [label for label in dict.fromkeys(map(_label, records)) if not _is_ours(label)]
@@ -53,8 +53,8 @@ def draw_accuracy(figures: Any) -> Figure:
 
 
 def draw_bytes(figures: Any) -> Figure:
-    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Only the row
-    counts with which every sketch was measured are drawn.
+    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first. Numbers of rows with
+    which not every sketch was measured are left out.
     """
     lognormal_records = [record for record in figures["bytes"] if record["distribution"] == "lognormal"]
     size = {(_label(record), record["rows"]): record["bytes"] for record in lognormal_records}

@@ -23,9 +23,9 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "legend.frameon": False,
-    # Text is written as text and not as outlines, so that files are small.
+    # SVG files contain text as characters and not as outlines of characters, so that the files are small.
     "svg.fonttype": "none",
-    # The seed of the identifiers is fixed, so that equal figures give equal files.
+    # The seed of the identifiers in SVG files is fixed, so that equal figures give equal files.
     "svg.hashsalt": "tiltframe",
 }
 

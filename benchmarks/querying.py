@@ -5,10 +5,10 @@
 The rows are those that `benchmarks.storing` generates for one day, and four rows per key on each of the 364 days before
 this day. The commands of `benchmarks.storing` write the rows to all systems at four levels: the store and ClickHouse
 (chdb) contain states, and DuckDB contains results. Before the queries, DuckDB's results are loaded into a database
-file, sorted by key and time. They cannot be merged over keys, so DuckDB is left out of queries that merge keys. All
-systems run in this process and take turns. Each query is timed when a system answers it for the first time, and when it
-is repeated. In between, the results of all systems are compared. A query returns an Arrow table with the results in
-columns.
+file, sorted by key and time. Such results cannot be merged over keys, so DuckDB is left out of queries that merge keys.
+All systems run in this process and take turns. Each query is timed when a system answers it for the first time, and
+when it is repeated. In between, the results of all systems are compared. A query returns an Arrow table with the
+results in columns.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class ClickHouse(System):
         self._session = importlib.import_module("chdb.session").Session(str(folder / "chdb"))
 
     def ask(self, panel: Panel) -> pa.Table:
-        """Return the results of the panel from merged states. States of the same window and key are merged, because the
-        parts of a table may contain several of them.
+        """Return the results of the panel from merged states. ClickHouse stores a table in several parts, which may
+        contain states of the same window and key. The query therefore merges these states.
         """
         results = ", ".join(f"{with_suffix(_CLICKHOUSE[name], 'Merge', name)} AS r_{name}" for name in panel.measures)
         keys = "" if panel.is_merged else ", host"

@@ -362,7 +362,8 @@ def agreement(figures: Any) -> Lines:
 
 def mutants(figures: Any) -> Lines:
     """Return the lines of a section about mutants, which are copies of the code with a change at one place. A table has
-    the numbers of mutants that the tests detect, and their share before and after new tests were added.
+    the numbers of mutants that the tests detect, and the share of detected mutants before and after new tests were
+    added.
     """
     files = figures["files"].values()
     count = sum(mutated_file[outcome] for mutated_file in files for outcome in ("test", "test-all", "none"))

@@ -157,7 +157,7 @@ def _python_bytes(process: int) -> int:
 
 
 def predict_costs(rows_per_day: int) -> Capacity:
-    """Return the prediction of `explain` from a random hundredth of a day's rows."""
+    """Return the costs that `explain` predicts from a random sample of a hundredth of a day's rows."""
     rng = np.random.default_rng(1)
     hours = [rows_of(BEGIN + hour * HOUR, HOUR, rows_per_day // 24, hour) for hour in range(24)]
     rows = pa.concat_tables(hours)

@@ -3,7 +3,8 @@ level.
 
     python -m benchmarks.spark [--quick] [--answers] [--out FILE]
 
-Results are checked before anything is timed. All jobs alternate in one session, and ratios of medians are compared.
+Results are checked before anything is timed. All jobs alternate in one session. The median time of one job, divided by
+the median time of another job, is compared with a limit.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def time_jobs(jobs_by_name: Mapping[str, Callable[[], None]], rounds: int) -> di
 def limited_figures(
     medians: Mapping[str, Mapping[str, float]], size_costs: Sequence[growth.SizeCost]
 ) -> list[LimitedFigure]:
-    """Return the measured ratios with their limits."""
+    """Return the figures that have limits, such as the median time of one job divided by that of another one."""
     data_sets = [data_set for data_set in (TEXTS, INTEGER_KEYS) if data_set.name in medians]
     limits = [figure for data_set in data_sets for figure in _answers(data_set, medians[data_set.name])]
     for data_set in data_sets:
@@ -206,7 +207,9 @@ def _states(seconds: Mapping[str, float], size_costs: Sequence[growth.SizeCost])
 
 
 def show_seconds(medians: Mapping[str, float], rows: int, description: str) -> None:
-    """Print the seconds of each job, its nanoseconds per row and core, and its ratio to one of Spark's own jobs."""
+    """Print the seconds of each job, its nanoseconds per row and core, and its seconds divided by those of one of
+    Spark's own jobs.
+    """
     from benchmarks.costs import create_table, print_table
 
     base = next(name for name in medians if name.endswith(("percentile_approx", "count … variance")))

@@ -61,7 +61,9 @@ def draw_growth(figures: Any) -> Figure:
 
 
 def draw_streams(figures: Any) -> Figure:
-    """Draw bars with the rows per second of each query, as a ratio to Spark's own aggregates, by number of keys."""
+    """Draw bars with the rows per second of each query, divided by those of Spark's own aggregates. Each number of keys
+    has its own bars.
+    """
     rows = {
         f"{run['keys']:,} keys, {query}": [figures_of_query["ratio"]]
         for run in figures["runs"]

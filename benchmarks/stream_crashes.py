@@ -81,7 +81,7 @@ class StreamRuns:
         return not was_killed
 
     def _commits(self) -> int:
-        """Return the number of commits to the store, which are the versions of its table."""
+        """Return the number of commits to the store. Each commit has a file in the log of the store's table."""
         return sum(1 for _ in self.store.glob("tiltframe/_delta_log/*.json"))
 
 
@@ -124,7 +124,8 @@ def crashes(batches: Iterator[pa.Table], kills: int) -> tuple[dict[str, Any], li
 
 def count_wrong_rows(store: Path, totals: tuple[int, int]) -> int:
     """For each level, compare the number of rows that the store counts with the number of rows that arrived. Return the
-    sum of the differences. For a level with the right number of rows and a wrong sum, one row is added.
+    sum of the differences of all levels. A level with the right number of rows and a wrong sum of values counts as a
+    difference of one row.
     """
     wrong_rows = 0
     for level in ("10s", "1m", "10m", "1h"):

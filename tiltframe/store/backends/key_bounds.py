@@ -13,8 +13,8 @@ import pyarrow as pa
 from aggr import sql
 from tiltframe.store.backends.stored_types import stored
 
-# the maximum number of allowed values of a key that are compared one by one; if there are more, only the smallest and
-# the largest value are compared
+# The maximum number of values in `KeyBound.values`. If a condition allows more values of a key, rows are compared only
+# with the smallest and the largest value.
 _MAX_VALUES = 100
 
 

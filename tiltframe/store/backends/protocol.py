@@ -452,7 +452,9 @@ class TableKeeper(Protocol):
 
     @property
     def keeps_tables(self) -> bool:
-        """Whether tables are kept at present, and not only accepted."""
+        """Whether `keep_table` keeps tables at present. If this is False, `keep_table` accepts tables without keeping
+        them.
+        """
 
     def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
         """Return a table that was passed to `keep_table`.

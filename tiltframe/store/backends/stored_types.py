@@ -54,7 +54,8 @@ def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
     type to the original one. The fields of a struct and the elements of a list are converted one by one, because Arrow
     cannot convert some of them within a nested type.
     """
-    # Nested types are always converted, because Arrow treats two of them as equal even if their field names differ.
+    # Nested types are always converted, because Arrow treats two nested types as equal even if their field names
+    # differ.
     if values.type == to and not pa.types.is_nested(to):
         return values
     if pa.types.is_struct(to):
@@ -66,7 +67,8 @@ def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
         offsets = np.append(0, np.cumsum(lengths.to_numpy())).astype(np.int32)
         nulls = pc.is_null(values) if values.null_count else None
         return pa.ListArray.from_arrays(offsets, cast_stored(values.flatten(), to.value_type), to, mask=nulls)
-    # Arrow converts time32 only from and to integers of 32 bits, and the stored type has 64 bits.
+    # Values are converted through int32, because Arrow converts time32 only from and to integers of 32 bits, and the
+    # stored type has 64 bits.
     if pa.types.is_time32(values.type) or pa.types.is_time32(to):
         return values.cast(pa.int32()).cast(to)
     return values.cast(to)

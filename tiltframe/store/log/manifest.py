@@ -221,7 +221,9 @@ class Manifest:
 
 
 def _fields(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the names and the types of the innermost fields of a struct, whose path is ``path``."""
+    """Yield the path and the type of each innermost field of a struct. ``path`` is the path of the struct, and
+    ``dtype`` is its type.
+    """
     if pa.types.is_struct(dtype):
         for field_of_struct in dtype:
             yield from _fields(f"{path}.{field_of_struct.name}", field_of_struct.type)
@@ -300,8 +302,8 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    # A long retention may begin before the first years of the calendar. In this case, use `EARLIEST_TIME`, the start of
-    # year 3.
+    # If a retention is very long, the time before which windows are removed would lie before the first years of the
+    # calendar. In this case, use `EARLIEST_TIME`, the start of year 3.
     until = max(now - int(window(manifest.retention[name]).length), EARLIEST_TIME)
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 

@@ -2,9 +2,9 @@
 
 A transaction can be committed if the data that it depends on has not changed since the snapshot. This data is the
 manifest, the parts that the transaction removes, the records that it reads or replaces, and the parts in the ranges
-that it reads. Otherwise a backend raises `tiltframe.store.log.errors.Conflict`, and the transaction is derived again
-from a new snapshot. The rules are those of the conflict checker of Delta Lake. A part consists of states of one level
-that were written together.
+that it reads. If this data has changed, a backend raises `tiltframe.store.log.errors.Conflict`, and the transaction is
+derived again from a new snapshot. The rules are those of the conflict checker of Delta Lake. A part consists of states
+of one level that were written together.
 
 A transaction that merges parts, such as a compaction, and one that appends states to the same windows can be committed
 in either order, because queries merge all states of a window. A transaction that merges parts therefore reads no

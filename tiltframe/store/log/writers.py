@@ -65,8 +65,8 @@ def check_writer(writer: str, commit: int) -> int:
 def digests_of(states: pa.Table, manifest: Manifest, *, include_earlier_frames: bool) -> list[Digest]:
     """Return digests of states of the finest level. The first digest is computed from the columns of the store's
     current frame. With ``include_earlier_frames``, further digests follow, one for each earlier frame of the store. An
-    earlier frame is left out if the states lack one of its columns. A commit that is repeated after a change of the
-    frame has the digest of an earlier frame.
+    earlier frame is left out if the states lack one of its columns. The digests of earlier frames identify a commit
+    that is repeated after a change of the frame: the store has recorded it with the digest of the frame at that time.
     """
     return digests_of_each([states], manifest, include_earlier_frames=include_earlier_frames)[0]
 
@@ -74,8 +74,8 @@ def digests_of(states: pa.Table, manifest: Manifest, *, include_earlier_frames: 
 def digests_of_each(
     tables: Sequence[pa.Table], manifest: Manifest, *, include_earlier_frames: bool
 ) -> list[list[Digest]]:
-    """Return `digests_of` for each of several tables of the same schema. For small tables this is faster than a call
-    for each table, because all rows are hashed together.
+    """Return the result of `digests_of` for each table in ``tables``. All tables have the same schema. For small
+    tables, this is faster than one call of `digests_of` per table, because all rows are hashed together.
     """
     frame = manifest.frame
     states = pa.concat_tables(tables)

@@ -77,7 +77,8 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-# the memory of a key of a kept table per part, in bytes: the version of the file and a range
+# the memory, in bytes, that the key of a kept table takes for each part from which the table was computed: for the
+# version of the part's file, and for a range
 _KEY_BYTES_PER_PART = 512
 
 
@@ -209,8 +210,8 @@ class DeltaBackend:
         return head is None or head.version <= contents.version
 
     def _snapshot(self, open_table: _OpenTable, contents: Contents, names: tuple[str, ...] | None) -> Snapshot:
-        """Return a snapshot of ``contents`` with the named records. The last snapshot is kept and returned again,
-        because all queries of a version need the same snapshot.
+        """Return a snapshot of ``contents`` with the named records. If the last snapshot had the same contents and
+        names, it is returned again, because many queries of one version need the same snapshot.
         """
         last = open_table.last_snapshot
         if last is not None and last.contents is contents and last.names == names:
@@ -319,7 +320,7 @@ class DeltaBackend:
                     raise
             if transaction.manifest is None:
                 # The contents of the new version are derived from those of the version before. They are not read from
-                # the log, because this takes longer the more files the table has.
+                # the log, because reading the log takes longer the more files the table has.
                 open_table.contents = before.after_commit(
                     added_parts=transaction.added,
                     removed_parts=transaction.removed,
@@ -346,8 +347,8 @@ class DeltaBackend:
         self, open_table: _OpenTable, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return two values for a commit that changes the schema: filters, and copies of parts. Such a commit must
-        overwrite partitions. The filters match the partitions of ``removed_parts``. The commit also overwrites the
-        other parts in these partitions. It therefore adds copies, which replace the other parts.
+        overwrite complete partitions. The filters match the partitions that contain ``removed_parts``. Other parts in
+        the same partitions must remain readable, so the commit replaces each other part by a copy.
 
         The copies have new names, because one commit of Delta Lake cannot remove and add the same file. If
         ``removed_parts`` is empty, the filters do not match any partition, and there are no copies.
@@ -378,8 +379,9 @@ class DeltaBackend:
             return read_files(parts, folder, requested, bounds)
 
     def part_problems(self, part: Part) -> list[str]:
-        """Return a message for each constant field of a part whose values in the file differ from its value in the
-        metadata of the file. `read` uses the value in the metadata. Return an empty list for object stores.
+        """Some fields have the same value in all rows of a part, and this value is also stored in the metadata of the
+        part's file, where `read` reads it. Return a message for each such field whose values in the rows differ from
+        the value in the metadata. Return an empty list for object stores.
         """
         if not self._is_in_folder:
             return []
@@ -461,8 +463,8 @@ class DeltaBackend:
             # If another process commits at the same time, `bound_log` fails. The next vacuum calls it again.
             with suppress(CommitFailedError):
                 bound_log(open_table.table, older_than)
-        # The table is opened again, because ``open_table.table`` would have to be locked until all files are deleted.
-        # Commits of other threads would wait for this lock.
+        # The table is opened a second time. Otherwise ``open_table.table`` would have to stay locked until all files
+        # are deleted, and commits of other threads would wait for this lock.
         vacuumed = vacuum_table(self._open(), open_file_system(self._path, self.options), older_than)
         if self._is_in_folder:
             remove_unfinished_heads(self._path, older_than)
@@ -499,9 +501,9 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest that this object has read last. If it has not read a manifest yet, read it now. The store
-        may have a newer manifest. `write` and `read` can use the older manifest, because they need only its name, its
-        keys, and the columns that the caller names. The name and the keys never change.
+        """Return the manifest that this backend has read last. If no manifest has been read yet, read it now. The store
+        may have a newer manifest. `write` and `read` can use the older manifest, because they need only the name of the
+        store, the keys, and the columns that the caller names. The name and the keys of a store never change.
         """
         if (parsed_manifest := self._open_table.parsed_manifest) is not None:
             return parsed_manifest
@@ -551,8 +553,8 @@ class DeltaBackend:
         if contents.manifest is not before.manifest:
             open_table.parsed_manifest = None
         open_table.contents = contents
-        # Queries add entries to ``loaded`` without the lock. The loop therefore iterates over the names of files, and
-        # not over this dictionary.
+        # Queries in other threads add entries to ``loaded`` without the lock, and a dictionary must not grow during an
+        # iteration. The loop therefore iterates over the names of files, and not over ``loaded``.
         loaded = open_table.records_by_file
         names = (file.name for file in open_table.contents.records)
         open_table.records_by_file = {name: loaded[name] for name in names if name in loaded}

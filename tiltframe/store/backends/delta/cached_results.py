@@ -101,9 +101,9 @@ class _File:
             CACHE.put(cache_key, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
 
     def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table | None:
-        """Return columns of row groups as a table. ``read`` has the name of each column, with the function that
-        computes its results, or None for a column of stored values. Return None if the file must be read, but lacks a
-        column of the schema or has it in another type.
+        """Return row groups as a table with the columns in ``read``. ``read`` maps the name of each column to the
+        function whose results it contains, or to None if it contains stored values. Return None if some values are not
+        in the cache, and the file lacks a column of the schema or has it in another type.
         """
         cache_keys = {name: (self._version, name if function is None else function) for name, function in read.items()}
         cached: dict[str, Arrays] = {name: CACHE.get(cache_key) or {} for name, cache_key in cache_keys.items()}

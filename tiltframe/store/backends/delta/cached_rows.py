@@ -41,16 +41,16 @@ def is_small(version: FileVersion) -> bool:
 
 
 def column_of(field: pa.Field) -> Column:
-    """Return the name and the type of a column. The type is a text, because Arrow considers two structs equal if only
-    the names of their fields differ.
+    """Return the name and the type of a column. The type is returned as text, because Arrow treats two types of structs
+    as equal if they differ only in the names of fields.
     """
     return field.name, str(field.type)
 
 
 def cached_columns(version: FileVersion) -> Columns:
     """Return the columns of a file that are in memory, as name and type → values."""
-    # Look in the cache of files first, because only that cache can contain a column that was added to the store after
-    # the file was written.
+    # The cache of files comes first. The rows that this process has written do not contain columns that were added to
+    # the store after the file was written, and the cache of files may contain them.
     columns: Columns | None = CACHE.get((version, "rows")) or _WRITTEN.get(version)
     return columns or {}
 
@@ -83,8 +83,8 @@ def _columns_of(rows: pa.Table) -> Columns:
 
 
 def memory_of(columns: Iterable[pa.ChunkedArray]) -> int:
-    """Return the memory of columns, in bytes, including the memory of the Arrow arrays themselves. Each column must
-    have one chunk.
+    """Return the memory that columns take, in bytes: their values, and the overhead of each Arrow array. Each column
+    must have one chunk.
     """
     return sum(column.nbytes + _BYTES_PER_ARRAY * _count_arrays(column.type) for column in columns)
 

@@ -104,8 +104,8 @@ class ConstantFields:
 
 def constants_metadata(rows: pa.Table) -> dict[str, str]:
     """Return the metadata entry with the values of the constant fields of ``rows``, for the file to which the rows are
-    written. The entry is empty if there are no constant fields or few rows. It is also empty if a name contains a dot,
-    which would make the paths of fields ambiguous.
+    written. The entry is empty if there are no constant fields, or fewer than `_MIN_ROWS` rows. It is also empty if a
+    name contains a dot, which would make the paths of fields ambiguous.
     """
     if rows.num_rows < _MIN_ROWS or _has_name_with_dot(rows.schema):
         return {}
@@ -131,8 +131,8 @@ def _has_name_with_dot(fields: Iterable[pa.Field]) -> bool:
 
 
 def _innermost_fields(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the path and the values of each innermost field of a column. Structs with nulls are left out, because
-    readers could not restore the nulls.
+    """Yield the path and the values of each innermost field of a column. A struct with nulls is left out, because the
+    values of its fields do not show in which rows the struct itself is null.
     """
     if not pa.types.is_struct(values.type):
         yield name, values

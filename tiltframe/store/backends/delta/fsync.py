@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from aggr.workers import map_in_threads
 from tiltframe.regular_files import sync
 
-# Disks write several files in about the same time as one file.
+# The number of files for which `sync_written` waits at the same time. Disks write several files in about the same time
+# as one file.
 _THREADS = 8
 
 

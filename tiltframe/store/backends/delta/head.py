@@ -25,7 +25,7 @@ from pathlib import Path
 from tiltframe.regular_files import kind_unless_file, kind_unless_folder
 
 LOG = "_delta_log"
-# VACUUM does not delete this file, because its name begins with an underscore.
+# The name of the file with the head. VACUUM does not delete this file, because the name begins with an underscore.
 _NAME = "_head"
 # The endings of the names of all files that readers of a Delta log read.
 _LOG_FILE_ENDINGS = (".json", ".parquet", "_last_checkpoint")
@@ -63,7 +63,8 @@ class Head:
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            # The file is not lost: Delta Lake deletes entries whose content is in a checkpoint.
+            # A file that does not exist is not reported, because Delta Lake deletes entries of the log whose content is
+            # in a checkpoint.
             if not path.exists():
                 continue
             if _digest(path) == checksum:

@@ -48,8 +48,8 @@ def write_records(
     records_by_file: dict[str, Records],
     open_folder: Callable[[], fs.FileSystem],
 ) -> tuple[list[RecordFile], list[RecordFile]]:
-    """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: one with
-    the new file, and one with the existing files that it replaces. Both lists are empty if there are no records to
+    """Write the records ``recorded`` with the revision ``revision`` to a new file. Return two lists: one with the new
+    file, and one with the existing files that the new file replaces. Both lists are empty if there are no records to
     write.
     """
     if not recorded:

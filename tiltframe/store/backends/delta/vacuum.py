@@ -1,8 +1,8 @@
 """Vacuum: delete old files that do not belong to the current version of a table, and limit the size of the table's log.
 
-Delta Lake's own vacuum supports only whole hours as the age of a file, so it is used only to list these files. The time
-at which a file was removed from the table is read from the log: from its entries, and from its last checkpoint for
-earlier removals.
+In Delta Lake's own vacuum, the minimum age of files to delete must be a whole number of hours. This vacuum is therefore
+used only to list the files that do not belong to the current version. The time at which a file was removed from the
+table is read from the log: from its entries, and from its last checkpoint for earlier removals.
 """
 
 from __future__ import annotations

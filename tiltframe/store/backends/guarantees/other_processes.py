@@ -43,7 +43,8 @@ def check_added_columns(store: StoreUnderTest) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*store.schema, pa.field("more", before.schema.field("low").type)])
     new_manifest = replace(manifest_of_store(), frame=frame, schema=schema, generation=1).to_dict()
-    # The states start at time 0, where a day also starts. They can therefore be written as states of the level 1d.
+    # The windows of the written states start at time 0, and a window of the level 1d starts at the same time. The
+    # states can therefore be written as states of the level 1d.
     days = store.backend.write(frame.levels[-1], states_between(before, 0, 1))
     snapshot = store.snapshot("w")
     store.backend.commit(new_transaction(snapshot, adds=days, records={"w": "1"}, describes=(new_manifest, schema)))
@@ -97,8 +98,9 @@ def check_vacuum(store: StoreUnderTest) -> None:
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
-    """Read ``parts`` of an older snapshot. Check that the read returns all rows of the parts, which are in ``states``,
-    or raises `Conflict` because vacuum has removed a part. The read must never return fewer rows.
+    """Read ``parts`` of an older snapshot, and compare the rows with the written states ``states``. Check that the read
+    returns all rows of the parts, or raises `Conflict` because vacuum has removed a part. The read must never return
+    fewer rows.
     """
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])

@@ -80,7 +80,9 @@ def check_empty(store: StoreUnderTest) -> None:
 
 
 def check_commit(store: StoreUnderTest) -> None:
-    """Check that a commit makes written parts and records readable, and that they have the same bits."""
+    """Check that a commit makes written parts and records readable, and that the states that are read have the same
+    bits as the states that were written.
+    """
     states = states_of_hours(range(3))
     # A store passes states with an additional column ``level`` to `write`, so this check does the same. The column
     # contains the name of the level in each row.

@@ -48,7 +48,7 @@ class StoreUnderTest:
         return snapshot
 
     def add(self, states: pa.Table, **recorded: str) -> list[Part]:
-        """Commit states of the finest level and records, and return the new parts."""
+        """Commit the records ``recorded`` and states of the finest level, and return the new parts."""
         parts = self.backend.write(FINE, states)
         self.backend.commit(new_transaction(self.snapshot(*recorded), adds=parts, records=recorded))
         return parts

@@ -274,9 +274,9 @@ class PostgresBackend:
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and yield its session and the store. With ``snapshot``, the transaction is read-only and
-        sees the database at one moment. With ``lock``, other commits to the store wait for the end of the transaction.
-        Raise `MissingStore` if the store does not exist.
+        """Open a transaction, and yield the session of the transaction and the store. With ``snapshot``, the
+        transaction is read-only and sees the database at one moment. With ``lock``, other commits to the store wait for
+        the end of the transaction. Raise `MissingStore` if the store does not exist.
         """
         with session(self.uri, snapshot) as db:
             store = find_store(db, self.name, lock)

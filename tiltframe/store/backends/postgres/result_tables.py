@@ -64,8 +64,8 @@ def create_table_sql(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
 
 
 def create_parts_sql(table: str) -> str:
-    """Return the SQL statement that creates a table of parts: those from which tables of results were computed.
-    ``table`` is the quoted name of the table to create.
+    """Return the SQL statement that creates the table ``table``. This table lists the parts from which the plain tables
+    of all levels were computed. ``table`` is its quoted name.
     """
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "

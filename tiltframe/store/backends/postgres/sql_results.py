@@ -139,10 +139,11 @@ def _points(
 def _part_of_event(
     function: Any, aggregates: SqlAggregates, state: str, field: str, dtype: pa.DataType, part: str
 ) -> str:
-    """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy` and returns one part of it.
+    """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy`, and returns the value or the
+    time of the event in the merged field.
 
-    Such a field contains one event, which has the smallest or the largest time or value. ``part`` is the name of the
-    part, such as the value or the time of the event.
+    Such a field contains one event: the event with the smallest or the largest time, or with the smallest or the
+    largest value. ``part`` is "value" or "time".
     """
     event_field = function.own_state.fields[field]
     order = ", ".join(
@@ -179,7 +180,8 @@ def _avg(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataTyp
         micros = moment(f"({divide_and_round(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        # There is no expression, because the mean would have nanoseconds, which PostgreSQL lacks.
+        # Times in nanoseconds have no expression, because the mean would have nanoseconds, and PostgreSQL's times have
+        # only microseconds.
         return {}
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
@@ -213,7 +215,7 @@ def _squares(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.Dat
 @register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
 def _bits(function: Any, aggregates: SqlAggregates, state: str, dtype: pa.DataType) -> dict[str, str]:
     if dtype.field("bits").type == pa.uint64():
-        # There is no expression, because PostgreSQL does not have unsigned 64-bit integers.
+        # Unsigned 64-bit integers have no expression, because PostgreSQL does not have this type.
         return {}
     return {"": aggregates(f"{function.name}({column_of(state, 'bits')})")}
 

@@ -49,9 +49,9 @@ class SqlAggregates:
         level = column_of(*path, "exponent")
         size = ""
         if scaled:
-            # The stored exponent is ``exponent + SPAN * places`` for a sum with ``places`` decimal places, and the
-            # exponent is greater than -SPAN / 2. SPAN // 2 is added, so that the dividend is positive and the division
-            # rounds down. SQL would round a negative quotient up, towards 0.
+            # For a sum with ``places`` decimal places, the stored exponent is ``exponent + SPAN * places``, where
+            # ``exponent`` is greater than -SPAN / 2. The division by SPAN returns ``places``. SPAN // 2 is added before
+            # the division, so that the dividend is positive, because SQL would round a negative quotient up, towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level = f"({level} - {SPAN} * {places})"
             size = f" * ('1e-' || {places})::numeric"
