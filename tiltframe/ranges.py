@@ -23,7 +23,7 @@ EVER: Range = (-(2**62), 2**62)
 # The beginning of the year 3, the earliest time whose window is computed. This window may begin up to a year earlier,
 # and times before the year 2 are not supported.
 EARLIEST_TIME = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
-# the beginning of the year 9998, the last year of event times
+# The beginning of the year 9998, the last year of event times. Windows of times from there on are not computed.
 LATEST_TIME = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 
 

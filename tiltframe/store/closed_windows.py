@@ -503,7 +503,9 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
-    """Parse the argument ``emit`` of a stream into a store; raise ``ValueError`` if it would emit open windows."""
+    """Parse the argument ``emit`` of a stream into a store. Raise ``ValueError`` unless it is ``after_close``, with no
+    parameters except ``delay``, ``timeout`` and a mode other than ``changelog``.
+    """
     policy = read_emit(emit)
     supported = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != supported or policy.mode == "changelog":

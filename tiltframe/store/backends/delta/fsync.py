@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from aggr.workers import map_in_threads
 from tiltframe.regular_files import sync
@@ -16,11 +17,13 @@ _THREADS = 8
 
 
 def sync_written(table: str, names: Iterable[str]) -> None:
-    """Wait until new data files are on the disk, and also the directory entries in the folders of the files and in the
-    folder of the table. ``names`` are the paths of the files, relative to the folder of the table.
+    """Wait until new data files are on the disk, and also the directory entries in their folders and in all folders
+    above, up to the folder of the table, because these folders may be new. ``names`` are the paths of the files,
+    relative to the folder of the table.
     """
-    paths = [os.path.join(table, name) for name in names]
-    list(map_in_threads(sync, [*paths, *dict.fromkeys(map(os.path.dirname, paths)), table], _THREADS))
+    names = list(names)
+    folders = dict.fromkeys(folder for name in names for folder in PurePath(name).parents)
+    list(map_in_threads(sync, [os.path.join(table, path) for path in (*names, *folders)], _THREADS))
 
 
 def sync_commit(table: str, version: int) -> None:
