@@ -5,7 +5,7 @@ failure. Object stores do not need this.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import PurePath
 
 from aggr.workers import map_in_threads
@@ -16,14 +16,14 @@ from tiltframe.regular_files import sync
 _THREADS = 8
 
 
-def sync_written(table: str, names: Iterable[str]) -> None:
+def sync_written(table: str, names: Collection[str]) -> None:
     """Wait until new data files are on the disk, and also the directory entries in their folders and in all folders
     above, up to the folder of the table, because these folders may be new. ``names`` are the paths of the files,
     relative to the folder of the table.
     """
-    names = list(names)
-    folders = dict.fromkeys(folder for name in names for folder in PurePath(name).parents)
-    list(map_in_threads(sync, [os.path.join(table, path) for path in (*names, *folders)], _THREADS))
+    files = [PurePath(table, name) for name in names]
+    folders = dict.fromkeys(PurePath(table, folder) for name in names for folder in PurePath(name).parents)
+    list(map_in_threads(sync, map(os.fspath, (*files, *folders)), _THREADS))
 
 
 def sync_commit(table: str, version: int) -> None:
