@@ -65,7 +65,8 @@ def _replace_nanoseconds(dtype: pa.DataType) -> pa.DataType:
 def _to_object(value: Any, dtype: pa.DataType) -> Any:
     """Return a value of a column of the type ``dtype`` as a Python object.
 
-    ``value`` is the Python object of the value after a cast to ``_replace_nanoseconds(dtype)``.
+    The column was cast to ``_replace_nanoseconds(dtype)``, so that ``value`` has integers in place of times with
+    nanoseconds. They are converted here.
     """
     if value is None or not _has_nanoseconds(dtype):
         return value

@@ -47,7 +47,7 @@ FRAME = TiltFrame(
 @dataclass(frozen=True)
 class RunSize:
     """The size of the data, and the number of rounds. Each host has ``rows`` events per second. The JSON file of
-    figures contains the field names.
+    results contains these fields by name.
     """
 
     days: int

@@ -34,8 +34,8 @@ from aggr.extend import (
 from aggr.extend.columns import Floats, Whole
 from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm, power_of_two
 
-# The range of the exponents of doubles. Exponents are clipped to this range, because the sum in a damaged state may
-# have any size.
+# The range of the exponents of doubles. The exponents of means are computed from sums in states, and clipped to this
+# range, because a damaged state may have a sum of any size.
 _LEAST = -1074
 _GREATEST = 1023
 _ZERO = NEGATIVE  # a zero is recorded by the flag of -inf, which is the logarithm of 0

@@ -271,7 +271,8 @@ def _first_rejected_number(is_rejected: Callable[[int, int], bool], n: int) -> i
     """Return the first number in [0, n) that is rejected, found by bisection.
 
     ``is_rejected(low, high)`` returns whether a number in [low, high) is rejected. Return None if no number in [0, n)
-    is rejected, or if ``is_rejected(0, 0)`` is true, although this range is empty.
+    is rejected. Also return None if ``is_rejected(0, 0)`` is true: the range [0, 0) is empty, so the cause is not a
+    number.
     """
     if n == 0 or is_rejected(0, 0):
         return None

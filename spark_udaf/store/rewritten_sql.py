@@ -51,7 +51,7 @@ _CONDITION_NODES = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
-# The classes of expressions of sqlglot that are allowed in a clause with groups and aggregates.
+# The classes of expressions of sqlglot that are allowed in the results, HAVING, ORDER BY and LIMIT of a query.
 _SUPPORTED = (
     *(*_CONDITION_NODES, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),

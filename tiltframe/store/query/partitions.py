@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def split_range(plan: QueryPlan, part_ranges: PartRanges, rows: int) -> list[Range]:
     """Split the range of a query plan into ranges of window starts with about ``rows`` rows of states each.
-    ``part_ranges`` are the parts that the plan reads. A bucket, whose states are stored together, is never split.
+    ``part_ranges`` has the parts that the plan reads. The states of a level are divided into files by buckets of time,
+    such as days. A bucket is never split.
     """
     begins = np.array([low for _, (low, _) in part_ranges], np.int64)
     sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
