@@ -41,8 +41,8 @@ for name in CALLS:
 for column in COLUMNS[1:]:
     bad("the column of count", aggr.count, column)
 for wrong in (5, 1.5, True, b"y", ["y"], ""):
-    bad("the column of event times", aggr.first, "x", by=wrong)
-    bad("the column of event times", aggr.last, "x", by=wrong)
+    bad("by=, the column of event times", aggr.first, "x", by=wrong)
+    bad("by=, the column of event times", aggr.last, "x", by=wrong)
 for wrong in ("0.5", "x", b"x", [], ["a"], [None], None, -0.1, 1.1, [0.5, 0.5], float("nan"), True, [True], {"a"}, 1j):
     bad("", aggr.dds, "x", wrong)
     bad("", aggr.hdr, "x", wrong)
