@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -140,11 +140,7 @@ def check_concurrent_commits(store: StoreUnderTest) -> None:
         backend.commit(new_transaction(snapshot, records={"race": str(i)}))
         winners.append(str(i))
 
-    threads = [threading.Thread(target=work, args=[i]) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _run_threads(work, range(4))
     if unexpected_errors:
         raise unexpected_errors[0]
     states = pa.concat_tables([states_of_hours([4 * i + number]) for i in range(4) for number in range(3)])
@@ -180,12 +176,17 @@ def check_concurrent_replacements(store: StoreUnderTest) -> None:
             unexpected_errors.append(error)
             start.abort()
 
-    threads = [threading.Thread(target=work, args=[hour]) for hour in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _run_threads(work, range(1, 5))
     if unexpected_errors:
         raise unexpected_errors[0]
     expect(len(accepted) == 1, "only one of several concurrent commits that replace a record by the same text succeeds")
     store.expect_rows(states_of_hours([0, *accepted]), "read() returns the rows of the successful commit only")
+
+
+def _run_threads(work: Callable[[int], None], numbers: Iterable[int]) -> None:
+    """Call ``work`` with each number, all at the same time in threads, and wait for the calls to end."""
+    threads = [threading.Thread(target=work, args=[number]) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
