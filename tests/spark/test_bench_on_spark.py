@@ -149,7 +149,7 @@ MISTAKES = [
     ({"measures": aggr.avg("ms"), "groups": [0]}, "a number of groups"),
     ({"measures": aggr.avg("ms"), "rounds": 0}, "rounds"),
     ({"measures": aggr.avg("ms"), "distribution": "gauss"}, "unknown distribution 'gauss'"),
-    ({"measures": aggr.avg("ms"), "data": None, "keys": ["host"]}, "are columns of data"),
+    ({"measures": aggr.avg("ms"), "data": None, "keys": ["host"]}, "keys and time name columns of data"),
     ({"measures": aggr.avg("ms"), "data": None, "rows": 10, "groups": [11]}, "more groups than rows"),
 ]
 

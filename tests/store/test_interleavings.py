@@ -105,6 +105,10 @@ class Frame:
     def states(self) -> list[Column]:
         return [Column(name) for name in self.measures]
 
+    @property
+    def state_functions(self) -> dict[str, aggr.Function]:
+        return {column.name: column.measure.function for column in self.states}
+
     def level(self, name: str) -> Fixed:
         return next(level for level in self.levels if level.name == name)
 
