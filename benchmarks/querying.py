@@ -7,8 +7,8 @@ this day. The commands of `benchmarks.storing` write the rows to all systems at 
 (chdb) contain states, and DuckDB contains results. Before the queries, DuckDB's results are loaded into a database
 file, sorted by key and time. Such results cannot be merged over keys, so DuckDB is left out of queries that merge keys.
 All systems run in this process and take turns. Each query is timed when a system answers it for the first time, and
-when it is repeated. In between, the results of all systems are compared. A query returns an Arrow table with the
-results in columns.
+when it is repeated. The range of each repetition begins one window later, as that of a dashboard does. In between, the
+results of all systems are compared. A query returns an Arrow table with the results in columns.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ DAY = HOURS * HOUR  # the length of a day in microseconds
 FULL = RunSize(rows=6_000_000, keys=1000, rounds=9)
 QUICK = RunSize(rows=240_000, keys=100, rounds=3)
 DAYS = 365
+# the lengths of the windows of the queried levels, in microseconds
+_WINDOW_LENGTHS = {"1m": 60 * 10**6, "1h": HOUR, "1d": DAY}
 OURS = "tiltframe"
 CLICKHOUSE = "ClickHouse"
 DUCKDB = "DuckDB"
@@ -67,7 +70,8 @@ _CLICKHOUSE = {"n": "count", "avg": "avg", "most": "max", "p": "quantilesDD(0.01
 class Panel:
     """One query: the results of one level for the last ``days`` days.
 
-    ``hosts`` is the number of keys, or None for all keys. With ``is_merged``, the results are merged over all keys.
+    ``hosts`` is the number of keys, or None for all keys. With ``is_merged``, the results are merged over all keys. The
+    first ``skipped_windows`` windows of the range are left out.
     """
 
     level: str
@@ -75,11 +79,12 @@ class Panel:
     hosts: int | None
     measures: Sequence[str] = MEASURES
     is_merged: bool = False
+    skipped_windows: int = 0
 
     @property
     def begin(self) -> int:
         """The begin of the range of the query, in microseconds since 1970. The range ends with the last row."""
-        return BEGIN - (self.days - 1) * DAY
+        return BEGIN - (self.days - 1) * DAY + self.skipped_windows * _WINDOW_LENGTHS[self.level]
 
 
 def dashboard() -> list[Panel]:
@@ -185,7 +190,7 @@ def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
             able_systems = {
                 label: system for label, system in systems.items() if system.can_merge or not panels[0].is_merged
             }
-            calls = [partial(_ask_all, system, panels) for system in able_systems.values()]
+            calls = [partial(_ask_all, system, panels, count()) for system in able_systems.values()]
             first_seconds[name] = dict(zip(able_systems, map(_seconds_of, calls), strict=True))
             rows[name] = check(able_systems, panels)
             seconds[name] = dict(zip(able_systems, alternate(calls, run_size.rounds), strict=True))
@@ -249,8 +254,10 @@ def _seconds_of(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def _ask_all(system: System, panels: Sequence[Panel]) -> list[pa.Table]:
-    return [system.ask(panel) for panel in panels]
+def _ask_all(system: System, panels: Sequence[Panel], rounds: Iterator[int]) -> list[pa.Table]:
+    """Return the results of all panels. In each round, their ranges begin one window later."""
+    skipped_windows = next(rounds)
+    return [system.ask(replace(panel, skipped_windows=skipped_windows)) for panel in panels]
 
 
 def check(systems: Mapping[str, System], panels: Sequence[Panel]) -> int:

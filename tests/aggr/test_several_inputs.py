@@ -171,7 +171,10 @@ def test_a_function_says_which_nulls_it_tolerates():
     ("call", "message"),
     [
         (lambda: aggr.Measure(aggr.ArgMin(), "x"), "arg_min needs by=, the column of its input 'by'"),
-        (lambda: aggr.Measure(aggr.WeightedAvg(), "x", None, ("",)), "weight=, the column of weight, must be a name or an expression"),
+        (
+            lambda: aggr.Measure(aggr.WeightedAvg(), "x", None, ("",)),
+            "weight=, the column of weight, must be a name or an expression",
+        ),
         (lambda: aggr.Measure(aggr.Sum(), "x", None, ("y",)), "one column for each input: value; got 2 columns"),
         (
             lambda: aggr.ArgMin().reduce([pa.array([1])], Groups.single(1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from tiltframe import FrameStore, Query, TiltFrame
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta import row_groups
-from tiltframe.store.query import execution, kept_merges
+from tiltframe.store.query import execution, extended_ranges, kept_merges
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -95,10 +96,12 @@ def test_random_results_equal_those_of_merged_states(tmp_path, small_row_groups,
     monkeypatch.setattr(kept_merges, "_MIN_ROWS", draws.choice([1, 100, 1000]))
     monkeypatch.setattr(kept_merges, "_MAX_SHARE", draws.choice([0.25, 10.0]))
     monkeypatch.setattr(execution, "_RESULTS_AT_ONCE", draws.choice([300, 100_000]))
+    monkeypatch.setattr(extended_ranges, "_MIN_SHARE", draws.choice([0.0, 0.5, 0.9]))
     frame = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host", "code"])
     jobs = draws.choice([1, 2])
     # A store in memory reads and merges states.
     stores = [FrameStore(str(tmp_path / "st"), frame, jobs=jobs), FrameStore(MemoryBackend(f"{SEED} {trial}"), frame)]
+    earlier: list[Query] = []
     for commit in range(draws.randrange(1, 6)):
         # Some commits overlap earlier ones, so that some windows have several rows.
         rows = drawn_rows(draws, first=draws.choice([commit * 360, draws.randrange(1800)]), hours=draws.choice([1, 6]))
@@ -106,11 +109,14 @@ def test_random_results_equal_those_of_merged_states(tmp_path, small_row_groups,
             store.append_rows(rows, "w", commit)
         if draws.random() < 0.3:
             stores[0].compact()
-        for _ in range(12):
-            query = drawn_query(draws)
+        queries = [drawn_query(draws) for _ in range(12)]
+        # The same queries for all windows, and for other ranges
+        queries += [replace(query, within=drawn_query(draws).within) for query in queries]
+        for query in [*queries, *earlier]:
             expected = answer_of(stores[1], query)
             for _ in range(2):  # The second answer comes from memory.
                 assert answer_of(stores[0], query) == expected, (SEED, trial, commit, query)
+        earlier = queries
 
 
 def test_results_do_not_depend_on_the_memory_of_caches(tmp_path, small_row_groups):

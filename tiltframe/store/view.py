@@ -26,7 +26,6 @@ from tiltframe.store.query.answer import Answer, Cost, PlannedRead
 from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
     PlannedQuery,
-    messages_of_missing_data,
     plan_read,
     query_schema,
     read_states_with_level,
@@ -35,6 +34,7 @@ from tiltframe.store.query.execution import (
 )
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_execution import Joined, join_rows, join_schema
+from tiltframe.store.query.missing import messages_of_missing_data
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_windows

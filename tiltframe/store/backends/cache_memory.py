@@ -1,8 +1,8 @@
 """Cache memory: the maximum size of the caches of stores. All stores of a process share one limit for each kind of
 backend, such as Delta Lake.
 
-The cache of Delta Lake contains footers of files, the rows of small files, results of stored rows, and merged states of
-parts.
+The cache of Delta Lake contains footers of files, the rows of small files, results of stored rows, and results and
+merged states of parts.
 """
 
 from __future__ import annotations

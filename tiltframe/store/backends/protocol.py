@@ -448,7 +448,7 @@ class ResultReader(Protocol):
 
 @runtime_checkable
 class TableKeeper(Protocol):
-    """Operations of backends that keep tables in memory, such as tables of merged states."""
+    """Operations of backends that keep tables in memory, such as results or merged states of parts."""
 
     @property
     def keeps_tables(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from tiltframe.ranges import Range, intersection
@@ -67,8 +68,12 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
     overlaps several ranges, there is one pair for each overlap.
     """
     spans = list(ranges)
-    pieces = ((part, part.within(span)) for part in parts for span in spans)
-    return [(part, piece) for part, piece in pieces if piece is not None]
+    return [
+        (part, (max(part.first_start, low), min(part.last_start + 1, high)))
+        for part in parts
+        for low, high in spans
+        if part.first_start < high and low <= part.last_start and low < high
+    ]
 
 
 def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:
@@ -161,7 +166,14 @@ class Snapshot:
         -------
         tuple of Part
         """
-        return tuple(part for part in self.parts if part.level == level)
+        return self._parts_by_level.get(level, ())
+
+    @cached_property
+    def _parts_by_level(self) -> Mapping[str, tuple[Part, ...]]:
+        parts_by_level: dict[str, list[Part]] = {}
+        for part in self.parts:
+            parts_by_level.setdefault(part.level, []).append(part)
+        return {level: tuple(parts) for level, parts in parts_by_level.items()}
 
     def names_within(self, level: str, span: Range) -> set[str]:
         """Return the names of a level's parts that have windows in a range.

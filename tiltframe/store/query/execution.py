@@ -7,10 +7,10 @@ The states are read from parts. A part consists of states of one level that were
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,18 +21,21 @@ from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of, with_bounds
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
-from tiltframe.ranges import EVER, Range, align_outward, as_text
+from tiltframe.ranges import EVER, Range, align_outward
 from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, TableKeeper, threads_of
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.records import available_from, column_starts
+from tiltframe.store.log.records import available_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
 from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.answer import PlannedRead
+from tiltframe.store.query.extended_ranges import extend_each, hull_of, select_range
 from tiltframe.store.query.filling import empty_rows_of_all_windows, fill_values
 from tiltframe.store.query.kept_merges import Merged, merge_parts, merges_parts
-from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows
+from tiltframe.store.query.kept_results import KeptResults
+from tiltframe.store.query.kept_schemas import kept_schema
+from tiltframe.store.query.merging import ROWS_AT_ONCE, split_by_windows, without_common_windows
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.partitions import has_open_end, split_range, without_open_ends
 from tiltframe.store.query.results import (
@@ -41,6 +44,7 @@ from tiltframe.store.query.results import (
     finish,
     finish_measures,
     format_results,
+    merge_into_all_windows,
     merge_into_windows,
     merge_tables,
     select_closed,
@@ -52,6 +56,7 @@ from tiltframe.time_range import fill_open_ends, moment_or_now
 from windows import TimeWindow
 
 if TYPE_CHECKING:
+    from tiltframe.store.backends.protocol import RowFunction
     from tiltframe.store.log.manifest import Manifest
     from tiltframe.store.query.plan import QueryPlan
     from tiltframe.store.query.query import Query
@@ -125,41 +130,121 @@ def results_of(
     """Return an iterator of tables of results, as `results_from_states` does. If the backend is a `ResultReader`, it
     returns the results of windows whose states need no merge. ``now`` is in microseconds UTC.
     """
-    functions = row_functions(planned_read.plan, query)
+    plan = planned_read.plan
+    functions = row_functions(plan, query)
     if functions is None or not isinstance(backend, ResultReader) or not planned_read.part_ranges:
         return results_from_states(read_states(backend, manifest, planned_read, jobs), planned_read, query, now)
-    reader: ResultReader = backend
-    plan = planned_read.plan
-    narrowing = plan.narrowing(manifest.schema)
-
-    def read_and_finish(pieces: PartRanges) -> pa.Table:
-        finished_slices = []
-        for piece in split_by_windows(pieces, plan.window, ROWS_AT_ONCE):
-            states = merge_into_windows(_read(backend, manifest, plan, piece), plan, plan.span())
-            finished_slices.append(finish_measures(states, plan))
-        return pa.concat_tables(finished_slices)
-
-    def read(pieces: PartRanges) -> pa.Table:
-        # `read_results` raises an error if a result cannot be computed, or if another process has replaced a part. In
-        # both cases, the states are then read and merged. Merging raises the error again only if the query needs the
-        # result.
-        with suppress(Conflict, TypeError, ValueError, OverflowError):
-            results = read_results(
-                reader,
-                plan,
-                functions,
-                pieces,
-                narrowing=narrowing,
-                read_merged=lambda span: read_and_finish(pieces_within(pieces, span)),
-            )
-            if results is not None:
-                return results
-        return read_and_finish(pieces)
-
-    pieces_to_read = split_by_windows(planned_read.part_ranges, plan.window, _RESULTS_AT_ONCE)
-    tables = map_in_threads(read, pieces_to_read, threads_of(backend, jobs))
+    part_results = _PartResults(backend, manifest, plan, functions)
+    kept_tables = part_results.find(planned_read.part_ranges)
+    if kept_tables is not None:
+        tables = _join_tables(kept_tables, _RESULTS_AT_ONCE)
+    else:
+        pieces = split_by_windows(planned_read.part_ranges, plan.window, _RESULTS_AT_ONCE)
+        tables = map_in_threads(part_results.read, pieces, threads_of(backend, jobs))
     selected = _selected_windows(tables, planned_read, query, now)
     return (add_expressions(table, plan, planned_read.retained_from, now) for table in selected)
+
+
+@dataclass(frozen=True)
+class _PartResults:
+    """The results of a plan whose windows and keys are those of the stored states.
+
+    Parameters
+    ----------
+    backend : Backend
+        A backend that is a `ResultReader`.
+    manifest : Manifest
+    plan : QueryPlan
+    functions : name -> RowFunction
+        The functions that compute measures from stored rows; see `stored_results.row_functions`.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    plan: QueryPlan
+    functions: Mapping[str, RowFunction]
+
+    def find(self, part_ranges: PartRanges) -> list[pa.Table] | None:
+        """Return the results of ranges of parts as `read` does, in one or more tables, if the backend keeps all of them
+        in memory. Otherwise, return None.
+        """
+        with suppress(Conflict):
+            return None if self._kept_results is None else self._kept_results.find(self._group(part_ranges))
+        return None
+
+    def read(self, part_ranges: PartRanges) -> pa.Table:
+        """Return a table of the results of the windows in ranges of parts, sorted by window and keys. It has the
+        columns window_start, window_end, keys and measures.
+        """
+        # An error is raised if a result cannot be computed, or if another process has replaced a part. In both cases,
+        # the states are then read and merged. Merging raises the error again only if the query needs the result.
+        with suppress(Conflict, TypeError, ValueError, OverflowError):
+            is_small = sum(part.rows for part, _ in part_ranges) <= 2 * _RESULTS_AT_ONCE
+            if is_small and self._kept_results is not None:
+                results = self._kept_results.read(self._group(part_ranges), self._read_parts)
+            else:
+                results = self._read_parts(part_ranges)
+            if results is not None:
+                return results
+        return self._merge_and_finish(part_ranges, self._read_rows_of_any_version)
+
+    @cached_property
+    def _kept_results(self) -> KeptResults | None:
+        if isinstance(self.backend, TableKeeper) and self.backend.keeps_tables:
+            return KeptResults(self.backend, self.plan, self.functions)
+        return None
+
+    def _group(self, part_ranges: PartRanges) -> list[PartRanges]:
+        """Divide ranges of parts into groups without common windows, in the order of the windows."""
+        return list(without_common_windows(part_ranges, self.plan.window))
+
+    @cached_property
+    def _narrowing(self) -> str | None:
+        return self.plan.narrowing(self.manifest.schema)
+
+    def _read_parts(self, part_ranges: PartRanges) -> pa.Table | None:
+        """Compute the results of parts. Return None if the backend cannot read results, and raise `Conflict` if another
+        process has removed a part.
+        """
+        assert isinstance(self.backend, ResultReader)
+        return read_results(
+            self.backend,
+            self.plan,
+            self.functions,
+            part_ranges,
+            narrowing=self._narrowing,
+            read_merged=lambda span: self._merge_and_finish(pieces_within(part_ranges, span), self._read_rows),
+        )
+
+    def _merge_and_finish(self, part_ranges: PartRanges, read_rows_of: Callable[[PartRanges], pa.Table]) -> pa.Table:
+        # The ranges of parts may be longer than the range of the query, because results of complete parts are kept.
+        finished = list[pa.Table]()
+        for pieces in split_by_windows(part_ranges, self.plan.window, ROWS_AT_ONCE):
+            states = merge_into_all_windows(read_rows_of(pieces), self.plan, EVER)
+            finished.append(finish_measures(states, self.plan))
+        return pa.concat_tables(finished)
+
+    def _read_rows(self, part_ranges: PartRanges) -> pa.Table:
+        return self.backend.read(part_ranges, self.plan.columns, self._narrowing)
+
+    def _read_rows_of_any_version(self, part_ranges: PartRanges) -> pa.Table:
+        return _read(self.backend, self.manifest, self.plan, part_ranges)
+
+
+def _join_tables(tables: Iterable[pa.Table], max_rows: int) -> Iterator[pa.Table]:
+    """Yield at least one table. Successive tables are joined, without a copy, if they together have at most
+    ``max_rows`` rows.
+    """
+    joined = list[pa.Table]()
+    row_count = 0
+    for table in tables:
+        if joined and row_count + table.num_rows > max_rows:
+            yield pa.concat_tables(joined)
+            joined = []
+            row_count = 0
+        joined.append(table)
+        row_count += table.num_rows
+    yield pa.concat_tables(joined)
 
 
 def read_states_with_level(
@@ -185,15 +270,16 @@ def _merge_kept(
         # of this query. If the query has one result for its whole range, the states are therefore merged into the
         # window (0, 0). The bounds of this window are replaced below.
         rows = backend.read(pieces, plan.columns, narrowing)
-        return Merged(merge_into_windows(rows, plan, (0, 0)), rows.num_rows)
+        return Merged(merge_into_all_windows(rows, plan, (0, 0)), rows.num_rows)
 
+    pieces = part_ranges if plan.has_single_window else extend_each(part_ranges)
     states = merge_parts(
-        backend, plan, part_ranges, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)
+        backend, plan, pieces, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)
     )
-    if not plan.has_single_window:
-        return states
-    starts, end_times = (np.full(states.num_rows, at) for at in span)
-    return with_bounds(states, starts, end_times)
+    if plan.has_single_window:
+        starts, end_times = (np.full(states.num_rows, at) for at in span)
+        return with_bounds(states, starts, end_times)
+    return select_range(states, _range_of(part_ranges, plan.window))
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
@@ -213,9 +299,10 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
 
 def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
+    """Return the range of the windows of ``level`` that contain the ranges of parts, or (0, 0) without parts."""
     if not part_ranges:
         return 0, 0
-    return align_outward((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)
+    return align_outward(hull_of(part_ranges), level)
 
 
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
@@ -228,11 +315,15 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
     """Return the schema of the results of a query. Nothing is read. Raise ``ValueError`` if a condition, an order or an
     expression of the query cannot be computed from results with their types.
     """
-    measures = empty_measures(manifest.schema, plan)
-    results = add_expressions(measures, plan, 0, 0)
-    if query.fill:
-        results = fill_values(results, measures, plan, query.fill)
-    return next(format_results(iter([results]), query, plan.timezone)).schema
+
+    def compute() -> pa.Schema:
+        measures = empty_measures(manifest.schema, plan)
+        results = add_expressions(measures, plan, 0, 0)
+        if query.fill:
+            results = fill_values(results, measures, plan, query.fill)
+        return next(format_results(iter([results]), query, plan.timezone)).schema
+
+    return kept_schema(manifest, plan, query, compute)
 
 
 def results_from_states(
@@ -295,35 +386,6 @@ def _selected_windows(
     plan = planned_read.plan
     first = select_latest(next(windows), plan)
     return iter([reduce(lambda newest, more: select_latest(pa.concat_tables([newest, more]), plan), windows, first)])
-
-
-def messages_of_missing_data(planned_read: PlannedRead, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two tuples of messages. The messages of the first tuple are about windows in the range that have expired.
-    The messages of the second tuple are about measures that were added to the store later, and are null in a part of
-    the range.
-    """
-    return _messages_of_expired(planned_read.plan, planned_read.retained_from), _messages_of_unknown(
-        planned_read.plan, snapshot, planned_read.retained_from
-    )
-
-
-def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]:
-    if plan.within[0] >= retained_from:
-        return ()
-    level = plan.find_level().name
-    return (f"{level} has windows only from {as_text(retained_from)} on; query a coarser level for earlier windows",)
-
-
-def _messages_of_unknown(plan: QueryPlan, snapshot: Snapshot, retained_from: int) -> tuple[str, ...]:
-    starts = column_starts(snapshot)
-    if not starts:
-        return ()
-    since = {name: starts[column] for name, (column, _) in plan.measures.items() if column in starts}
-    return tuple(
-        f"{name} was added at {as_text(at)}, and is null in earlier windows"
-        for name, at in since.items()
-        if max(plan.within[0], retained_from) < at
-    )
 
 
 @dataclass(frozen=True)

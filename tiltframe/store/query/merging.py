@@ -89,14 +89,14 @@ def split_by_windows(
     if _rows(part_ranges) <= rows_at_once:
         yield sorted(part_ranges, key=itemgetter(1))
         return
-    for pieces in _join_groups(_without_common_windows(part_ranges, level), rows_at_once):
+    for pieces in _join_groups(without_common_windows(part_ranges, level), rows_at_once):
         if _rows(pieces) > 2 * rows_at_once:
             yield from _by_fewer_windows(pieces, level, rows_at_once)
         else:
             yield pieces
 
 
-def _without_common_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
+def without_common_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Divide ranges of parts into groups, in order of time. Ranges of different groups have no windows in common. The
     groups are as small as possible. No range is split, so a row group of a file is rarely read for several groups.
     """

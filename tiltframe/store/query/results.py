@@ -49,7 +49,18 @@ def select_rows(rows: pa.Table, plan: QueryPlan) -> pa.Table:
 
 def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge rows of states of a level into the windows and keys of a plan. Return a table with window_start,
-    window_end, keys and states.
+    window_end, keys and states, of the windows in the range of the plan. The arguments are those of
+    `merge_into_all_windows`.
+    """
+    merged = merge_into_all_windows(rows, plan, span)
+    if plan.has_single_window:
+        return merged
+    starts = instants_of(merged)
+    return merged.filter(pa.array((starts >= plan.within[0]) & (starts < plan.within[1])))
+
+
+def merge_into_all_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
+    """Merge rows of states as `merge_into_windows` does, but also into windows outside the range of the plan.
 
     If the plan has one result over the whole range, ``span`` is the start and the end of its only window, in
     microseconds UTC. Other plans ignore ``span``. Raise ``ValueError`` if overlapping windows would need more than
@@ -73,9 +84,7 @@ def merge_into_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table
     rows = take_rows(rows, windows.rows)
     # If windows overlap, the states were checked when they were merged into panes, and are not checked again.
     states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
-    merged = merge_windows(states, windows.starts, windows.ends, plan)
-    starts_of_windows = instants_of(merged)
-    return merged.filter(pa.array((starts_of_windows >= plan.within[0]) & (starts_of_windows < plan.within[1])))
+    return merge_windows(states, windows.starts, windows.ends, plan)
 
 
 def merge_tables(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
@@ -135,7 +144,8 @@ def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
     """Return a table without rows, in the form in which `finish_measures` returns results. ``stored`` is the schema of
     the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed from this schema.
     """
-    keys = select_rows(stored.empty_table(), plan).schema
+    key_schema = pa.schema([stored.field(name) for name in plan.keys_to_read])
+    keys = select_rows(key_schema.empty_table(), plan).schema
     fields = [pa.field(START, INSTANT), pa.field(END, INSTANT)]
     fields += [pa.field(name, key_type(keys.field(name).type)) for name in plan.keys]
     for name, (column, measure) in plan.measures.items():

@@ -1,5 +1,5 @@
-"""A cache of footers of files, of the rows of small files, of results of stored rows, and of merged states of parts. It
-has a maximum size in bytes.
+"""A cache of footers of files, of the rows of small files, of results of stored rows, and of results and merged states
+of parts. It has a maximum size in bytes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import Any, NamedTuple
 
@@ -89,8 +89,13 @@ class _ObjectStore(DeltaStorageHandler):
 def open_file_system(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
     """Return a file system whose root is ``path``, a folder or a URI for deltalake."""
     if "://" not in path:
-        return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
+        return _open_local_folder(path)
     return fs.PyFileSystem(_ObjectStore(path, dict(options)))
+
+
+@lru_cache(maxsize=16)
+def _open_local_folder(path: str) -> fs.SubTreeFileSystem:
+    return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
 
 
 def write_states(

@@ -1,11 +1,12 @@
-"""Merged states of parts that a store in a folder keeps in memory: queries read only new and changed parts, and their
-results equal those of a store that keeps nothing.
+"""Merged states and results of parts that a store in a folder keeps in memory: queries read only new and changed parts,
+and their results equal those of a store that keeps nothing.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,8 @@ MEASURES = {
 }
 FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host", "code"])
 MERGED = Query("1m", keys=[])
+SINGLE = Query("1m")  # one stored row for each result
+both_queries = pytest.mark.parametrize("query", [MERGED, SINGLE], ids=["merged", "single rows"])
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +47,21 @@ def keep_small_parts(monkeypatch):
 
 @pytest.fixture
 def parts_read(monkeypatch):
-    """The names of the parts that stores in folders read."""
+    """The names of the parts whose states stores in folders read, or from whose states they compute results."""
     names: list[str] = []
     read = DeltaBackend.read
+    read_results = DeltaBackend.read_results
 
     def recorded_read(self, parts, columns, where=None):
         names.extend(part.name for part, _ in parts)
         return read(self, parts, columns, where)
 
+    def recorded_read_results(self, parts, columns, functions, where=None):
+        names.extend(part.name for part, _ in parts)
+        return read_results(self, parts, columns, functions, where=where)
+
     monkeypatch.setattr(DeltaBackend, "read", recorded_read)
+    monkeypatch.setattr(DeltaBackend, "read_results", recorded_read_results)
     return names
 
 
@@ -121,19 +130,22 @@ def test_random_queries_have_the_results_of_a_store_that_keeps_nothing(tmp_path,
         earlier = queries
 
 
-def test_a_repeated_query_reads_only_new_parts(tmp_path, parts_read):
+@both_queries
+def test_a_repeated_query_reads_only_new_parts(tmp_path, parts_read, query):
     store = FrameStore(str(tmp_path / "st"), FRAME)
     store.append_rows(rows_of(random.Random(SEED), 0, 60), "w", 1)
-    expected = bits_of(store, MERGED)
+    expected = bits_of(store, query)
     assert parts_read
     parts_read.clear()
-    assert bits_of(store, MERGED) == expected
-    assert bits_of(FrameStore(str(tmp_path / "st")), MERGED) == expected  # all stores of a process share the memory
+    assert bits_of(store, query) == expected
+    assert bits_of(FrameStore(str(tmp_path / "st")), query) == expected  # all stores of a process share the memory
+    bits_of(store, replace(query, within=(BEGIN + 10 * MINUTE, None)))
     assert not parts_read
     old = {part.name for part in store.at().snapshot.parts}
-    store.append_rows(rows_of(random.Random(SEED + 1), 30, 60), "w", 2)
+    # Results of parts that overlap are computed together, so the new part begins after the first one.
+    store.append_rows(rows_of(random.Random(SEED + 1), 30 if query is MERGED else 90, 60), "w", 2)
     parts_read.clear()
-    bits_of(store, MERGED)
+    bits_of(store, query)
     assert parts_read
     assert not old & set(parts_read)
 
@@ -164,6 +176,17 @@ def test_queries_with_other_conditions_keys_or_zones_are_not_answered_from_the_s
         Query("6h", keys=[], timezone="Europe/Berlin"),
         Query(window("6h"), keys=[], timezone="Europe/Berlin"),  # windows in UTC
         Query("1h", keys=[], within=(BEGIN + HOUR, BEGIN + 2 * HOUR)),
+        SINGLE,
+        Query("1h"),
+        Query("1m", keys=["code", "host"]),
+        Query("1m", where="host = 'h1'"),
+        Query("1m", measures=["n"]),
+        Query("1m", measures={"p": aggr.dds("x", [0.25])}),
+        Query("1m", measures={"p": aggr.dds("x", [0.75])}),
+        Query("1m", timezone="Europe/Berlin"),
+        Query("1m", within=(BEGIN + HOUR, BEGIN + 2 * HOUR)),
+        Query("1m", latest=True),
+        Query("1m", fill=True, within=(BEGIN, BEGIN + HOUR)),
     ]
     fresh = FrameStore(MemoryBackend(f"other {SEED}"), FRAME)
     fresh.append_rows(rows_of(random.Random(SEED), 0, 120), "w", 1)
@@ -183,29 +206,31 @@ def test_retracted_rows_are_not_in_later_results(tmp_path):
     assert bits_of(stores[0], MERGED) == bits_of(stores[1], MERGED)
 
 
-def test_a_changed_file_is_read_again(tmp_path, parts_read):
+@both_queries
+def test_a_changed_file_is_read_again(tmp_path, parts_read, query):
     store = FrameStore(str(tmp_path / "st"), FRAME)
     store.append_rows(rows_of(random.Random(SEED), 0, 60), "w", 1)
-    expected = bits_of(store, MERGED)
+    expected = bits_of(store, query)
     (part,) = store.at().snapshot.of("1m")
     (path,) = (tmp_path / "st").rglob(part.name.rpartition("/")[2])
     os.utime(path, ns=(1, 1))  # a program that changes a file also changes its time
     parts_read.clear()
-    assert bits_of(FrameStore(str(tmp_path / "st")), MERGED) == expected
+    assert bits_of(FrameStore(str(tmp_path / "st")), query) == expected
     assert part.name in parts_read
 
 
-def test_a_view_whose_parts_were_replaced_reads_those_that_replaced_them(tmp_path):
+@both_queries
+def test_a_view_whose_parts_were_replaced_reads_those_that_replaced_them(tmp_path, query):
     store = FrameStore(str(tmp_path / "st"), FRAME)
     draws = random.Random(SEED)
     for commit in range(3):
         store.append_rows(rows_of(draws, commit * 10, 60), "w", commit)
-    expected = bits_of(store, MERGED)
+    expected = bits_of(store, query)
     view = store.at()
     FrameStore(str(tmp_path / "st")).compact()
     FrameStore(str(tmp_path / "st")).vacuum("0s")
     for _ in range(2):
-        results = view.ask(MERGED).table()
+        results = view.ask(query).table()
         assert (results.schema, [digest(column.combine_chunks()) for column in results.columns]) == expected
 
 
@@ -254,3 +279,67 @@ def test_without_memory_all_parts_are_read_at_once(tmp_path, parts_read):
             assert len(parts_read) == 3
     finally:
         set_cache_memory(most_bytes)
+
+
+def test_results_of_a_small_range_do_not_read_the_rest_of_a_part(tmp_path, monkeypatch):
+    row_counts: list[int] = []
+    read_results = DeltaBackend.read_results
+
+    def recorded_read_results(self, parts, columns, functions, where=None):
+        results = read_results(self, parts, columns, functions, where=where)
+        row_counts.append(results.num_rows)
+        return results
+
+    monkeypatch.setattr(DeltaBackend, "read_results", recorded_read_results)
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    store.append_rows(rows_of(random.Random(SEED), 0, 600), "w", 1)
+    small = Query("1m", within=(BEGIN, BEGIN + 10 * MINUTE))
+    expected = bits_of(store, small)
+    for _ in range(2):
+        assert bits_of(store, small) == expected
+    (part,) = store.at().snapshot.of("1m")
+    assert len(row_counts) == 3
+    assert max(row_counts) < part.rows / 10
+    row_counts.clear()
+    bits_of(store, Query("1m", within=(BEGIN, BEGIN + 500 * MINUTE)))
+    assert row_counts == [part.rows]
+    # Once the results of the complete part are in memory, they serve a small range as well.
+    assert bits_of(store, small) == expected
+    bits_of(store, SINGLE)
+    assert row_counts == [part.rows]
+
+
+def test_a_part_that_overlaps_kept_results_is_merged_with_them(tmp_path):
+    stores = [FrameStore(str(tmp_path / "st"), FRAME), FrameStore(MemoryBackend(f"overlap {SEED}"), FRAME)]
+    # Ranges with the first part alone, with the second part alone, in which the two overlap, and with both
+    bounds = [(0, 30), (65, 105), (40, 60), (0, 90), (0, 150)]
+    ranges = [(BEGIN + low * MINUTE, BEGIN + high * MINUTE) for low, high in bounds]
+    for commit in range(3):
+        for store in stores:
+            store.append_rows(rows_of(random.Random(SEED + commit), 45 * commit, 60), "w", commit)
+        for within in [*ranges, *reversed(ranges)]:
+            query = Query("1m", within=within)
+            assert bits_of(stores[0], query) == bits_of(stores[1], query), (SEED, commit, within)
+
+
+def test_conditions_on_times_are_kept_by_zone(tmp_path):
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["day"])
+    stores = [FrameStore(str(tmp_path / "st"), frame), FrameStore(MemoryBackend(f"zone {SEED}"), frame)]
+    days = pa.array([BEGIN + hour * HOUR for hour in range(48)], pa.timestamp("ms", "UTC"))
+    for store in stores:
+        store.append_rows(pa.table({"ts": [BEGIN] * len(days), "day": days}), "w", 1)
+    for zone in ("UTC", "Europe/Berlin", "UTC"):
+        query = Query(window("1m"), where="day >= '2024-05-02 00:00'", timezone=zone)
+        assert bits_of(stores[0], query) == bits_of(stores[1], query), zone
+
+
+def test_kept_results_of_small_parts_do_not_keep_the_results_of_other_parts(tmp_path, monkeypatch):
+    kept_tables: list[pa.Table] = []
+    monkeypatch.setattr(DeltaBackend, "keep_table", lambda self, parts, key, table: kept_tables.append(table))
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    for commit in range(5):
+        store.append_rows(rows_of(random.Random(SEED + commit), 10 * commit, 10), "w", commit)
+    bits_of(store, SINGLE)
+    assert len(kept_tables) == 5
+    assert all(table.get_total_buffer_size() < 1.5 * table.nbytes + 10_000 for table in kept_tables)
+    assert sum(table.num_rows for table in kept_tables) == store.query("1m").num_rows
