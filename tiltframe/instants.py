@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrow.normalize import normalize
+from aggr.arrow.normalize import normalize, one_array
 from tiltframe.event_time import INSTANT
 from tiltframe.names import END, START
 from windows.timezone import Instants
@@ -16,7 +16,10 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
     """Return the values of a timestamp column as int64, in microseconds UTC. The default is the column of the starts of
     windows.
     """
-    micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
+    column = one_array(table.column(name))
+    if column.type != INSTANT:
+        column = normalize(column).cast(INSTANT)
+    micros: Instants = column.cast(pa.int64()).to_numpy()
     return micros
 
 

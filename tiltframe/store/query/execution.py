@@ -71,7 +71,7 @@ def plan_read(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -
     added to the results.
     """
     planned = plan.with_edges()
-    level = planned.find_level().name
+    level = planned.stored_level.name
     retained_from = available_from(snapshot, level)
     low, high = planned.span()
     part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
@@ -92,7 +92,7 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
     """
     plan = planned_read.plan.with_edges()
     part_ranges = planned_read.part_ranges
-    level = plan.find_level()
+    level = plan.stored_level
     span = fill_open_ends(plan.span(), _range_of(part_ranges, level))
     threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
@@ -287,7 +287,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
     replaced them are read instead.
     """
     planned = [part_ranges]
-    span = _range_of(part_ranges, plan.find_level())
+    span = _range_of(part_ranges, plan.stored_level)
 
     def attempt() -> pa.Table:
         if not planned:

@@ -43,7 +43,7 @@ def merges_parts(plan: QueryPlan) -> bool:
     if plan.window.max_overlap > 1 or plan.derived_keys:
         return False
     has_fewer_keys = set(plan.keys) != set(plan.frame.keys)
-    return has_fewer_keys or plan.find_level().length <= _MAX_SHARE * plan.window.length
+    return has_fewer_keys or plan.stored_level.length <= _MAX_SHARE * plan.window.length
 
 
 def merge_parts(

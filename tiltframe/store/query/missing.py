@@ -46,7 +46,7 @@ def messages_of_missing_data(planned_read: PlannedRead, snapshot: Snapshot) -> t
 def _messages_of_expired(plan: QueryPlan, retained_from: int) -> tuple[str, ...]:
     if plan.within[0] >= retained_from:
         return ()
-    level = plan.find_level().name
+    level = plan.stored_level.name
     return (f"{level} has windows only from {as_text(retained_from)} on; query a coarser level for earlier windows",)
 
 

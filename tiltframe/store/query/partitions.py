@@ -29,7 +29,7 @@ def split_range(plan: QueryPlan, part_ranges: PartRanges, rows: int) -> list[Ran
     """
     begins = np.array([low for _, (low, _) in part_ranges], np.int64)
     sizes = np.array([part.rows for part, _ in part_ranges], np.int64)
-    buckets = bucket_of(plan.find_level()).starts(begins)
+    buckets = bucket_of(plan.stored_level).starts(begins)
     low, high = plan.within
     cuts = (at for at in _cuts(plan.window.starts(buckets), sizes, rows) if low < at < high)
     return list(pairwise([low, *cuts, high]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,9 @@ class QueryPlan:
             high = int(self.window.ends(self.window.starts(np.array([high - 1])))[0])
         return low, high
 
-    def find_level(self) -> TimeWindow:
-        """Return the level to read: the coarsest level of the frame such that the windows, or the whole range, consist
+    @cached_property
+    def stored_level(self) -> TimeWindow:
+        """The level to read: the coarsest level of the frame such that the windows, or the whole range, consist
         of complete windows of the level.
         """
         candidates = [level for level in self.frame.levels if is_made_of(self.window, level, self.within)]

@@ -70,7 +70,7 @@ def merge_into_all_windows(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.T
     if plan.has_single_window:
         starts, window_ends = (np.full(rows.num_rows, at) for at in span)
         return merge_windows(rows, starts, window_ends, plan)
-    check_windows_nest(instants_of(rows), plan.find_level(), plan.window)
+    check_windows_nest(instants_of(rows), plan.stored_level, plan.window)
     if plan.window.max_overlap > 1:
         panes = plan.window.pane.assign(instants_of(rows))
         rows = merge_windows(rows, panes.starts, panes.ends, plan)

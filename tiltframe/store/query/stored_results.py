@@ -61,7 +61,7 @@ def row_functions(plan: QueryPlan, query: Query) -> Mapping[str, RowFunction] | 
     hashable.
     """
     has_all_keys = set(plan.keys) == set(plan.frame.keys) and not plan.derived_keys
-    has_own_windows = not plan.has_single_window and plan.window == plan.find_level()
+    has_own_windows = not plan.has_single_window and plan.window == plan.stored_level
     if not has_all_keys or not has_own_windows or plan.edges is not None or query.fill or query.running:
         return None
     functions = {
