@@ -26,9 +26,10 @@ from aggr.sql.number_columns import number_column
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import Keys, plain_keys
 from tiltframe.event_time import INSTANT
-from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
+from tiltframe.files.source import Source
 from tiltframe.files.type_widening import WiderTypeNeeded, read_widening
 from tiltframe.files.written_numbers import find_number_types, read_numbers, with_number_columns
 

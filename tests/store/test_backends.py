@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -158,6 +159,31 @@ class Paged(MemoryBackend):
         return super().read(parts, columns, where).slice(0, 1000)
 
 
+class Mistaken(MemoryBackend):
+    """Keeps tables by their key, and not by their parts."""
+
+    keeps_tables = True
+    kept: ClassVar[dict] = {}
+
+    def kept_table(self, parts, key):
+        return self.kept.get(key)
+
+    def keep_table(self, parts, key, table):
+        self.kept[key] = table
+
+
+class Unselective(MemoryBackend):
+    """Returns the results of complete parts, whatever their ranges are."""
+
+    def read_results(self, parts, columns, functions, where=None):
+        complete = [(part, part.range) for part, _ in parts]
+        rows = self.read(complete, [*columns, *{function.column for function in functions.values()}])
+        results = rows.select(["window_start", *columns])
+        for name, function in functions.items():
+            results = results.append_column(name, function(rows.column(function.column).combine_chunks()))
+        return results
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("broken", "guarantee"),
@@ -174,6 +200,8 @@ class Paged(MemoryBackend):
         (Keeping, "can add and remove parts"),
         (Racing, "which has changed since its snapshot|has an earlier manifest"),
         (Rounding, "the same bits"),
+        (Mistaken, "kept_table.. returns (a table only for the parts|the table that was kept)"),
+        (Unselective, "the rows that read"),
         (Shared, "exactly the requested records|a thousand records"),
     ],
 )

@@ -30,8 +30,9 @@ from tiltframe.cli.output import progress_bar
 from tiltframe.cli.standard_input import input_format, with_standard_input
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_leniently
-from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.source import Source
 from tiltframe.files.type_widening import read_widening
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, START

@@ -36,12 +36,14 @@ from tiltframe.files.bad_rows import (
 )
 from tiltframe.files.digits import check_floats
 from tiltframe.files.formats import json_types, replace_null_texts
-from tiltframe.files.inputs import Source, files_below, open_source
+from tiltframe.files.found_files import files_below
+from tiltframe.files.inputs import open_source
 from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.new_fields import NewFields, check_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
 from tiltframe.files.soundness import count_line_ends
+from tiltframe.files.source import Source
 from tiltframe.files.written_numbers import find_number_types, number_arrays, with_number_columns
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery

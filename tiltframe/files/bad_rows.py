@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from tiltframe.event_time import event_times
 from tiltframe.files.formats import delimiter_of, has_types, kind_of, open_text, schema_of_file
-from tiltframe.files.inputs import Source
 from tiltframe.files.json_arrays import is_array
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of
 from tiltframe.files.soundness import count_line_ends, record_pattern
+from tiltframe.files.source import Source
 from tiltframe.files.type_widening import WiderTypeNeeded
 
 # the size of a block of a text file, in bytes

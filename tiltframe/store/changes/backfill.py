@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from aggr.arguments import checked_truth, checked_type, shown
 from tiltframe.event_time import event_times
-from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
+from tiltframe.files.source import Source
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.rolling_up import frame_batches

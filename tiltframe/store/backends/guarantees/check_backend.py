@@ -10,6 +10,7 @@ from tiltframe.store.backends.guarantees.conflicts import (
     check_ranges,
     check_revisions,
 )
+from tiltframe.store.backends.guarantees.optional_operations import check_kept_tables, check_results
 from tiltframe.store.backends.guarantees.other_processes import (
     check_added_columns,
     check_concurrent_commits,
@@ -30,7 +31,8 @@ from tiltframe.store.backends.protocol import Backend
 
 
 def check_backend(make_backend: Callable[[], Backend]) -> None:
-    """Check that a backend fulfils the guarantees of the protocol.
+    """Check that a backend fulfils the guarantees of the protocol, and those of `ResultReader` and `TableKeeper` if it
+    has their operations.
 
     Parameters
     ----------
@@ -65,5 +67,5 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
         check_added_columns,
         check_vacuum,
     )
-    for check in (*checks_of_states, *checks_of_transactions, *checks_of_processes):
+    for check in (*checks_of_states, *checks_of_transactions, *checks_of_processes, check_results, check_kept_tables):
         check(StoreUnderTest.create(make_backend()))
