@@ -16,7 +16,10 @@ from aggr.arrow.bit_equality import digest
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 from tiltframe.store.backends import set_cache_memory
 from tiltframe.store.backends.cache_memory import cache_memory
+from tiltframe.store.backends.delta import backend as delta_backend
+from tiltframe.store.backends.delta import files
 from tiltframe.store.backends.delta.backend import DeltaBackend
+from tiltframe.store.backends.delta.file_cache import FileCache
 from tiltframe.store.query import kept_merges
 from tiltframe.store.testing import MemoryBackend
 from windows import window
@@ -320,6 +323,27 @@ def test_a_part_that_overlaps_kept_results_is_merged_with_them(tmp_path):
         for within in [*ranges, *reversed(ranges)]:
             query = Query("1m", within=within)
             assert bits_of(stores[0], query) == bits_of(stores[1], query), (SEED, commit, within)
+
+
+@pytest.mark.parametrize("compacts", [True, False])
+def test_the_memory_of_a_store_that_grows_does_not_contain_outdated_tables(tmp_path, monkeypatch, compacts):
+    """All rows are in the same hour of the same keys, so the tables that the queries need do not grow."""
+    cache = FileCache(cache_memory)
+    monkeypatch.setattr(delta_backend, "CACHE", cache)
+    monkeypatch.setattr(files, "CACHE", cache)
+    store = FrameStore(str(tmp_path / "st"), FRAME)
+    rows = rows_of(random.Random(SEED), 0, 60)
+    kept_bytes: list[int] = []
+    for commit in range(24):
+        store.append_rows(rows, "w", commit)
+        if compacts:
+            store.compact()
+        # Merged states are kept for each part, so without compaction there are more and more of them.
+        for query in (SINGLE, Query("1h"), *([MERGED] if compacts else [])):
+            bits_of(store, query)
+        kept_bytes.append(sum(entry.byte_count for key, entry in cache._entries.items() if isinstance(key[1], tuple)))
+    assert kept_bytes[0]
+    assert kept_bytes[-1] < 1.3 * kept_bytes[0]
 
 
 def test_conditions_on_times_are_kept_by_zone(tmp_path):

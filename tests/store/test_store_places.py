@@ -153,6 +153,23 @@ def test_a_cache_of_files_removes_what_was_used_least_recently():
     assert [number for number in range(300) if cache.get(number)] == [200]
 
 
+def test_a_cache_of_files_forgets_all_values_of_a_file():
+    cache = FileCache(lambda: 1_000)
+    first, second = (("folder", name, 10, 1) for name in "ab")
+    cache.put("of both", 1, 10, [first, second])
+    cache.put("of the first", 2, 10, [first])
+    cache.put("of the second", 3, 10, [second])
+    cache.put("of none", 4, 10)
+    cache.put("of the second", 5, 900, [second])
+    cache.forget(first)
+    assert [cache.get(key) for key in ("of both", "of the first", "of the second", "of none")] == [None, None, 5, 4]
+    cache.put("another", 6, 90)  # fits, because the bytes of the forgotten values are free
+    assert cache.get("of none") == 4
+    cache.forget(second)
+    cache.forget(second)
+    assert cache.get("of the second") is None
+
+
 def test_rows_of_small_files_are_cached_until_the_file_changes(tmp_path):
     """Half of the range of a file is read first, and then the other half: both are right."""
     store = FrameStore(tmp_path, FRAME)

@@ -42,7 +42,7 @@ from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.cached_rows import memory_of
 from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
-from tiltframe.store.backends.delta.file_cache import CACHE, version_of
+from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
 from tiltframe.store.backends.delta.files import (
     constant_field_problems,
     copy_file,
@@ -418,18 +418,24 @@ class DeltaBackend:
         """
         if not self._is_in_folder:
             return None
-        table: pa.Table | None = CACHE.get(self._key_of_table(parts, key))
-        return table
+        files = self._files_of(parts)
+        kept: tuple[Sequence[FileVersion], pa.Table] | None = CACHE.get((files[0], key))
+        return kept[1] if kept is not None and kept[0] == files else None
 
     def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
-        """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept."""
-        if self._is_in_folder:
-            size = memory_of(table.columns) + _KEY_BYTES_PER_PART * len(parts)
-            CACHE.put(self._key_of_table(parts, key), table, size)
+        """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept.
 
-    def _key_of_table(self, parts: Sequence[Part], key: Hashable) -> Hashable:
+        For each key and first part, only one table is kept. While new parts are added to a store, this limits the
+        number of tables that are not needed any more.
+        """
+        if self._is_in_folder:
+            files = self._files_of(parts)
+            size = memory_of(table.columns) + _KEY_BYTES_PER_PART * len(parts)
+            CACHE.put((files[0], key), (files, table), size, files)
+
+    def _files_of(self, parts: Sequence[Part]) -> list[FileVersion]:
         with self._folder_to_read([(part, part.range) for part in parts]) as folder:
-            return tuple(version_of(part.name, folder) for part in parts), key
+            return [version_of(part.name, folder) for part in parts]
 
     @contextmanager
     def _folder_to_read(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:

@@ -98,7 +98,7 @@ class _File:
         self.bounds = cached or RowGroupBounds.from_footer(footer, self.fragment.physical_schema, columns_with_bounds)
         if cached is None:
             bounds_count = footer.num_row_groups * len(columns_with_bounds)
-            CACHE.put(cache_key, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY)
+            CACHE.put(cache_key, self.bounds, _BYTES_PER_BOUND * bounds_count + _BYTES_PER_ARRAY, [self._version])
 
     def read(self, row_groups: Sequence[int], read: Mapping[str, RowFunction | None]) -> pa.Table | None:
         """Return row groups as a table with the columns in ``read``. ``read`` maps the name of each column to the
@@ -117,7 +117,7 @@ class _File:
             for name, arrays in self._compute(missing_groups, needed).items():
                 cached[name] = {**cached[name], **arrays}
                 size = sum(array.nbytes + _BYTES_PER_ARRAY for array in cached[name].values())
-                CACHE.put(cache_keys[name], cached[name], size)
+                CACHE.put(cache_keys[name], cached[name], size, [self._version])
         chunks = {name: [arrays[group] for group in row_groups] for name, arrays in cached.items()}
         return pa.table({name: pa.chunked_array(arrays) for name, arrays in chunks.items()})
 

@@ -60,7 +60,7 @@ def cache_columns(version: FileVersion, rows: pa.Table) -> Columns:
     are in memory. ``rows`` has all rows of the file.
     """
     columns = {**cached_columns(version), **_columns_of(rows)}
-    CACHE.put((version, "rows"), columns, memory_of(columns.values()))
+    CACHE.put((version, "rows"), columns, memory_of(columns.values()), [version])
     return columns
 
 
@@ -69,13 +69,12 @@ def cache_written(version: FileVersion, rows: pa.Table) -> None:
     if is_small(version) and rows.nbytes <= _MAX_BYTES_OF_WRITTEN_FILE:
         # The rows are copied, because ``rows`` may be a slice, which would keep the complete table in memory.
         columns = _columns_of(rows.take(pa.array(np.arange(rows.num_rows))))
-        _WRITTEN.put(version, columns, memory_of(columns.values()))
+        _WRITTEN.put(version, columns, memory_of(columns.values()), [version])
 
 
-def forget_columns(version: FileVersion) -> None:
-    """Remove the columns of a file from memory. If a query reads the file later, its columns are added again."""
-    CACHE.remove((version, "rows"))
-    _WRITTEN.remove(version)
+def forget_written(version: FileVersion) -> None:
+    """Remove the rows of a file that this process has written from memory."""
+    _WRITTEN.forget(version)
 
 
 def _columns_of(rows: pa.Table) -> Columns:

@@ -5,9 +5,9 @@ of parts. It has a maximum size in bytes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
@@ -17,9 +17,15 @@ from tiltframe.store.backends.cache_memory import cache_memory
 FileVersion: TypeAlias = tuple[str, str, int | None, int | None]
 
 
+class _Entry(NamedTuple):
+    value: Any
+    byte_count: int
+    files: Sequence[FileVersion]
+
+
 class FileCache:
-    """A cache of values by key. If the values together exceed a maximum number of bytes, those that were used least
-    recently are removed. Any thread may use the cache.
+    """A cache of values that were computed from files, by key. If the values together exceed a maximum number of bytes,
+    those that were used least recently are removed. Any thread may use the cache.
 
     The maximum is the result of a function, which each ``get`` and ``put`` calls, so that a new limit takes effect at
     the next use of the cache.
@@ -35,45 +41,57 @@ class FileCache:
         """Create an empty cache. ``max_bytes`` returns its maximum size in bytes."""
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._keys_by_file: dict[FileVersion, set[Hashable]] = {}
         self._lock = Lock()
 
     def get(self, key: Hashable) -> Any:
         """Return the value of a key, or None if the cache does not have it."""
         with self._lock:
             self._remove_oldest()
-            cached = self._values.get(key)
-            if cached is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._values.move_to_end(key)
-            return cached[0]
+            self._entries.move_to_end(key)
+            return entry.value
 
-    def put(self, key: Hashable, value: Any, bytes_of_value: int) -> None:
-        """Add a value that takes ``bytes_of_value`` bytes of memory.
+    def put(self, key: Hashable, value: Any, bytes_of_value: int, files: Sequence[FileVersion] = ()) -> None:
+        """Add a value that takes ``bytes_of_value`` bytes of memory, and was computed from ``files``.
 
         A value that is larger than the cache is not added, because all other values would have to be removed for it.
         """
         with self._lock:
-            _, replaced = self._values.pop(key, (None, 0))
-            self._bytes -= replaced
+            self._remove(key)
             if bytes_of_value > self._max_bytes():
                 return
             self._bytes += bytes_of_value
-            self._values[key] = value, bytes_of_value
+            self._entries[key] = _Entry(value, bytes_of_value, files)
+            for file in files:
+                self._keys_by_file.setdefault(file, set()).add(key)
             self._remove_oldest()
 
-    def remove(self, key: Hashable) -> None:
-        """Remove the value of a key, if the cache has one."""
+    def forget(self, file: FileVersion) -> None:
+        """Remove all values that were computed from a file."""
         with self._lock:
-            _, removed = self._values.pop(key, (None, 0))
-            self._bytes -= removed
+            for key in list(self._keys_by_file.get(file, ())):
+                self._remove(key)
+
+    def _remove(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._bytes -= entry.byte_count
+        for file in entry.files:
+            keys = self._keys_by_file.get(file, set())
+            keys.discard(key)
+            if not keys:
+                self._keys_by_file.pop(file, None)
 
     def _remove_oldest(self) -> None:
         """Remove the values that were used least recently, until all values together fit into the maximum size."""
         max_bytes = self._max_bytes()
         while self._bytes > max_bytes:
-            _, (_, bytes_of_oldest) = self._values.popitem(last=False)
-            self._bytes -= bytes_of_oldest
+            self._remove(next(iter(self._entries)))
 
 
 CACHE = FileCache(cache_memory)

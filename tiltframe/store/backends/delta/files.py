@@ -37,7 +37,7 @@ from tiltframe.store.backends.delta.cached_rows import (
     cache_written,
     cached_columns,
     column_of,
-    forget_columns,
+    forget_written,
     is_small,
 )
 from tiltframe.store.backends.delta.constant_fields import ConstantFields, constants_metadata
@@ -238,8 +238,8 @@ def forget_files(names: Iterable[str], folder: fs.FileSystem) -> None:
     for name in names:
         with suppress(OSError):
             version = version_of(name, folder)
-            CACHE.remove(version)
-            forget_columns(version)
+            CACHE.forget(version)
+            forget_written(version)
 
 
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
@@ -300,7 +300,7 @@ def open_file(version: FileVersion, folder: fs.FileSystem) -> ds.ParquetFileFrag
     fragment = _FORMAT.make_fragment(name, folder)
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
-        CACHE.put(version, fragment, _FOOTER_MEMORY_FACTOR * int(fragment.metadata.serialized_size))
+        CACHE.put(version, fragment, _FOOTER_MEMORY_FACTOR * int(fragment.metadata.serialized_size), [version])
     return fragment
 
 
