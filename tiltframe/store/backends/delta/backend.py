@@ -419,8 +419,11 @@ class DeltaBackend:
         if not self._is_in_folder:
             return None
         files = self._files_of(parts)
-        kept: tuple[Sequence[FileVersion], pa.Table] | None = CACHE.get((files[0], key))
-        return kept[1] if kept is not None and kept[0] == files else None
+        entry: tuple[Sequence[FileVersion], pa.Table] | None = CACHE.get((files[0], key))
+        if entry is None:
+            return None
+        files_of_table, table = entry
+        return table if files_of_table == files else None
 
     def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
         """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept.
