@@ -214,9 +214,9 @@ def running_query(
         raise ValueError(f"emit must be one of {', '.join(EMIT)}; got {shown(emit)}")
     if len(distinct) > 1 and not all(distinct_window.per_row for distinct_window in distinct):
         raise ValueError(
-            "measures over different windows need windows with one result for every row, which are running, since "
-            "and sliding; got "
-            f"{', '.join(map(str, distinct))}; compute measures over other windows in a separate call"
+            "one call can compute measures over different windows only if each window is running, since or sliding, "
+            f"because these have one result for every row; got {', '.join(map(str, distinct))}; compute measures over "
+            "other windows in a separate call"
         )
     tick_reads = [read for distinct_window in distinct for read in distinct_window.reads if isinstance(read, Tick)]
     tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")

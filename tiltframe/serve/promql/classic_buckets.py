@@ -96,7 +96,10 @@ def _read_numbers(text: str) -> list[float]:
         numbers = []
     is_ascending = all(low < high for low, high in pairwise(numbers))
     if not 1 <= len(numbers) <= _MOST_BOUNDS or not is_ascending or not all(map(math.isfinite, numbers)):
-        raise ValueError(f"--buckets must be 1 to {_MOST_BOUNDS} ascending numbers, {_EXAMPLE}; got {shown(text)}")
+        raise ValueError(
+            f"--buckets needs ascending numbers, at least 1 and at most {_MOST_BOUNDS} of them, {_EXAMPLE}; "
+            f"got {shown(text)}"
+        )
     return numbers
 
 
