@@ -144,7 +144,7 @@ def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
     """Return a table without rows, in the form in which `finish_measures` returns results. ``stored`` is the schema of
     the states in the store. Raise ``ValueError`` if the condition of the plan cannot be computed from this schema.
     """
-    key_schema = pa.schema([stored.field(name) for name in plan.keys_to_read])
+    key_schema = pa.schema([stored.field(name) for name in (START, *plan.keys_to_read)])
     keys = select_rows(key_schema.empty_table(), plan).schema
     fields = [pa.field(START, INSTANT), pa.field(END, INSTANT)]
     fields += [pa.field(name, key_type(keys.field(name).type)) for name in plan.keys]
