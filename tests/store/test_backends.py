@@ -163,13 +163,13 @@ class Mistaken(MemoryBackend):
     """Keeps tables by their key, and not by their parts."""
 
     keeps_tables = True
-    kept: ClassVar[dict] = {}
+    tables_by_key: ClassVar[dict] = {}
 
     def kept_table(self, parts, key):
-        return self.kept.get(key)
+        return self.tables_by_key.get(key)
 
     def keep_table(self, parts, key, table):
-        self.kept[key] = table
+        self.tables_by_key[key] = table
 
 
 class Unselective(MemoryBackend):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.store
 
 MEASURES = {"n": aggr.count(), "p": aggr.dds("x", [0.5]), "mean": aggr.avg("x"), "twice": "2 * n"}
 BASE = Query("1m")
-# Each of these queries differs from another one by a member that changes the schema, or by an invalid member.
+# Each query differs from another one by a member that changes the schema, or by an invalid member.
 QUERIES = [
     BASE,
     replace(BASE, flat=True),

@@ -68,12 +68,8 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
     overlaps several ranges, there is one pair for each overlap.
     """
     spans = list(ranges)
-    return [
-        (part, (max(part.first_start, low), min(part.last_start + 1, high)))
-        for part in parts
-        for low, high in spans
-        if part.first_start < high and low <= part.last_start and low < high
-    ]
+    pieces = ((part, part.within(span)) for part in parts for span in spans)
+    return [(part, piece) for part, piece in pieces if piece is not None]
 
 
 def pieces_within(part_ranges: PartRanges, span: Range) -> PartRanges:

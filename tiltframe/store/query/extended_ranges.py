@@ -1,5 +1,5 @@
-"""Extended ranges: a query computes tables of complete parts if it needs a large share of these parts, so that the
-tables can be kept for queries of other ranges.
+"""Extended ranges: a query that needs a large share of a part computes the table of the complete part, so that the
+table can be kept for queries of other ranges.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class KeptResults:
         process.
         """
         tables = [self._table_of(group) for group in groups]
-        if None in tables:
+        if any(table is None for table in tables):
             # All missing results are computed together, because separate calls would take more time.
             missing_groups = [
                 extend_together(group) for group, table in zip(groups, tables, strict=True) if table is None

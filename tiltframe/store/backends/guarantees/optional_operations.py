@@ -83,18 +83,18 @@ def check_kept_tables(store: StoreUnderTest) -> None:
     if not isinstance(backend, TableKeeper):
         return
     first, second, third = store.add(states_of_hours(range(3)))
-    kept = {
+    tables = {
         ((first,), "a"): pa.table({"x": [1]}),
         ((first,), ("a", 1)): pa.table({"x": [2]}),
         ((second,), "a"): pa.table({"x": [3]}),
         ((first, second), "a"): pa.table({"x": [4]}),
     }
-    for (parts, key), table in kept.items():
+    for (parts, key), table in tables.items():
         backend.keep_table(parts, key, table)
-    requests = [*kept, ((third,), "a"), ((second,), ("a", 1)), ((first, third), "a"), ((first, second, third), "a")]
+    requests = [*tables, ((third,), "a"), ((second,), ("a", 1)), ((first, third), "a"), ((first, second, third), "a")]
     for parts, key in requests:
         table = backend.kept_table(parts, key)
-        expected_table = kept.get((parts, key)) if backend.keeps_tables else None
+        expected_table = tables.get((parts, key)) if backend.keeps_tables else None
         if expected_table is None:
             expect(table is None, "kept_table() returns a table only for the parts and the key for which it was kept")
         else:
@@ -102,7 +102,7 @@ def check_kept_tables(store: StoreUnderTest) -> None:
     store.backend.commit(new_transaction(store.snapshot(), removes=[first]))
     store.backend.vacuum(0.0)
     expect(
-        _is_old_or_missing(backend, [first], kept[(first,), "a"]),
+        _is_old_or_missing(backend, [first], tables[(first,), "a"]),
         "kept_table() of a part that vacuum() has removed raises Conflict, or returns the table that was kept or None",
     )
 
