@@ -88,7 +88,7 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) ->
         pool.shutdown(cancel_futures=True)
 
 
-# the background threads that are running, each with the function that asks it to stop
+# the background threads that have not ended, each with the function that asks it to stop
 _stops_of_threads: dict[threading.Thread, Callable[[], None]] = {}
 
 
@@ -101,13 +101,11 @@ def start_background_thread(function: Callable[[], None], stop: Callable[[], Non
     daemon would keep the process running until ``function`` returns, for example until a pipe has data.
     """
 
-    def run() -> None:
-        try:
-            function()
-        finally:
-            _stops_of_threads.pop(thread, None)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    # A thread stays in the dictionary until it has ended. After ``function`` has returned, the thread still destroys what
+    # ``function`` referred to, for example a reader whose C++ code waits for its own threads.
+    for ended in [thread for thread in list(_stops_of_threads) if thread.ident is not None and not thread.is_alive()]:
+        _stops_of_threads.pop(ended, None)
+    thread = threading.Thread(target=function, name=name, daemon=True)
     _stops_of_threads[thread] = stop
     try:
         thread.start()

@@ -1,4 +1,4 @@
-"""A thread in the background that cannot start leaves nothing for the exit of the process to wait for."""
+"""Threads in the background and the exit of a process, which waits for them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,27 @@ threading.Thread.start = first_start
 def test_a_thread_that_cannot_start():
     result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout, result.stderr) == (0, "can't start new thread\n", "")
+
+
+DESTROYED_LATE = """
+import time
+from aggr.workers import start_background_thread
+
+class Reader:
+    def __del__(self):
+        time.sleep(0.5)
+        print("destroyed", flush=True)
+
+def read(reader=Reader()):
+    time.sleep(0.1)
+
+start_background_thread(read, lambda: None, "reading")
+del read  # so that the thread has the only reference to the reader
+time.sleep(0.3)
+"""
+
+
+def test_the_exit_waits_for_a_reader_that_a_thread_destroys():
+    """A reader whose destructor is still at work when Python ends its thread would abort the process."""
+    result = subprocess.run([sys.executable, "-c", DESTROYED_LATE], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "destroyed\n", "")
