@@ -101,7 +101,7 @@ def start_background_thread(function: Callable[[], None], stop: Callable[[], Non
     daemon would keep the process running until ``function`` returns, for example until a pipe has data.
     """
 
-    # A thread stays in the dictionary until it has ended. After ``function`` has returned, the thread still destroys what
+    # A thread stays in the dictionary until it has ended. After ``function`` has returned, the thread destroys what
     # ``function`` referred to, for example a reader whose C++ code waits for its own threads.
     for ended in [thread for thread in list(_stops_of_threads) if thread.ident is not None and not thread.is_alive()]:
         _stops_of_threads.pop(ended, None)

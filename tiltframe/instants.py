@@ -19,7 +19,7 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
     column = one_array(table.column(name))
     if column.type != INSTANT:
         column = normalize(column).cast(INSTANT)
-    micros: Instants = column.cast(pa.int64()).to_numpy()
+    micros: Instants = column.view(pa.int64()).to_numpy()
     return micros
 
 

@@ -93,27 +93,23 @@ def fill_open_ends(within: Range, bounds: Range) -> Range:
     return low, high
 
 
-def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if the range of a query cannot be read or is empty. Without a ``timezone``, it is not
-    checked whether a range of two moments is empty.
+def checked_range_text(within: Within, timezone: str | None) -> Within:
+    """Return a range as text that `read_time_range` reads as the same range. A local datetime with ``fold=1`` cannot be
+    written as text; if an end is such a datetime, return a list of the two ends.
+
+    Raise ``ValueError`` if the range cannot be read or is empty. Without a ``timezone``, it is not checked whether a
+    range of two moments is empty.
     """
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
-        return
-    for moment in bounds:
-        if moment is not None:
-            read_moment(moment, "UTC")
-
-
-def range_text(within: Within) -> Within:
-    """Return a range as text that `read_time_range` reads as the same range. A local datetime with ``fold=1`` cannot be
-    written as text; if an end is such a datetime, return a list of the two ends.
-    """
-    bounds = within.strip() if isinstance(within, str) else _bounds(within)
-    if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
-        return bounds
-    return ",".join("" if moment is None else moment_text(moment) for moment in bounds)
+    if isinstance(bounds, str):
+        return within.strip() if isinstance(within, str) else bounds
+    text = ",".join("" if moment is None else moment_text(moment) for moment in bounds)  # checks the moments
+    if isinstance(within, str):
+        return within.strip()
+    has_fold = any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds)
+    return bounds if has_fold else text
 
 
 def moment_text(moment: object) -> str:

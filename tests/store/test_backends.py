@@ -165,11 +165,21 @@ class Mistaken(MemoryBackend):
     keeps_tables = True
     tables_by_key: ClassVar[dict] = {}
 
-    def kept_table(self, parts, key):
-        return self.tables_by_key.get(key)
+    def kept_tables(self, groups, key):
+        return [self.tables_by_key.get(key) for _ in groups]
 
     def keep_table(self, parts, key, table):
         self.tables_by_key[key] = table
+
+
+class Unordered(Mistaken):
+    """Keeps tables by their parts and keys, and returns the tables of several groups in reverse order."""
+
+    def kept_tables(self, groups, key):
+        return [self.tables_by_key.get((tuple(parts), key)) for parts in reversed(groups)]
+
+    def keep_table(self, parts, key, table):
+        self.tables_by_key[tuple(parts), key] = table
 
 
 class Unselective(MemoryBackend):
@@ -200,7 +210,8 @@ class Unselective(MemoryBackend):
         (Keeping, "can add and remove parts"),
         (Racing, "which has changed since its snapshot|has an earlier manifest"),
         (Rounding, "the same bits"),
-        (Mistaken, "kept_table.. returns (a table only for the parts|the table that was kept)"),
+        (Mistaken, "kept_tables.. returns (a table only for the parts|the table that was kept)"),
+        (Unordered, "in the order of the groups"),
         (Unselective, "the rows that read"),
         (Shared, "exactly the requested records|a thousand records"),
     ],

@@ -20,7 +20,7 @@ from tiltframe.store.backends.delta import backend as delta_backend
 from tiltframe.store.backends.delta import files
 from tiltframe.store.backends.delta.backend import DeltaBackend
 from tiltframe.store.backends.delta.file_cache import FileCache
-from tiltframe.store.query import kept_merges
+from tiltframe.store.query import kept_merges, kept_results
 from tiltframe.store.testing import MemoryBackend
 from windows import window
 
@@ -296,13 +296,25 @@ def test_results_of_a_small_range_do_not_read_the_rest_of_a_part(tmp_path, monke
     monkeypatch.setattr(DeltaBackend, "read_results", recorded_read_results)
     store = FrameStore(str(tmp_path / "st"), FRAME)
     store.append_rows(rows_of(random.Random(SEED), 0, 600), "w", 1)
+    all_results = FrameStore(MemoryBackend(f"small ranges {SEED}"), FRAME)
+    all_results.append_rows(rows_of(random.Random(SEED), 0, 600), "w", 1)
+    (part,) = store.at().snapshot.of("1m")
+
+    def assert_read(low: int, high: int, reads: bool) -> None:
+        row_counts.clear()
+        query = Query("1m", within=(BEGIN + low * MINUTE, BEGIN + high * MINUTE))
+        assert bits_of(store, query) == bits_of(all_results, query), (SEED, low, high)
+        assert len(row_counts) == reads, (low, high)
+        assert all(count < part.rows / 10 for count in row_counts)
+
+    # Ranges within the last range that was read are in memory.
+    assert_read(20, 40, True)
+    for low, high, reads in [(20, 40, False), (21, 40, False), (30, 31, False), (39, 40, False), (20, 39, False)]:
+        assert_read(low, high, reads)
+    for low, high, reads in [(19, 21, True), (20, 40, True), (39, 41, True), (20, 40, True), (60, 70, True)]:
+        assert_read(low, high, reads)
     small = Query("1m", within=(BEGIN, BEGIN + 10 * MINUTE))
     expected = bits_of(store, small)
-    for _ in range(2):
-        assert bits_of(store, small) == expected
-    (part,) = store.at().snapshot.of("1m")
-    assert len(row_counts) == 3
-    assert max(row_counts) < part.rows / 10
     row_counts.clear()
     bits_of(store, Query("1m", within=(BEGIN, BEGIN + 500 * MINUTE)))
     assert row_counts == [part.rows]
@@ -341,7 +353,13 @@ def test_the_memory_of_a_store_that_grows_does_not_contain_outdated_tables(tmp_p
         # Merged states are kept for each part, so without compaction there are more and more of them.
         for query in (SINGLE, Query("1h"), *([MERGED] if compacts else [])):
             bits_of(store, query)
-        kept_bytes.append(sum(entry.byte_count for key, entry in cache._entries.items() if isinstance(key[1], tuple)))
+        kept_bytes.append(
+            sum(
+                entry.byte_count
+                for key, entry in cache._entries.items()
+                if isinstance(key[1], (tuple, kept_results._Description))
+            )
+        )
     assert kept_bytes[0]
     assert kept_bytes[-1] < 1.3 * kept_bytes[0]
 

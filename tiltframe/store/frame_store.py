@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, wraps
 from html import escape
 from pathlib import Path
@@ -225,8 +224,7 @@ class FrameStore:
         StoreError
             If the store does not exist or is damaged.
         """
-        view = StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
-        return replace(view, jobs=self.jobs)
+        return StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone), jobs=self.jobs)
 
     @with_query_parameters(Query)
     def query(self, query: Query) -> pa.Table:

@@ -110,7 +110,7 @@ class StoreView:
     jobs: int = 1
 
     @classmethod
-    def of(cls, backend: Backend, manifest: Manifest, now: int) -> StoreView:
+    def of(cls, backend: Backend, manifest: Manifest, now: int, *, jobs: int = 1) -> StoreView:
         """Return a view of a store at the current moment.
 
         Parameters
@@ -119,6 +119,8 @@ class StoreView:
         manifest : Manifest
         now : int
             The time for queries that do not specify ``now``, in microseconds UTC.
+        jobs : int
+            The number of threads that compute the results of a query.
 
         Returns
         -------
@@ -129,7 +131,7 @@ class StoreView:
         MissingStore
             If there is no store.
         """
-        return cls(backend, manifest, snapshot_of(backend), now)
+        return cls(backend, manifest, snapshot_of(backend), now, jobs)
 
     @property
     def frame(self) -> TiltFrame:
@@ -190,7 +192,7 @@ class StoreView:
         planned_reads = [plan_read(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
         results = self._results(planned_reads, query)
         answer = self._answer(schema, format_results(results, query, plans[0].timezone), planned_reads)
-        return replace(answer, derived_keys=query.derived_keys)
+        return replace(answer, derived_keys=query.derived_keys) if query.derived_keys else answer
 
     def _results(self, planned_reads: list[PlannedRead], query: Query) -> Iterator[pa.Table]:
         """Yield the results of all kinds of windows in a query, one kind after another."""

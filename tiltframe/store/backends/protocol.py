@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -456,20 +456,21 @@ class TableKeeper(Protocol):
         them.
         """
 
-    def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
-        """Return a table that was passed to `keep_table`.
+    def kept_tables(self, groups: Sequence[Sequence[Part]], key: Hashable) -> list[pa.Table | None]:
+        """Return tables that were passed to `keep_table`.
 
         Parameters
         ----------
-        parts : sequence of Part
+        groups : sequence of sequences of Part
+            The parts of each table.
         key : hashable
             See `keep_table`.
 
         Returns
         -------
-        table or None
-            The table that was kept for equal parts and an equal key; None if there is none, or if the stored data of a
-            part has changed since then.
+        list of table or None
+            For each group, the table that was kept for equal parts and an equal key; None if there is none, or if the
+            stored data of a part has changed since then.
 
         Raises
         ------
@@ -492,8 +493,20 @@ class TableKeeper(Protocol):
         Raises
         ------
         Conflict, DamagedStore
-            For the same reasons as `kept_table`.
+            For the same reasons as `kept_tables`.
         """
+
+
+def result_reader_of(backend: Backend) -> ResultReader | None:
+    """Return a backend that is a `ResultReader`, or None for other backends."""
+    # With `isinstance`, every query would take some percent longer, because Python looks up all members of a protocol.
+    return cast(ResultReader, backend) if hasattr(backend, "read_results") else None
+
+
+def table_keeper_of(backend: Backend) -> TableKeeper | None:
+    """Return a backend that is a `TableKeeper`, and keeps tables at present. Return None for other backends."""
+    keeper = cast(TableKeeper, backend)
+    return keeper if hasattr(backend, "kept_tables") and keeper.keeps_tables else None
 
 
 def threads_of(backend: Backend, jobs: int) -> int:

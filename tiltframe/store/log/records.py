@@ -35,8 +35,7 @@ def expired_before(snapshot: Snapshot) -> dict[str, int]:
     """Return the time before which the windows of each level have expired, as level → microseconds UTC. A level without
     expired windows has no entry.
     """
-    expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
-    return expired
+    return _times(snapshot, EXPIRED)
 
 
 def available_from(snapshot: Snapshot, level: str) -> int:
@@ -50,8 +49,12 @@ def column_starts(snapshot: Snapshot) -> dict[str, int]:
     """For each column of states that was added later, return the time from which on all rows have the column, as
     column → microseconds UTC. Columns that all rows of the store have are left out.
     """
-    starts: dict[str, int] = json.loads(snapshot.text(COLUMN_STARTS) or "{}")
-    return starts
+    return _times(snapshot, COLUMN_STARTS)
+
+
+def _times(snapshot: Snapshot, name: str) -> dict[str, int]:
+    text = snapshot.text(name)
+    return {} if text is None else json.loads(text)
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:

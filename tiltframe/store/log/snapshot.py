@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tiltframe.ranges import Range, intersection
 
 
@@ -61,6 +64,7 @@ class Part:
 
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
+_NO_STARTS: NDArray[np.int64] = np.array([], np.int64)
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
@@ -170,6 +174,39 @@ class Snapshot:
         for part in self.parts:
             parts_by_level.setdefault(part.level, []).append(part)
         return {level: tuple(parts) for level, parts in parts_by_level.items()}
+
+    def pieces(self, level: str, span: Range) -> PartRanges:
+        """Return the parts of a level that have windows in a range.
+
+        Parameters
+        ----------
+        level : str
+            A level's name.
+        span : (int, int)
+            A range ``[from, to)`` of window starts, in microseconds UTC.
+
+        Returns
+        -------
+        list of (Part, (int, int))
+            Each part with the intersection of its range and ``span``, in the order of `of`.
+        """
+        parts = self.of(level)
+        first_starts, last_starts = self._starts_by_level.get(level, (_NO_STARTS, _NO_STARTS))
+        numbers = np.flatnonzero((first_starts < span[1]) & (last_starts >= span[0])).tolist()
+        return pieces_of((parts[number] for number in numbers), [span])
+
+    @cached_property
+    def _starts_by_level(self) -> Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The starts of the first and of the last windows of the parts of each level. A level may have thousands of
+        parts, so that queries of a short range compare arrays.
+        """
+        return {
+            level: (
+                np.array([part.first_start for part in parts], np.int64),
+                np.array([part.last_start for part in parts], np.int64),
+            )
+            for level, parts in self._parts_by_level.items()
+        }
 
     def names_within(self, level: str, span: Range) -> set[str]:
         """Return the names of a level's parts that have windows in a range.

@@ -22,12 +22,12 @@ from tiltframe.instants import instants_of, with_bounds
 from tiltframe.level_chain import with_level_column
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward
-from tiltframe.store.backends.protocol import Backend, ResultReader, Snapshot, TableKeeper, threads_of
+from tiltframe.store.backends.protocol import Backend, Snapshot, result_reader_of, table_keeper_of, threads_of
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
 from tiltframe.store.log.records import available_from
 from tiltframe.store.log.run import retry_on_conflict, snapshot_of
-from tiltframe.store.log.snapshot import PartRanges, pieces_of, pieces_within
+from tiltframe.store.log.snapshot import PartRanges, pieces_within
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.answer import PlannedRead
 from tiltframe.store.query.extended_ranges import extend_each, hull_of, select_range
@@ -56,7 +56,7 @@ from tiltframe.time_range import fill_open_ends, moment_or_now
 from windows import TimeWindow
 
 if TYPE_CHECKING:
-    from tiltframe.store.backends.protocol import RowFunction
+    from tiltframe.store.backends.protocol import RowFunction, TableKeeper
     from tiltframe.store.log.manifest import Manifest
     from tiltframe.store.query.plan import QueryPlan
     from tiltframe.store.query.query import Query
@@ -74,7 +74,7 @@ def plan_read(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -
     level = planned.stored_level.name
     retained_from = available_from(snapshot, level)
     low, high = planned.span()
-    part_ranges = pieces_of(snapshot.of(level), [(max(low, retained_from), high)])
+    part_ranges = snapshot.pieces(level, (max(low, retained_from), high))
     return PlannedRead(
         plan=plan,
         part_ranges=part_ranges,
@@ -101,13 +101,13 @@ def read_states(backend: Backend, manifest: Manifest, planned_read: PlannedRead,
     else:
         pieces = split_by_windows(part_ranges, level if plan.has_single_window else plan.window)
 
-    keeps_merges = isinstance(backend, TableKeeper) and backend.keeps_tables and merges_parts(plan)
+    keeper = table_keeper_of(backend) if merges_parts(plan) else None
 
     def read_and_merge(pieces_read: PartRanges) -> pa.Table:
-        if keeps_merges:
+        if keeper is not None:
             # If another process has replaced a part, the parts that replaced it are read.
             with suppress(Conflict):
-                return _merge_kept(backend, manifest, plan, pieces_read, span=span)
+                return _merge_kept(keeper, backend, manifest, plan, part_ranges=pieces_read, span=span)
         return merge_into_windows(_read(backend, manifest, plan, pieces_read), plan, span)
 
     states = map_in_threads(read_and_merge, pieces, threads)
@@ -132,7 +132,7 @@ def results_of(
     """
     plan = planned_read.plan
     functions = row_functions(plan, query)
-    if functions is None or not isinstance(backend, ResultReader) or not planned_read.part_ranges:
+    if functions is None or result_reader_of(backend) is None or not planned_read.part_ranges:
         return results_from_states(read_states(backend, manifest, planned_read, jobs), planned_read, query, now)
     part_results = _PartResults(backend, manifest, plan, functions)
     kept_tables = part_results.find(planned_read.part_ranges)
@@ -190,9 +190,8 @@ class _PartResults:
 
     @cached_property
     def _kept_results(self) -> KeptResults | None:
-        if isinstance(self.backend, TableKeeper) and self.backend.keeps_tables:
-            return KeptResults(self.backend, self.plan, self.functions)
-        return None
+        keeper = table_keeper_of(self.backend)
+        return None if keeper is None else KeptResults(keeper, self.plan, self.functions)
 
     def _group(self, part_ranges: PartRanges) -> list[PartRanges]:
         """Divide ranges of parts into groups without common windows, in the order of the windows."""
@@ -206,9 +205,10 @@ class _PartResults:
         """Compute the results of parts. Return None if the backend cannot read results, and raise `Conflict` if another
         process has removed a part.
         """
-        assert isinstance(self.backend, ResultReader)
+        reader = result_reader_of(self.backend)
+        assert reader is not None
         return read_results(
-            self.backend,
+            reader,
             self.plan,
             self.functions,
             part_ranges,
@@ -257,12 +257,18 @@ def read_states_with_level(
 
 
 def _merge_kept(
-    backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges, *, span: Range
+    keeper: TableKeeper,
+    backend: Backend,
+    manifest: Manifest,
+    plan: QueryPlan,
+    *,
+    part_ranges: PartRanges,
+    span: Range,
 ) -> pa.Table:
-    """Merge the states of parts, and return a table like that of `merge_into_windows`. ``backend`` keeps merged states
-    in memory, and later queries use them again. Raise `Conflict` if a part was removed by another process.
+    """Merge the states of parts, and return a table like that of `merge_into_windows`. ``keeper``, which is the
+    backend, keeps merged states in memory, and later queries use them again. Raise `Conflict` if a part was removed by
+    another process.
     """
-    assert isinstance(backend, TableKeeper)
     narrowing = plan.narrowing(manifest.schema)
 
     def read_and_merge(pieces: PartRanges) -> Merged:
@@ -274,7 +280,7 @@ def _merge_kept(
 
     pieces = part_ranges if plan.has_single_window else extend_each(part_ranges)
     states = merge_parts(
-        backend, plan, pieces, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)
+        keeper, plan, pieces, read_and_merge=read_and_merge, merge_tables=partial(merge_tables, plan=plan)
     )
     if plan.has_single_window:
         starts, end_times = (np.full(states.num_rows, at) for at in span)

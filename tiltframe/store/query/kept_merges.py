@@ -70,7 +70,7 @@ def merge_parts(
     for group in sorted(groups, key=_count_rows):
         parts = [part for part, _ in group]
         key = description, tuple(part_range for _, part_range in group)
-        table = keeper.kept_table(parts, key)
+        (table,) = keeper.kept_tables([parts], key)
         # If merging one group hardly reduces the number of states, the same is probably true of the next groups. It
         # takes less time to merge all such groups together than to merge each of them separately.
         if table is None and not hardly_merged:

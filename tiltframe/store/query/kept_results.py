@@ -9,9 +9,10 @@ windows. Druid caches results per segment for the same reason.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from tiltframe.store.backends.protocol import RowFunction, TableKeeper
     from tiltframe.store.log.snapshot import PartRanges
     from tiltframe.store.query.plan import QueryPlan
+
+
+# the name of the metadata with the range of the windows of a kept table, in microseconds UTC
+_RANGE = b"range"
+
+
+@dataclass(frozen=True, eq=False)
+class _Description:
+    value: Hashable
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,13 @@ class KeptResults:
         """Return the results of groups of parts, one table for each group. Return None if results of some groups are
         not in memory. Raise `Conflict` if a part was removed by another process.
         """
-        tables = list[pa.Table]()
-        for group in groups:
-            table = self._table_of(group)
+        groups = list(groups)
+        selected = list[pa.Table]()
+        for group, table in zip(groups, self._kept_tables(groups), strict=True):
             if table is None:
                 return None
-            tables.append(table if are_complete(group) else select_range(table, hull_of(group)))
-        return tables
+            selected.append(table if are_complete(group) else select_range(table, hull_of(group)))
+        return selected
 
     def read(self, groups: Sequence[PartRanges], compute: Callable[[PartRanges], pa.Table | None]) -> pa.Table | None:
         """Return the results of the windows in groups of ranges of parts, sorted by window and keys. There must be at
@@ -63,7 +73,7 @@ class KeptResults:
         read results. In this case, this method returns None as well. Raise `Conflict` if a part was removed by another
         process.
         """
-        tables = [self._table_of(group) for group in groups]
+        tables = self._kept_tables(groups)
         if any(table is None for table in tables):
             # All missing results are computed together, because separate calls would take more time.
             missing_groups = [
@@ -77,18 +87,22 @@ class KeptResults:
         selected = [select_range(table, hull_of(group)) for group, table in zip(groups, tables, strict=True)]
         return selected[0] if len(selected) == 1 else pa.concat_tables(selected)
 
-    def _table_of(self, group: PartRanges) -> pa.Table | None:
-        return self.keeper.kept_table([part for part, _ in group], self._description)
+    def _kept_tables(self, groups: Sequence[PartRanges]) -> list[pa.Table | None]:
+        """Return, for each group, a table in memory that contains its results, or None."""
+        tables = self.keeper.kept_tables([[part for part, _ in group] for group in groups], self._description)
+        return [
+            table if table is not None and _contains(table, group) else None
+            for group, table in zip(groups, tables, strict=True)
+        ]
 
     def _keep(self, group: PartRanges, results: pa.Table) -> pa.Table:
-        """Return the results of a group. Keep them if the group consists of complete parts. ``results`` may also
-        contain the results of other groups.
-        """
-        selected = select_range(results, hull_of(group))
-        if not are_complete(group):
-            return selected
+        """Return the results of a group, and keep them. ``results`` may also contain the results of other groups."""
+        span = hull_of(group)
+        selected = select_range(results, span)
         # A copy is kept, because a slice would keep the larger table in memory.
         copy = selected.take(pa.array(np.arange(selected.num_rows))).combine_chunks()
+        # A table without a range contains the results of complete parts.
+        copy = copy.replace_schema_metadata(None if are_complete(group) else {_RANGE: json.dumps(span)})
         self.keeper.keep_table([part for part, _ in group], self._description, copy)
         return copy
 
@@ -98,4 +112,22 @@ class KeptResults:
         those of the part.
         """
         plan = self.plan
-        return "results", plan.keys, plan.where, plan.timezone, tuple(self.functions.items())
+        return _shared(("results", plan.keys, plan.where, plan.timezone, tuple(self.functions.items())))
+
+
+@lru_cache(maxsize=1024)
+def _shared(description: Hashable) -> object:
+    """Return the same object for equal descriptions. Looking up an object by its identity takes far less time than
+    comparing descriptions.
+    """
+    return _Description(description)
+
+
+def _contains(table: pa.Table, group: PartRanges) -> bool:
+    """Return whether a kept table contains the results of ranges of the parts for which it was kept."""
+    metadata = table.schema.metadata
+    if metadata is None:
+        return True
+    kept_range = json.loads(metadata[_RANGE])
+    first, end = hull_of(group)
+    return bool(kept_range[0] <= first and end <= kept_range[1])

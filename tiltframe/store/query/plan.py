@@ -140,10 +140,16 @@ class QueryPlan:
         """Return the range from the start of the first window to the end of the last window, in microseconds UTC. Open
         ends have the values of `EVER`.
         """
-        first = self.frame.levels[0] if self.has_single_window else self.window
-        low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
+        window = self.frame.levels[0] if self.has_single_window else self.window
+        if window.contiguous:
+            # The last window ends where the next one starts, so one call computes both ends of the range.
+            before = np.array([at - 1 for at in self.within if at not in EVER], np.int64)
+            next_starts = iter(window.ends(window.starts(before)).tolist())
+            low, high = (at if at in EVER else next(next_starts) for at in self.within)
+            return low, high
+        low, high = (at if at in EVER else window.first_start_from(at) for at in self.within)
         if not self.has_single_window and low < high and high != EVER[1]:
-            high = int(self.window.ends(self.window.starts(np.array([high - 1])))[0])
+            high = int(window.ends(window.starts(np.array([high - 1])))[0])
         return low, high
 
     @cached_property

@@ -16,7 +16,7 @@ from aggr.arguments import checked_mapping, checked_names, checked_truth, checke
 from aggr.duration import read_length
 from tiltframe.parameter_names import argument_text, parameter_text
 from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, key_from_description
-from tiltframe.time_range import check_time_range, moment_text, range_text
+from tiltframe.time_range import checked_range_text, moment_text
 from windows import TimeWindow, as_window, check_timezone, read_window
 
 P = ParamSpec("P")
@@ -151,8 +151,7 @@ class Query:
         if self.now is not None:
             checked["now"] = moment_text(self.now)
         if self.within is not None:
-            check_time_range(self.within, self.timezone)
-            checked["within"] = range_text(self.within)
+            checked["within"] = checked_range_text(self.within, self.timezone)
         checked["per"] = self._checked_per()
         _check_condition(None, "host = 'a'", self.where)
         _check_condition("having", "requests > 100", self.having)

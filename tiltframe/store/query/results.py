@@ -26,7 +26,7 @@ from aggr.tables.result_names import result_values, results_where
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of, take_rows
 from tiltframe.names import END, LEVEL, PARTIAL, START
-from tiltframe.ranges import Range
+from tiltframe.ranges import EVER, Range
 from tiltframe.store.query.limits import MAX_ROWS
 from tiltframe.store.query.other_zone import check_windows_nest
 from windows import MIN_INSTANT
@@ -114,6 +114,8 @@ def _is_partial(states: pa.Table, known_from: int, now: int) -> pa.ChunkedArray:
     UTC.
     """
     ends_later = pc.greater(states.column(END), pa.scalar(int(now), INSTANT))
+    if known_from == EVER[0]:  # No window has expired.
+        return ends_later
     return pc.or_(ends_later, pc.less(states.column(START), pa.scalar(int(known_from), INSTANT)))
 
 
@@ -155,7 +157,8 @@ def empty_measures(stored: pa.Schema, plan: QueryPlan) -> pa.Table:
 
 def add_expressions(measures_table: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Return results as `finish` does, from a table with window_start, window_end, keys and the measures of a plan."""
-    results = measures_table.select([START, END, *plan.keys])
+    columns = {name: measures_table.column(name) for name in (START, END, *plan.keys)}
+    fields = [measures_table.schema.field(name) for name in columns]
     if plan.stored_expressions:
         measures_table = with_expressions(measures_table, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
@@ -163,9 +166,13 @@ def add_expressions(measures_table: pa.Table, plan: QueryPlan, known_from: int, 
             column = measures_table.column(name)
         else:
             column = result_values(expression, measures_table, plan.timezone, f"compute {name}:")
-        results = results.append_column(name, column)
-    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), measures_table.num_rows))
-    return results.append_column(PARTIAL, _is_partial(measures_table, known_from, now))
+        columns[name] = column
+        fields.append(pa.field(name, column.type))
+    columns[PARTIAL] = _is_partial(measures_table, known_from, now)
+    level = pa.repeat(pa.scalar(plan.per), measures_table.num_rows)
+    # The table is created at once, because each `append_column` would copy the lists of all columns.
+    schema = pa.schema([pa.field(LEVEL, level.type), *fields, pa.field(PARTIAL, pa.bool_())])
+    return pa.Table.from_arrays([level, *columns.values()], schema=schema)
 
 
 def format_results(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
@@ -185,9 +192,11 @@ def format_results(slices: Iterator[pa.Table], query: Query, timezone: str) -> I
 
 
 def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
+    zone_type = pa.timestamp("us", timezone)
     for name in (START, END):
         at = results.column_names.index(name)
-        results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))
+        if results.schema.field(at).type != zone_type:
+            results = results.set_column(at, name, results.column(at).cast(zone_type))
     return results
 
 

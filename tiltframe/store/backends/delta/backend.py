@@ -24,6 +24,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
@@ -42,7 +43,7 @@ from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.cached_results import read_results
 from tiltframe.store.backends.delta.cached_rows import memory_of
 from tiltframe.store.backends.delta.contents import Contents, contents_of, table_schema
-from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
+from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, versions_of
 from tiltframe.store.backends.delta.files import (
     constant_field_problems,
     copy_file,
@@ -412,18 +413,21 @@ class DeltaBackend:
         """Whether `keep_table` keeps tables: for a store in a folder, unless caches have no memory."""
         return self._is_in_folder and cache_memory() > 0
 
-    def kept_table(self, parts: Sequence[Part], key: Hashable) -> pa.Table | None:
-        """Return a table that `keep_table` has put into the cache of files. Return None if the cache does not contain
-        the table, or if the store is in an object store.
+    def kept_tables(self, groups: Sequence[Sequence[Part]], key: Hashable) -> list[pa.Table | None]:
+        """Return the tables of groups of parts that `keep_table` has put into the cache of files. A table is None if
+        the cache does not contain it, or if the store is in an object store.
         """
         if not self._is_in_folder:
-            return None
-        files = self._files_of(parts)
-        entry: tuple[Sequence[FileVersion], pa.Table] | None = CACHE.get((files[0], key))
-        if entry is None:
-            return None
-        files_of_table, table = entry
-        return table if files_of_table == files else None
+            return [None] * len(groups)
+        files = iter(self._files_of([part for parts in groups for part in parts]))
+        files_of_groups = [list(islice(files, len(parts))) for parts in groups]
+        entries: list[tuple[Sequence[FileVersion], pa.Table] | None] = CACHE.get_all(
+            [(files_of_group[0], key) for files_of_group in files_of_groups]
+        )
+        return [
+            entry[1] if entry is not None and entry[0] == files_of_group else None
+            for files_of_group, entry in zip(files_of_groups, entries, strict=True)
+        ]
 
     def keep_table(self, parts: Sequence[Part], key: Hashable, table: pa.Table) -> None:
         """Put a table that was computed from parts into the cache of files. Tables of object stores are not kept.
@@ -438,7 +442,7 @@ class DeltaBackend:
 
     def _files_of(self, parts: Sequence[Part]) -> list[FileVersion]:
         with self._folder_to_read([(part, part.range) for part in parts]) as folder:
-            return [version_of(part.name, folder) for part in parts]
+            return versions_of([part.name for part in parts], folder)
 
     @contextmanager
     def _folder_to_read(self, parts: Sequence[tuple[Part, Range]]) -> Iterator[fs.FileSystem]:

@@ -5,7 +5,7 @@ of parts. It has a maximum size in bytes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from pyarrow import fs
 from tiltframe.store.backends.cache_memory import cache_memory
 
 # The version of a data file: its folder, its name, its size in bytes, and its modification time in ns.
-FileVersion: TypeAlias = tuple[str, str, int | None, int | None]
+FileVersion: TypeAlias = tuple[str, str, int, int | None]
 
 
 class _Entry(NamedTuple):
@@ -47,13 +47,20 @@ class FileCache:
 
     def get(self, key: Hashable) -> Any:
         """Return the value of a key, or None if the cache does not have it."""
+        return self.get_all([key])[0]
+
+    def get_all(self, keys: Iterable[Hashable]) -> list[Any]:
+        """Return the value of each key, or None for a key that the cache does not have."""
         with self._lock:
             self._remove_oldest()
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry.value
+            return [self._get(key) for key in keys]
+
+    def _get(self, key: Hashable) -> Any:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry.value
 
     def put(self, key: Hashable, value: Any, bytes_of_value: int, files: Sequence[FileVersion] = ()) -> None:
         """Add a value that takes ``bytes_of_value`` bytes of memory, and was computed from ``files``.
@@ -101,7 +108,15 @@ def version_of(name: str, folder: fs.FileSystem) -> FileVersion:
     """Return a data file's version, which changes if the file changes. Raise ``FileNotFoundError`` if the file is
     missing.
     """
-    info = folder.get_file_info(name)
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(name)
-    return getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
+    return versions_of([name], folder)[0]
+
+
+def versions_of(names: Sequence[str], folder: fs.FileSystem) -> list[FileVersion]:
+    """Return the versions of data files, as `version_of` does."""
+    path = getattr(folder, "base_path", "")
+    infos = folder.get_file_info(list(names))
+    versions = [(path, name, info.size, info.mtime_ns) for name, info in zip(names, infos, strict=True)]
+    for _, name, size, _ in versions:
+        if size is None:  # Only files have a size.
+            raise FileNotFoundError(name)
+    return versions

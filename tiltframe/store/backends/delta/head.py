@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from tiltframe.regular_files import kind_unless_file, kind_unless_folder
@@ -44,15 +45,14 @@ class Head:
     @classmethod
     def read(cls, table: str) -> Head | None:
         """Return the head of a table, or None if there is no head; raise ``ValueError`` if it is damaged."""
-        path = Path(table, _NAME)
-        if problem := kind_unless_file(str(path)):
+        path = f"{table}/{_NAME}"
+        if problem := kind_unless_file(path):
             raise ValueError(f"{path} is {problem}, not a regular file; restore it from a backup")
         try:
-            return cls(**json.loads(path.read_bytes()))
+            info = os.stat(path)
+            return _read_head(path, (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
         except FileNotFoundError:
             return None
-        except (TypeError, ValueError):
-            raise ValueError(f"the file {path} has changed since it was written; restore it from a backup") from None
 
     def damaged_files(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` contains the
@@ -71,6 +71,17 @@ class Head:
                 verified[name] = checksum
             else:
                 yield name
+
+
+@lru_cache(maxsize=16)
+def _read_head(path: str, file_version: tuple[int, ...]) -> Head:
+    """Read a head. Heads are kept in memory, because every query reads one. ``file_version`` differs whenever the file
+    was written again.
+    """
+    try:
+        return Head(**json.loads(Path(path).read_bytes()))
+    except (TypeError, ValueError):
+        raise ValueError(f"the file {path} has changed since it was written; restore it from a backup") from None
 
 
 def write_head(table: str, version: int) -> None:

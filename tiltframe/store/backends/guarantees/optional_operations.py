@@ -93,23 +93,33 @@ def check_kept_tables(store: StoreUnderTest) -> None:
         backend.keep_table(parts, key, table)
     requests = [*tables, ((third,), "a"), ((second,), ("a", 1)), ((first, third), "a"), ((first, second, third), "a")]
     for parts, key in requests:
-        table = backend.kept_table(parts, key)
+        (table,) = backend.kept_tables([parts], key)
         expected_table = tables.get((parts, key)) if backend.keeps_tables else None
         if expected_table is None:
-            expect(table is None, "kept_table() returns a table only for the parts and the key for which it was kept")
+            expect(table is None, "kept_tables() returns a table only for the parts and the key for which it was kept")
         else:
-            expect(table is None or table.equals(expected_table), "kept_table() returns the table that was kept")
+            expect(table is None or table.equals(expected_table), "kept_tables() returns the table that was kept")
+    groups = [parts for parts, key in requests if key == "a"]
+    tables_of_groups = backend.kept_tables(groups, "a")
+    expect(
+        len(tables_of_groups) == len(groups)
+        and all(
+            table is None or table.equals(tables.get((parts, "a"), pa.table({})))
+            for parts, table in zip(groups, tables_of_groups, strict=True)
+        ),
+        "kept_tables() of several groups returns one table or None for each group, in the order of the groups",
+    )
     store.backend.commit(new_transaction(store.snapshot(), removes=[first]))
     store.backend.vacuum(0.0)
     expect(
         _is_old_or_missing(backend, [first], tables[(first,), "a"]),
-        "kept_table() of a part that vacuum() has removed raises Conflict, or returns the table that was kept or None",
+        "kept_tables() of a part that vacuum() has removed raises Conflict, or returns the table that was kept or None",
     )
 
 
 def _is_old_or_missing(keeper: TableKeeper, parts: Sequence[Part], old_table: pa.Table) -> bool:
     try:
-        table = keeper.kept_table(parts, "a")
+        (table,) = keeper.kept_tables([parts], "a")
     except Conflict:
         return True
     return table is None or bool(table.equals(old_table))
