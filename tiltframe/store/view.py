@@ -131,7 +131,7 @@ class StoreView:
         MissingStore
             If there is no store.
         """
-        return cls(backend, manifest, snapshot_of(backend), now, jobs)
+        return cls(backend, manifest, snapshot_of(backend), now, jobs=jobs)
 
     @property
     def frame(self) -> TiltFrame:

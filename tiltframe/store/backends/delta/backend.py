@@ -414,8 +414,8 @@ class DeltaBackend:
         return self._is_in_folder and cache_memory() > 0
 
     def kept_tables(self, groups: Sequence[Sequence[Part]], key: Hashable) -> list[pa.Table | None]:
-        """Return the tables of groups of parts that `keep_table` has put into the cache of files. A table is None if
-        the cache does not contain it, or if the store is in an object store.
+        """Return the tables of groups of parts that `keep_table` has put into the cache of files. None stands for a
+        table that the cache does not contain, and for all tables of a store in an object store.
         """
         if not self._is_in_folder:
             return [None] * len(groups)
