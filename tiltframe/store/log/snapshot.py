@@ -222,4 +222,4 @@ class Snapshot:
         -------
         set of str
         """
-        return {part.name for part in self.parts if part.level == level and part.within(span) is not None}
+        return {part.name for part, _ in self.pieces(level, span)}

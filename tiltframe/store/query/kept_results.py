@@ -32,6 +32,8 @@ _RANGE = b"range"
 
 @dataclass(frozen=True, eq=False)
 class _Description:
+    """A description of results, which equals only itself; see `_shared`."""
+
     value: Hashable
 
 
