@@ -20,6 +20,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow import versions
 from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.constant_column import repeat_value
 
 # for each tag in a description: the type of the value, the conversion to text, and the conversion from text
 _TEXTS: dict[str, tuple[type, Any, Any]] = {
@@ -41,10 +42,10 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
     [[1.0, 2.0], [1.0, 2.0]]
     """
     try:
-        scalar = pa.scalar(value, dtype)
+        scalar_column = pa.array([value], dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} must be of type {dtype}; got {shown(value)}") from None
-    return pa.repeat(scalar, n) if n else pa.repeat(scalar, 1).slice(0, 0)
+    return repeat_value(scalar_column, n)
 
 
 def distinct_values(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:

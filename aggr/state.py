@@ -23,6 +23,7 @@ from aggr.arguments import shown
 from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.constant_column import repeat_value
 from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import one_array
 from aggr.excluded_counts import ExcludedCounts
@@ -563,8 +564,8 @@ class State(ABC):
         column of states, shape (n,)
         """
         columns = {
-            FUNCTION: pa.repeat(name_array(self.name)[0], n),
-            VERSION: pa.repeat(_one_version(self.version)[0], n),
+            FUNCTION: repeat_value(name_array(self.name), n),
+            VERSION: repeat_value(_one_version(self.version), n),
             **self.parameter_columns(n),
             **{name: parts[name] for name in self.fields},
         }

@@ -1,5 +1,5 @@
 """Constant columns: fields with the same value in every state of a column, such as the name and the parameters of the
-function.
+function. They are created, and recognized by their bytes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,32 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     return _is_repeated_pattern(
         content, scalar_column.buffers()[1][scalar_column.offset * width : (scalar_column.offset + 1) * width]
     )
+
+
+def repeat_value(scalar_column: pa.Array, count: int) -> pa.Array:
+    """Return a column with ``count`` copies of the single value of ``scalar_column``. For texts and most numbers, this
+    is several times as fast as ``pa.repeat``.
+
+    >>> repeat_value(pa.array(["a"]), 2).to_pylist()
+    ['a', 'a']
+    """
+    dtype = scalar_column.type
+    if not count:
+        return scalar_column.slice(0, 0)
+    if scalar_column.null_count:
+        return pa.nulls(count, dtype)
+    if pa.types.is_string(dtype):
+        text = scalar_column[0].as_buffer()
+        if text.size * count <= _MAX_OFFSET:
+            offsets = np.arange(count + 1, dtype=np.int32) * np.int32(text.size)
+            return pa.Array.from_buffers(
+                dtype, count, [None, pa.py_buffer(offsets), pa.py_buffer(text.to_pybytes() * count)]
+            )
+    elif pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+        width = dtype.bit_width // 8
+        bits = np.frombuffer(scalar_column.buffers()[1], f"u{width}", 1, scalar_column.offset * width)
+        return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(np.repeat(bits, count))])
+    return pa.repeat(scalar_column[0], count)
 
 
 def _is_repeated_text(column: pa.Array, text: pa.Buffer) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.constant_column import is_constant
+from aggr.arrow.constant_column import is_constant, repeat_value
 from aggr.exact.rounding import as_integers, quotient, whole_number
 from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import Limbs
@@ -51,7 +51,7 @@ def kept_type(dtype: pa.DataType) -> pa.DataType | None:
 
 def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
     """Return a column of ``n`` rows with one unit, such as 0.01, of a type that `kept_type` returns."""
-    return pa.repeat(_one_unit(dtype)[0], n)
+    return repeat_value(_one_unit(dtype), n)
 
 
 @lru_cache(maxsize=64)

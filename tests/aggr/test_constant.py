@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggr.arrow.constant_column import is_constant
+from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.constant_column import is_constant, repeat_value
 
 TYPES = {
     pa.string(): ["", "a", "aa", "ab", "é", None],
@@ -38,6 +40,23 @@ def test_as_row_by_row(data: st.DataObject) -> None:
     same = bool(constants) and set(constants) == set(expected) and expected != ["None"]
     has_known_kind = dtype not in UNKNOWN and expected != ["''"]
     assert is_constant(column, value) == (same and has_known_kind)
+
+
+@given(st.data())
+def test_copies_of_a_value(data: st.DataObject) -> None:
+    """Each copy has the bits of the value, also if the value lies in the middle of a column."""
+    dtype = data.draw(st.sampled_from([*TYPES, pa.uint16(), pa.float16(), pa.binary(), pa.binary(2), pa.null()]))
+    numbers = {pa.uint16(): [0, 65_535], pa.float16(): [np.float16(-0.0), np.float16(1.5)], pa.binary(2): [b"ab"]}
+    values = TYPES.get(dtype) or numbers.get(dtype) or [None, *([b"", b"a"] if dtype == pa.binary() else [])]
+    number = data.draw(st.integers(0, len(values) - 1))
+    count = data.draw(st.integers(0, 5))
+    value = pa.array(values, dtype).slice(number, 1)
+    copies = repeat_value(value, count)
+    copies.validate(full=True)
+    assert copies.type == dtype
+    assert len(copies) == count
+    if count:
+        assert same_bits(copies, pa.concat_arrays([value] * count))
 
 
 @pytest.mark.parametrize("texts", [["co", "untcount"], ["count", "coun", "tcount"], ["", "countcount"], ["tnuoc"]])

@@ -26,7 +26,7 @@ from tiltframe.instants import instants_of
 
 # the approximate bytes of states in a row group; smaller row groups would be slower to read, because each one takes
 # some time for every column
-_GROUP_BYTES = 1 << 20
+_GROUP_BYTES = 1 << 21
 # the approximate minimum and the approximate maximum number of rows in a row group; in smaller row groups, the metadata
 # would be larger than the rows
 _MIN_ROWS = 512
