@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from aggr.arrow.normalize import normalize
-from aggr.tables.flat_results import flat_schema, flattened
+from aggr.tables.flat_results import flattened
 from aggr.tables.keys import key_fields, keyed
 from spark_udaf.batch.running import with_key_columns_only
 from spark_udaf.plan.columns import Batches
@@ -42,6 +42,8 @@ class OrderedJob(Job):
     aggregator_class: type[OrderedAggregator]
     query: OrderedQuery
     shards: int
+    returns_states: bool = False
+    is_flat: bool = False
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -75,16 +77,13 @@ class OrderedJob(Job):
         no_rows = pa.schema([self.input_schema.field(name) for name in self.columns]).empty_table()
         return self.aggregator_class.for_query(self.query).finish(no_rows).schema
 
-    def result_schema(self, returns_states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted rows: of states if ``returns_states`` is true, and otherwise of results. If
-        ``flat`` is true, the fields of records are separate columns.
-        """
-        schema = (
-            self.emitted_schema
-            if returns_states
-            else self.aggregator_class.for_query(self.query).results(self.emitted_schema.empty_table()).schema
-        )
-        return flat_schema(schema) if flat else schema
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        return self.to_output(self.emitted_schema.empty_table()).schema
+
+    def to_output(self, states: pa.Table) -> pa.Table:
+        rows = states if self.returns_states else self.aggregator_class.for_query(self.query).results(states)
+        return flattened(rows) if self.is_flat else rows
 
     def _messages(self, batches: Batches, task: int) -> Batches:
         position = task * _MESSAGES_PER_TASK
@@ -134,13 +133,3 @@ class OrderedJob(Job):
         have no timeouts.
         """
         return stream.advance(watermark)
-
-    def read_emitted(
-        self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
-    ) -> pa.Table:
-        """Return the emitted rows in a message as a table with the schema ``result_schema``. If ``returns_states`` is
-        true, the rows contain states, and otherwise results.
-        """
-        table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
-        table = table if returns_states else self.aggregator_class.for_query(self.query).results(table)
-        return as_schema(flattened(table) if flat else table, result_schema)

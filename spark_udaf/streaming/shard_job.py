@@ -1,10 +1,10 @@
 """The work of the tasks of a stream. They send messages with states or rows to shards, and shards emit messages with
-states. A message is an Arrow batch as bytes.
+results or states. A message is an Arrow batch as bytes.
 
 This code needs no Spark session, so it also runs without a JVM.
 
 rows ── send_messages ──▶ messages to shards ── add_messages ──▶ OpenWindows
-OpenWindows ── pack_emitted ──▶ messages of emitted states ── read_emitted ──▶ rows
+OpenWindows ── pack_emitted ──▶ messages of emitted rows ── read_emitted ──▶ rows
 
 The words in the arrows are methods of `ShardJob`.
 """
@@ -84,7 +84,15 @@ class Job:
     """Base class of the jobs of a stream. A job sends messages to shards, and packs the rows that shards emit."""
 
     shards: int
-    computed_on_driver: ClassVar[tuple[str, ...]] = ("columns", "row_schema", "emitted_schema", "shuffle_keys")
+    returns_states: bool  # whether emitted rows contain states instead of results
+    is_flat: bool  # whether the fields of results are separate columns
+    computed_on_driver: ClassVar[tuple[str, ...]] = (
+        "columns",
+        "row_schema",
+        "emitted_schema",
+        "output_schema",
+        "shuffle_keys",
+    )
 
     def __post_init__(self) -> None:
         """Compute the attributes that are named in ``computed_on_driver``. Their values are then pickled with the job,
@@ -109,6 +117,17 @@ class Job:
     def emitted_schema(self) -> pa.Schema:
         """The schema of emitted states."""
         raise NotImplementedError("a subclass of Job must define emitted_schema")
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the rows that the stream returns: of states if ``returns_states`` is true, and otherwise of
+        results.
+        """
+        raise NotImplementedError("a subclass of Job must define output_schema")
+
+    def to_output(self, states: pa.Table) -> pa.Table:
+        """Return emitted states as the rows that the stream returns."""
+        raise NotImplementedError("a subclass of Job must define to_output")
 
     def send_messages(self, batches: Batches, task: int) -> Batches:
         """Yield the messages that a task sends to the shards. They contain the rows of the task's partition, or states
@@ -148,7 +167,9 @@ class Job:
         )
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
-        """Yield one row with the metrics of the shard, and then one row per message with emitted states."""
+        """Yield one row with the metrics of the shard, and then one row per message with emitted rows. The shard
+        computes the results itself, because messages with results are smaller than messages with states.
+        """
         yield Row(**metrics_of(windows.progress))
         tables = [as_schema(table, self.emitted_schema) for table in emitted if table.num_rows]
         if not tables:
@@ -156,7 +177,13 @@ class Job:
         table = pa.concat_tables(tables).combine_chunks()
         rows_per_message = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
         for batch in table.to_batches(max_chunksize=rows_per_message):
-            yield Row(**{EMITTED_MESSAGE_COLUMN: batch.serialize().to_pybytes()})
+            rows = as_schema(self.to_output(pa.Table.from_batches([batch])), self.output_schema)
+            for message in rows.combine_chunks().to_batches():
+                yield Row(**{EMITTED_MESSAGE_COLUMN: message.serialize().to_pybytes()})
+
+    def read_emitted(self, message: pa.Buffer | bytes) -> pa.Table:
+        """Return the rows in a message that `pack_emitted` has packed, as a table with the schema `output_schema`."""
+        return pa.Table.from_batches([read_message(message, self.output_schema)])
 
 
 @dataclass(frozen=True)
@@ -177,6 +204,8 @@ class ShardJob(Job):
     # Whether dropped late rows are emitted as well.
     emits_dropped: bool
     shards: int
+    returns_states: bool = False
+    is_flat: bool = False
     computed_on_driver: ClassVar[tuple[str, ...]] = (*Job.computed_on_driver, "states_schema")
 
     @cached_property
@@ -205,17 +234,24 @@ class ShardJob(Job):
         fields = [pa.field(name, dtype) for name, dtype in added_columns.items()]
         return pa.schema([*self.frame.states_schema(self.input_schema), *fields])
 
-    def result_schema(self, returns_states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted rows: of states if ``returns_states`` is true, and otherwise of results. If
-        ``flat`` is true, the fields of results are separate columns.
-        """
-        if returns_states:
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        if self.returns_states:
             return self.emitted_schema
+        schema = self.result_schema
+        return flat_schema(schema) if self.is_flat else schema
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """The schema of emitted rows with results, before the fields of results become separate columns."""
         states_schema = self.frame.states_schema(self.input_schema)
-        schema = pa.schema(
-            [*self.frame.results_schema(states_schema), *list(self.emitted_schema)[len(states_schema) :]]
-        )
-        return flat_schema(schema) if flat else schema
+        return pa.schema([*self.frame.results_schema(states_schema), *list(self.emitted_schema)[len(states_schema) :]])
+
+    def to_output(self, states: pa.Table) -> pa.Table:
+        if self.returns_states:
+            return states
+        results = self._empty_windows().results(states)
+        return flattened(results) if self.is_flat else results
 
     @property
     def levels(self) -> list[str]:
@@ -307,18 +343,6 @@ class ShardJob(Job):
         microseconds UTC.
         """
         return windows.advance(watermark, now)
-
-    def read_emitted(
-        self, message: pa.Buffer | bytes, result_schema: pa.Schema, returns_states: bool, flat: bool
-    ) -> pa.Table:
-        """Return the emitted rows in a message as a table with the schema ``result_schema``. If ``returns_states`` is
-        true, the rows contain states, and otherwise results.
-        """
-        table = pa.Table.from_batches([read_message(message, self.emitted_schema)])
-        if not returns_states:
-            table = self._empty_windows().results(table)
-            table = flattened(table) if flat else table
-        return as_schema(table, result_schema)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
         """Return the states of dropped late rows as a table with the columns of emitted states, such as level and

@@ -184,7 +184,12 @@ def stream(
         frame_or_query.check(input_schema)
         check_no_fractions_in_query(frame_or_query, input_schema)
         job: ShardJob | OrderedJob = OrderedJob(
-            input_schema, type(frame_or_aggregator), frame_or_aggregator.query, shard_count
+            input_schema=input_schema,
+            aggregator_class=type(frame_or_aggregator),
+            query=frame_or_aggregator.query,
+            shards=shard_count,
+            returns_states=states,
+            is_flat=flat,
         )
     else:
         windows = OpenWindows(frame_or_aggregator, emit, late, max_keys=max_keys, beyond=beyond)
@@ -200,21 +205,16 @@ def stream(
             beyond=beyond,
             emits_dropped=dropped,
             shards=shard_count,
+            returns_states=states,
+            is_flat=flat,
         )
-        check_having(windows.emit.having, job.result_schema(returns_states=False, flat=False), frame_or_query.timezone)
-    schema = job.result_schema(states, flat)
-    check_distinct_names(schema.names, spark)
+        check_having(windows.emit.having, job.result_schema, frame_or_query.timezone)
+    check_distinct_names(job.output_schema.names, spark)
     shard_output = transform_shards(_messages_to_shards(source, job, frame_or_query, ahead), job, timer_clock)
     totals = [
         (F.max if field == WATERMARK else F.sum)(F.col(f"`{field}`")).alias(field) for field in metric_names(job.levels)
     ]
-    return _emitted_rows(
-        shard_output.observe(metrics_name, *totals).select(EMITTED_MESSAGE_COLUMN),
-        job,
-        schema=schema,
-        returns_states=states,
-        flat=flat,
-    )
+    return _emitted_rows(shard_output.observe(metrics_name, *totals).select(EMITTED_MESSAGE_COLUMN), job)
 
 
 def _next_name() -> str:
@@ -268,19 +268,16 @@ def _check_not_ahead(batches: Batches, frame_or_query: TiltFrame | OrderedQuery,
         yield batch
 
 
-def _emitted_rows(
-    messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, returns_states: bool, flat: bool
-) -> DataFrame:
-    """Return a DataFrame with the emitted rows, read from the messages of shards. Its schema is ``schema``."""
+def _emitted_rows(messages: DataFrame, job: ShardJob | OrderedJob) -> DataFrame:
+    """Return a DataFrame with the emitted rows, read from the messages of shards."""
 
     def read_messages(batches: Batches) -> Batches:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                rows = job.read_emitted(message.as_buffer(), schema, returns_states, flat)
-                yield from unsliced_batches(rows, _ROWS_PER_BATCH)
+                yield from unsliced_batches(job.read_emitted(message.as_buffer()), _ROWS_PER_BATCH)
 
-    return messages.mapInArrow(TaskFunction(read_messages), spark_schema(schema))
+    return messages.mapInArrow(TaskFunction(read_messages), spark_schema(job.output_schema))
 
 
 def _timer_clock(has_watermark: bool, windows: OpenWindows) -> str:

@@ -30,17 +30,15 @@ BEGIN = 10**15  # Spark knows no watermark before 1970
 class OrderedShards(Shards):
     """A stream of ordered windows in shards."""
 
-    def __init__(self, schema: pa.Schema, windows, shards: int) -> None:
-        self.job = OrderedJob(schema, type(windows), windows.query, shards)
+    def __init__(self, schema: pa.Schema, windows, shards: int, *, returns_states: bool = False) -> None:
+        self.job = OrderedJob(schema, type(windows), windows.query, shards, returns_states=returns_states)
         self.timers = EVENT_TIME
         self.tester: BothClocks = self._tester()
         self.numbers = {}
         self.tester._currentProcessingTimeMs = 10**12
 
 
-def streamed(
-    stream: OrderedShards, table: pa.Table, rng: np.random.Generator, states: bool
-) -> tuple[pa.Table, pa.Table]:
+def streamed(stream: OrderedShards, table: pa.Table, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
     """Give rows as they come; return what is emitted, and the rows that were late."""
     times, lag = table.column("ts").cast(pa.int64()).to_numpy(), int(rng.choice([20, 400])) * MINUTE
     at, current_watermark, previous_watermark, emitted, late = 0, -(2**62), -(2**62), [], []
@@ -49,17 +47,17 @@ def streamed(
         late += [
             batch.slice(row, 1) for row in range(len(batch)) if times[at + row] < previous_watermark
         ]  # as the batch before knew
-        emitted.append(stream.batch(batch, partitions=int(rng.integers(1, 4)), states=states))
+        emitted.append(stream.batch(batch, partitions=int(rng.integers(1, 4))))
         at, previous_watermark = at + len(batch), current_watermark  # the next one is judged by what this one was told
         current_watermark = (int(times[:at].max()) - lag) // 1000 * 1000
         stream.tell(watermark=current_watermark)
         if rng.random() < 0.3:
-            emitted.append(stream.batch(states=states))
+            emitted.append(stream.batch())
             previous_watermark = current_watermark
         if rng.random() < 0.3:
             stream.restart()
     stream.tell(watermark=int(times.max()) + MINUTE)
-    emitted.append(stream.batch(states=states))
+    emitted.append(stream.batch())
     assert (stream.numbers["rows"], stream.numbers["late_rows"]) == (len(table), len(late))
     return pa.concat_tables(emitted), pa.concat_tables([table.slice(0, 0), *late])
 
@@ -79,9 +77,7 @@ def test_what_shards_emit_is_what_a_batch_job_computes(text):
         rng = np.random.default_rng([SEED, trial])
         table, order = arriving(SEED + trial, rng), ["arrival"] * (trial % 2)  # without one, ties go by their arrival
         aggregation = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=order)
-        emitted, late = streamed(
-            OrderedShards(table.schema, aggregation, shards=int(rng.integers(1, 4))), table, rng, False
-        )
+        emitted, late = streamed(OrderedShards(table.schema, aggregation, shards=int(rng.integers(1, 4))), table, rng)
         last = int(table.column("ts").cast(pa.int64()).to_numpy().max()) + MINUTE
         batch_aggregation = RunningAggregation.for_query(aggregation.query)
         expected = batch_aggregation.add(without(table, late), until=last)
@@ -111,7 +107,9 @@ def test_a_chain_in_shards_emits_states_and_results_and_computes_keys():
         for states in (True, False):
             rng = np.random.default_rng([SEED, trial])
             table = arriving(SEED + trial, rng)
-            emitted, late = streamed(OrderedShards(table.schema, OrderedRollup(frame), 3), table, rng, states)
+            emitted, late = streamed(
+                OrderedShards(table.schema, OrderedRollup(frame), 3, returns_states=states), table, rng
+            )
             batch_states = ordered_rollup(without(table, late), frame)
             expected = batch_states if states else finish_ordered(batch_states, frame)
             names = ["level", "k", "ts", "n"]

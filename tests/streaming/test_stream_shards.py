@@ -43,10 +43,8 @@ class Shards:
 
     def __init__(self, schema: pa.Schema, frame: TiltFrame, emit, late, shards: int = 2, **bounds) -> None:
         emit, late = read_emit(emit), read_late(late)
-        settings = {"max_keys": None, "beyond": "error", "dropped": False, **bounds}
-        self.job = ShardJob(
-            schema, frame, emit, late, settings["max_keys"], settings["beyond"], settings["dropped"], shards
-        )
+        settings = {"max_keys": None, "beyond": "error", "emits_dropped": False, "returns_states": False, **bounds}
+        self.job = ShardJob(schema, frame, emit, late, shards=shards, **settings)
         self.timers = PROCESSING_TIME if emit.emits_without_rows else EVENT_TIME
         self.tester, self.numbers = self._tester(), {}
         self.tester._currentProcessingTimeMs = START
@@ -66,7 +64,7 @@ class Shards:
         self.tester._currentProcessingTimeMs = before._currentProcessingTimeMs
         self.tester._currentWatermarkMs = before._currentWatermarkMs
 
-    def batch(self, rows: pa.Table | None = None, partitions: int = 1, states: bool = False) -> pa.Table:
+    def batch(self, rows: pa.Table | None = None, partitions: int = 1) -> pa.Table:
         """Run a batch: rows first, then the timers that are due."""
         self.tester._currentProcessingTimeMs += 1
         emitted: list[Row] = []
@@ -86,17 +84,8 @@ class Shards:
             values = [metrics[name] for metrics in numbers if metrics[name] is not None]
             self.numbers[name] = max(values, default=None) if name == WATERMARK else sum(values)
         assert len(numbers) in (0, self.job.shards), "every shard is told the time once in a batch, or none is"
-        schema = self.job.result_schema(states, flat=False)
-        return pa.concat_tables(
-            [
-                schema.empty_table(),
-                *(
-                    self.job.read_emitted(r[EMITTED_MESSAGE_COLUMN], schema, states, False)
-                    for r in emitted
-                    if EMITTED_MESSAGE_COLUMN in r
-                ),
-            ]
-        )
+        messages = [row[EMITTED_MESSAGE_COLUMN] for row in emitted if EMITTED_MESSAGE_COLUMN in row]
+        return pa.concat_tables([self.job.output_schema.empty_table(), *map(self.job.read_emitted, messages)])
 
     def tell(self, watermark: int | None = None, now: int | None = None) -> None:
         """Set the watermark and the clock, in microseconds, for the batches from now on."""
@@ -165,15 +154,15 @@ def test_stream_is_batch(levels, shards):
     rows = events(rng, 300)
     rows = rows.set_column(0, "ts", moved(rows.column("ts"), 10**15 - 10**15 % (20 * SCALE)))
     emit = "on_update(mode=changelog)" if levels[0].startswith("session") else "on_update"
-    stream = Shards(rows.schema, frame, emit, "true_window", shards)
+    stream = Shards(rows.schema, frame, emit, "true_window", shards=shards, returns_states=True)
     emitted, at = [], 0
     while at < len(rows):
         n = int(rng.integers(1, 80))
-        emitted.append(stream.batch(rows.slice(at, n), partitions=int(rng.integers(1, 4)), states=True))
+        emitted.append(stream.batch(rows.slice(at, n), partitions=int(rng.integers(1, 4))))
         at += n
         stream.tell(watermark=10**15 + at * 1000)
         if rng.random() < 0.5:
-            emitted.append(stream.batch(states=True))
+            emitted.append(stream.batch())
         if rng.random() < 0.3:
             stream.restart()
     assert_same(standing(frame, pa.concat_tables(emitted), stream.job.emit.mode), by_window(rollup(rows, frame)))
@@ -207,7 +196,7 @@ def test_what_is_dropped_is_emitted_where_that_is_asked_for(late, shards, mode):
     """The sums of what is dropped, and of what is kept, are those of all rows, window by window."""
     rng, begin = np.random.default_rng(shards), 10**9
     frame = TiltFrame(["10s"], "time", {"n": aggr.count(), "x": aggr.sum("value")}, ["key"])
-    stream = Shards(rows_of_keys().schema, frame, f"on_update(mode={mode})", late, shards, dropped=True)
+    stream = Shards(rows_of_keys().schema, frame, f"on_update(mode={mode})", late, shards=shards, emits_dropped=True)
     emitted, expected, newest = [], {}, 0
     for number in range(30):
         times = [number * 5 - min(number * 5, int(rng.exponential(20))) for _ in range(12)]
@@ -369,8 +358,17 @@ def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(m
     def watched() -> None:
         pieces = stream.tester.handle.map_states["windows"]
         get, update = pieces.getValue, pieces.updateValue
-        monkeypatch.setattr(pieces, "getValue", lambda place: (fetched.append(place[0]), get(place))[1])
-        monkeypatch.setattr(pieces, "updateValue", lambda place, piece: (put.append(place[0]), update(place, piece))[1])
+
+        def watched_get(place: tuple[str, int]) -> object:
+            fetched.append(place[0].partition("@")[0])
+            return get(place)
+
+        def watched_update(place: tuple[str, int], piece: tuple[bytes]) -> None:
+            put.append(place[0].partition("@")[0])
+            update(place, piece)
+
+        monkeypatch.setattr(pieces, "getValue", watched_get)
+        monkeypatch.setattr(pieces, "updateValue", watched_update)
 
     stream.restart()
     watched()
@@ -422,7 +420,7 @@ def test_a_damaged_piece_is_refused_where_it_is_needed(monkeypatch):
     stream.batch(rows_of_keys("a", "b"))
     stream.restart()
     (stored,) = stream.tester.handle.map_states["windows"].state.values()
-    (place,) = [place for place in stored if place[0] == "0.held.states"]
+    (place,) = [place for place in stored if place[0].startswith("0.held.states@")]
     (piece,) = stored[place]
     stored[place] = (piece[:-20] + bytes([piece[-20] ^ 1]) + piece[-19:],)
     with pytest.raises(ValueError, match=r"not a saved state of open windows \(the checksum"):

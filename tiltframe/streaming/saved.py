@@ -1,10 +1,10 @@
 """Saved streams: the tables of windows in memory, and a JSON description of the frame, the policies and the clock.
 
 A saved stream has up to three tables per level: its windows in memory, the last emissions of its windows, and removed
-sessions. Each table is saved as two blocks. The first block has the bounds and keys of the windows, and several
+sessions. Each table is saved as several blocks. The first block has the bounds and keys of the windows, and several
 integers for each window (`MARKS`), such as the number of rows since its last emission. The first block is read for
-every batch. The second block has the states. The second block is decoded only if windows are merged or emitted. A block
-that was read and has not changed is not encoded again.
+every batch. The other blocks have the states (`tiltframe.streaming.state_blocks`). A block of states is decoded only if
+some of its windows are merged or emitted. A block that was read and has not changed is not encoded again.
 
 The container is not an Arrow IPC file, because such a file has no checksums: if one bit is damaged, reading the file
 may end the process instead of raising an error. Writing such a file would also take 3 to 14 times as long, because
@@ -43,7 +43,9 @@ COUNTS = (
     "refused_values",
     "results_beyond_limit",
 )
-VERSION = 5
+VERSION = 6
+# The versions of the format that can be read. In version 5, all states of a table are in one block.
+_READ_VERSIONS = (5, VERSION)
 # The maximum number of columns of states that may be added to a stream by new measures or levels. Each window has an
 # int64, ``unknown``, with one bit per added column. The bit is set if the window has rows that arrived before the
 # column was added.
@@ -56,8 +58,8 @@ _CHECKSUM = 4
 _IN_MEMORY = "held"
 _EMITTED = "emitted"
 _REMOVED = "forgotten"
-# the names of the two blocks of each table: one with the bounds, the keys and the integers of `MARKS`, and one with the
-# states
+# the names of the two kinds of blocks of a table: the block with the bounds, the keys and the integers of `MARKS`, and
+# the blocks with the states
 _WINDOWS = "windows"
 _STATES = "states"
 _EXTENSION = "extension"
@@ -219,7 +221,10 @@ class Saved:
         """Return one of the tables of the level with the number ``at``. ``table_kind`` is `_IN_MEMORY`,
         `_EMITTED` or `_REMOVED`. ``unknown`` and ``unneeded`` are as in `_level`.
         """
-        table = WindowTable.from_stored(*(self.blocks[_name(at, table_kind, block)] for block in (_WINDOWS, _STATES)))
+        table = WindowTable.from_stored(
+            self.blocks[_name(at, table_kind, _WINDOWS)],
+            lambda first_start: self.blocks[_name(at, table_kind, _states_name(first_start))],
+        )
         return table.without_columns(unneeded).with_marks(unknown=table.marks["unknown"] | unknown)
 
 
@@ -270,8 +275,9 @@ def save_stream(
         tables = {_IN_MEMORY: level.windows, _EMITTED: level.last_emissions, _REMOVED: level.removed_sessions}
         for table_kind, table in tables.items():
             if table is not None and (table_kind == _IN_MEMORY or len(table)):
-                for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
-                    blocks[_name(at, table_kind, block)] = stored
+                blocks[_name(at, table_kind, _WINDOWS)], states = table.to_stored(columns)
+                for first_start, stored in states.items():
+                    blocks[_name(at, table_kind, _states_name(first_start))] = stored
     return Saved(description, blocks)
 
 
@@ -296,10 +302,11 @@ def read_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Sav
 
 def check_version(state: Saved) -> None:
     """Raise ``ValueError`` if the state was written in a version of the format that this release cannot read."""
-    if state.description.get("version") != VERSION:
+    if state.description.get("version") not in _READ_VERSIONS:
+        readable = " and ".join(map(str, _READ_VERSIONS))
         raise ValueError(
             f"this saved stream has version {state.description.get('version')} of the format, and this release reads "
-            f"version {VERSION}; use the release that wrote it, or begin with a new state"
+            f"the versions {readable}; use the release that wrote it, or begin with a new state"
         )
 
 
@@ -322,6 +329,13 @@ def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
 # a function that returns the full name of a block, such as "0.held.windows", from the number of the level, the name of
 # the table and the name of the block
 _name = "{}.{}.{}".format
+
+
+def _states_name(first_start: int | None) -> str:
+    """Return the name of a block of states. ``first_start`` is the start of its first window, in microseconds UTC, or
+    None for the only block of a table in version 5.
+    """
+    return _STATES if first_start is None else f"{_STATES}@{first_start}"
 
 
 def _parse_states(data: bytes) -> list[Saved]:

@@ -10,9 +10,11 @@ number of its rows plus the number of windows in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,14 @@ from aggr.state_checks import mark_as_checked
 from aggr.tables.keys import key_column
 from tiltframe.instants import instants_of, with_bounds
 from tiltframe.names import END, START
+from tiltframe.streaming.state_blocks import (
+    StateBlock,
+    divide_states,
+    filter_blocks,
+    filter_rows,
+    mask_unchanged,
+    offsets_of,
+)
 from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow
 from windows.contract import check_nested
@@ -53,8 +63,11 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     # the column was added, so that its state is unknown
     "unknown": (np.bitwise_or, 0),
 }
-# two keys of the metadata that `WindowTable.to_stored` writes; the values are the schema and the size of the states
+# Three keys of the metadata of stored windows. The values are the schema of the states; the number of rows and the size
+# in bytes of each block of states, as JSON; and, instead of the latter, the size of all states in version 5 of the
+# format, in which a table has one block of states.
 _SCHEMA = b"states"
+_BLOCKS = b"blocks"
 _BYTES = b"nbytes"
 # If a level has more than this number of existing windows, `_may_be_merged` selects the windows that may have to be
 # merged with new windows. For fewer windows, the selection would take longer than the time that it saves.
@@ -64,63 +77,98 @@ _FEW = 256
 _FEW_ON_ALL_LEVELS = 1 << 13
 # the maximum number of chunks of a column; more chunks are copied into a single chunk, because each has a fixed cost
 _MAX_CHUNKS = 16
-# the maximum number of contiguous ranges of rows that are selected as slices, which are not copied
-_FEW_RUNS = 4
 Marks = Mapping[str, NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class StoredStates:
-    """The columns of states in a saved table of windows. The columns are decoded when they are first used."""
-
-    table: StoredTable
-    schema: pa.Schema
-    nbytes: int  # the size in bytes of the decoded columns
 
 
 @dataclass(frozen=True)
 class WindowTable:
     """The windows of one level in memory, one row for each window and key."""
 
-    # window_start, window_end and keys; also the states, unless they are in ``state_columns``
+    # window_start, window_end and keys; also the states, unless they are in ``blocks``
     index: pa.Table
     # the integers of each window, by their names in `MARKS`
     marks: Marks
-    # the states of the rows of ``index``, if they were read from a saved stream and may not be decoded yet; otherwise
-    # None
-    state_columns: StoredStates | None = None
+    # the states of the rows of ``index``, if some of them were read from a saved stream; otherwise empty
+    blocks: tuple[StateBlock, ...] = ()
     # the stored form of ``index`` and ``marks``, if they were read from a saved stream and have not changed; otherwise
     # None
     stored: StoredTable | None = None
 
     @classmethod
-    def from_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has the bounds, the keys
-        and the integers of `MARKS`. ``states`` has the states, and is decoded when it is first used.
+    def from_stored(cls, stored: StoredTable, find_states: Callable[[int | None], StoredTable]) -> WindowTable:
+        """Return the windows that `to_stored` has converted to stored tables. ``stored`` has the bounds, the keys and
+        the integers of `MARKS`.
+
+        ``find_states`` receives the start of the first window of a block of states, in microseconds UTC, and returns
+        the block. It receives None for the only block of windows that were saved in version 5 of the format.
         """
         index = stored.table
-        metadata = stored.table.schema.metadata
-        state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
+        metadata = index.schema.metadata
+        schema = pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
         index = index.drop_columns([f"__{name}" for name in MARKS]).replace_schema_metadata()
-        return cls(index, marks, state_columns, stored)
+        is_current = _BLOCKS in metadata
+        if not (index.num_rows and len(schema)):
+            rows = index if index.num_rows else pa.schema([*index.schema, *schema]).empty_table()
+            return cls(rows, marks, stored=stored if is_current else None)
+        if not is_current:
+            return cls(index, marks, (StateBlock(find_states(None), schema, index.num_rows, int(metadata[_BYTES])),))
+        sizes = json.loads(metadata[_BLOCKS])
+        first_rows = np.cumsum([0, *(rows for rows, _ in sizes[:-1])])
+        blocks = (
+            StateBlock(find_states(start), schema, rows, nbytes)
+            for start, (rows, nbytes) in zip(instants_of(index)[first_rows].tolist(), sizes, strict=True)
+        )
+        return cls(index, marks, tuple(blocks), stored)
 
-    def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Return the windows as two stored tables: one with the bounds, the keys and the integers of `MARKS`, and one
-        with the states.
+    def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, dict[int, StoredTable]]:
+        """Return the windows as stored tables: one with the bounds, the keys and the integers of `MARKS`, and blocks of
+        states, by the start of their first window, in microseconds UTC.
 
-        ``columns`` are the names of the columns of bounds and keys. A table that was read from a saved stream and has
-        not changed is returned without encoding it again.
+        ``columns`` are the names of the columns of bounds and keys. Tables that were read from a saved stream and have
+        not changed are not encoded again.
         """
-        states = self.index.drop_columns(list(columns))
-        state_columns = self.state_columns or StoredStates(StoredTable.encode(states), states.schema, states.nbytes)
-        if self.stored is not None:
-            return self.stored, state_columns.table
-        index = self.index.select(list(columns))
+        table = self if self.stored is not None else self._in_blocks_of_windows(columns)
+        first_starts = table.starts[offsets_of(table.blocks)[:-1]].tolist()
+        blocks = {start: block.to_stored() for start, block in zip(first_starts, table.blocks, strict=True)}
+        if table.stored is not None:
+            return table.stored, blocks
+        index = table.index.select(list(columns))
         for name in MARKS:
-            index = index.append_column(f"__{name}", pa.array(self.marks[name], pa.int64()))
-        metadata = {_SCHEMA: state_columns.schema.serialize().to_pybytes(), _BYTES: str(state_columns.nbytes)}
-        return StoredTable.encode(index.replace_schema_metadata(metadata)), state_columns.table
+            index = index.append_column(f"__{name}", pa.array(table.marks[name], pa.int64()))
+        schema = pa.schema([field for field in self.schema if field.name not in columns])
+        sizes = [[block.rows, block.nbytes] for block in table.blocks]
+        metadata = {_SCHEMA: schema.serialize().to_pybytes(), _BLOCKS: json.dumps(sizes)}
+        return StoredTable.encode(index.replace_schema_metadata(metadata)), blocks
+
+    def _in_blocks_of_windows(self, columns: Sequence[str]) -> WindowTable:
+        """Return the windows in another order, in which all states of the windows with the same start are in one block.
+        Blocks of states that have not changed are kept.
+
+        ``columns`` are the names of the columns of bounds and keys.
+        """
+        state_columns = [name for name in self.schema.names if name not in columns]
+        if not len(self) or not state_columns:
+            return self
+        table = self.with_blocks(state_columns)
+        if all(block.is_stored for block in table.blocks):
+            return table
+        is_unchanged = mask_unchanged(table.blocks, table.starts)
+        changed = table.filter(~is_unchanged)
+        starts = changed.starts
+        if (np.diff(starts) < 0).any():
+            changed = changed.take(np.argsort(starts, kind="stable"))
+        states = changed.states.select(state_columns)
+        blocks = divide_states(states, changed.starts)
+        divided = WindowTable(changed.states.drop_columns(state_columns), changed.marks, tuple(blocks))
+        return concat([table.filter(is_unchanged), divided]) if is_unchanged.any() else divided
+
+    def with_blocks(self, state_columns: Sequence[str]) -> WindowTable:
+        """Return the table with its states in ``blocks``. ``state_columns`` are the names of the columns of states."""
+        if self.blocks:
+            return self
+        block = StateBlock.of(self.index.select(list(state_columns)))
+        return WindowTable(self.index.drop_columns(list(state_columns)), self.marks, (block,))
 
     def __len__(self) -> int:
         return int(self.index.num_rows)
@@ -129,21 +177,21 @@ class WindowTable:
     def states(self) -> pa.Table:
         """The table with the columns window_start, window_end, keys and states."""
         table = self.index
-        if self.state_columns is not None:
-            for field, column in zip(self.state_columns.schema, self.state_columns.table.table.columns, strict=True):
+        if self.blocks:
+            states = pa.concat_tables([block.states for block in self.blocks])
+            for field, column in zip(states.schema, states.columns, strict=True):
                 table = table.append_column(field, column)
         return table
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of `states`."""
-        more = () if self.state_columns is None else self.state_columns.schema
-        return pa.schema([*self.index.schema, *more])
+        return pa.schema([*self.index.schema, *(self.blocks[0].schema if self.blocks else ())])
 
     @property
     def nbytes(self) -> int:
         """The size of `states` in memory, in bytes."""
-        return int(self.index.nbytes) + (0 if self.state_columns is None else self.state_columns.nbytes)
+        return int(self.index.nbytes) + sum(block.nbytes for block in self.blocks)
 
     @property
     def ends(self) -> Instants:
@@ -170,7 +218,8 @@ class WindowTable:
             return self
         if not rows.any():
             return self.without_rows()
-        return WindowTable(_filter_rows(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
+        marks = {name: m[rows] for name, m in self.marks.items()}
+        return WindowTable(filter_rows(self.index, rows), marks, tuple(filter_blocks(self.blocks, rows)))
 
     def slice_rows(self, begin: int, end: int) -> WindowTable:
         """Return the rows from index ``begin`` to index ``end``, exclusively."""
@@ -181,7 +230,17 @@ class WindowTable:
         """Return the rows with the indices ``rows``, in this order."""
         if not len(rows):
             return self.without_rows()
-        return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
+        marks = {name: m[rows] for name, m in self.marks.items()}
+        if len(self.blocks) < 2:
+            return WindowTable(self.states.take(pa.array(rows)), marks)
+        # Only blocks with these rows are decoded. ``before`` is the number of rows of other blocks before each block.
+        offsets = offsets_of(self.blocks)
+        block_numbers = np.searchsorted(offsets, rows, side="right") - 1
+        is_needed = np.isin(np.arange(len(self.blocks)), block_numbers)
+        block_rows = np.diff(offsets)
+        before = np.cumsum(np.where(is_needed, 0, block_rows))
+        needed = self.filter(np.repeat(is_needed, block_rows))
+        return WindowTable(needed.states.take(pa.array(rows - before[block_numbers])), marks)
 
     def with_marks(self, **marks: NDArray[np.int64]) -> WindowTable:
         """Return the table with new values of some of the integers in `MARKS`, which are passed by name. If no value
@@ -201,7 +260,7 @@ class WindowTable:
 
     def with_bounds(self, starts: Instants, end_times: Instants) -> WindowTable:
         """Return the table with the bounds ``starts`` and ``end_times``, in microseconds UTC, instead of its own."""
-        return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
+        return WindowTable(with_bounds(self.index, starts, end_times), self.marks, self.blocks)
 
     def with_missing_columns(self, schema: pa.Schema) -> WindowTable:
         """Return the table with a column of nulls for each column of ``schema`` that the table lacks. Columns are
@@ -244,17 +303,6 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
 
-def _filter_rows(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows for which a mask is true. If the rows form few contiguous ranges, for example windows that begin
-    at the same time, they are not copied.
-    """
-    edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
-    if len(edges) > 2 * _FEW_RUNS:
-        return states.filter(pa.array(rows))
-    runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
-    return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
-
-
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
     """Return a `WindowTable` for a table with bounds, keys and states. Integers of `MARKS` that are not passed have
     their initial values.
@@ -293,10 +341,27 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
     filled = [table for table in tables if len(table)] or list(tables[:1])
     if len(filled) == 1:
         return filled[0]
-    states = pa.concat_tables([table.states for table in filled], promote_options="default")
-    if states.column(0).num_chunks > _MAX_CHUNKS:
-        states = states.combine_chunks()
-    return WindowTable(states, {name: np.concatenate([t.marks[name] for t in filled]) for name in MARKS})
+    marks = {name: np.concatenate([table.marks[name] for table in filled]) for name in MARKS}
+    with_blocks = _with_equal_blocks(filled)
+    tables_of_rows = (
+        [table.states for table in filled] if with_blocks is None else [table.index for table in with_blocks]
+    )
+    rows = pa.concat_tables(tables_of_rows, promote_options="default")
+    if rows.column(0).num_chunks > _MAX_CHUNKS:
+        rows = rows.combine_chunks()
+    blocks = () if with_blocks is None else tuple(chain.from_iterable(table.blocks for table in with_blocks))
+    return WindowTable(rows, marks, blocks)
+
+
+def _with_equal_blocks(tables: Sequence[WindowTable]) -> list[WindowTable] | None:
+    """Return the tables with their states in blocks of the same schema. Return None if no table has blocks, or if the
+    tables have different columns of states, because measures were added to the stream.
+    """
+    schema = next((table.blocks[0].schema for table in tables if table.blocks), None)
+    if schema is None or any(table.schema.names != tables[0].schema.names for table in tables):
+        return None
+    with_blocks = [table.with_blocks(schema.names) for table in tables]
+    return with_blocks if all(block.schema == schema for table in with_blocks for block in table.blocks) else None
 
 
 def merge_windows(
