@@ -134,7 +134,8 @@ class Slices:
         """
         for low, high in pairwise(self._edges()):
             parts = [part for run in self.runs if (part := run.read(self.schema, low, high)).num_rows]
-            states = pa.concat_tables([self.schema.empty_table(), *parts])
+            # A table of several chunks, even of empty ones, would be copied into one chunk below.
+            states = pa.concat_tables(parts) if parts else self.schema.empty_table()
             if len(parts) > 1:  # A single run needs no merge: it has only one state for each window and key.
                 states = merge_panes(mark_as_checked(states), self.frame)
             del parts
@@ -158,7 +159,8 @@ class Slices:
         for states, until in self.finest():
             yield finest, states
             for at, level in enumerate(coarser):
-                states = merge_level(mark_as_checked(pa.concat_tables([incomplete[at], states])), self.frame, level)
+                parts = [table for table in (incomplete[at], states) if table.num_rows] or [states]
+                states = merge_level(mark_as_checked(pa.concat_tables(parts)), self.frame, level)
                 is_complete = pa.array(instants_of(states, END) <= until)
                 incomplete[at] = (
                     self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(is_complete))

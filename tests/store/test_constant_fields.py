@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from functools import partial
+from functools import partialmethod
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,8 @@ from pyarrow import fs
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame
 from tiltframe.names import START
-from tiltframe.store.backends.delta import constant_fields, files
-from tiltframe.store.backends.delta.constant_fields import ConstantFields, constants_metadata
+from tiltframe.store.backends.delta import constant_fields
+from tiltframe.store.backends.delta.constant_fields import ConstantFields
 from tiltframe.store.backends.delta.files import read_files, write_file
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import stored
@@ -31,6 +31,7 @@ pytestmark = [
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 COUNT = 12_000
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_1234))[0]
+TO_METADATA = ConstantFields.to_metadata
 CONSTANTS = {
     "text": pa.array(["dds"] * COUNT),
     "no text": pa.array([""] * COUNT),
@@ -109,32 +110,52 @@ def test_rows_equal_those_of_another_reader(tmp_path, trial):
 
 def test_which_fields_are_constant():
     columns = {"state": pa.StructArray.from_arrays([*CONSTANTS.values(), *OTHERS.values()], [*CONSTANTS, *OTHERS])}
-    metadata = constants_metadata(pa.table(columns))
+    metadata = ConstantFields.of(pa.table(columns)).to_metadata()
     constants = ConstantFields.from_metadata({key.encode(): value.encode() for key, value in metadata.items()})
     assert set(constants.values) == {f"state.{name}" for name in CONSTANTS}
 
 
 def test_a_struct_with_nulls_has_no_constant_fields():
     values = pa.StructArray.from_arrays([CONSTANTS["text"]], ["text"], mask=pa.array([False] * (COUNT - 1) + [True]))
-    assert constants_metadata(pa.table({"state": values})) == {}
+    assert ConstantFields.of(pa.table({"state": values})).to_metadata() == {}
 
 
 def test_names_with_dots_are_ambiguous():
     state = pa.StructArray.from_arrays([CONSTANTS["text"]], ["function"])
-    assert constants_metadata(pa.table({"n": state}))
-    assert constants_metadata(pa.table({"n": state, "n.function": OTHERS["one other"]})) == {}
+    assert ConstantFields.of(pa.table({"n": state})).to_metadata()
+    assert ConstantFields.of(pa.table({"n": state, "n.function": OTHERS["one other"]})).to_metadata() == {}
     inner = pa.StructArray.from_arrays([OTHERS["one other"]], ["b"])
     assert (
-        constants_metadata(pa.table({"n": pa.StructArray.from_arrays([CONSTANTS["text"], inner], ["a.b", "a"])})) == {}
+        ConstantFields.of(
+            pa.table({"n": pa.StructArray.from_arrays([CONSTANTS["text"], inner], ["a.b", "a"])})
+        ).to_metadata()
+        == {}
     )
 
 
 def test_values_of_another_file_are_not_written(tmp_path):
     starts = pa.array(np.arange(COUNT) * 60_000_000, pa.timestamp("us", "UTC"))
-    entry = constants_metadata(pa.table({"host": CONSTANTS["text"]}))
+    entry = ConstantFields.of(pa.table({"host": CONSTANTS["text"]})).to_metadata()
     rows = pa.table({START: starts, "host": OTHERS["one other"]}).replace_schema_metadata(entry)
     part, folder = written(tmp_path, rows)
     assert read_files([(part, (0, 2**60))], folder, rows.schema).column("host").equals(rows.column("host"))
+
+
+def test_rows_in_another_order_keep_their_values():
+    """Only the fields that are not constant are copied, and each row keeps the bits of all its fields."""
+    rng = np.random.default_rng(7)
+    for trial in range(10):
+        columns = {name: random_struct(rng, 2) for name in "ab"} | {"n": pa.array(np.arange(COUNT))}
+        columns["null"] = pa.StructArray.from_arrays(
+            [CONSTANTS["text"]], ["text"], mask=pa.array(rng.random(COUNT) < 0.1)
+        )
+        rows = pa.table(columns).slice(0, COUNT - trial)
+        order = rng.permutation(rows.num_rows)
+        constants = ConstantFields.of(rows)
+        assert constants.parents
+        reordered = constants.reorder(rows, pa.array(order))
+        assert reordered.schema.equals(rows.schema)
+        assert bits(reordered) == bits(rows.take(pa.array(order)))
 
 
 def test_files_of_other_programs_are_read_completely(tmp_path):
@@ -201,7 +222,7 @@ def test_a_check_compares_constant_fields_with_the_metadata(tmp_path):
     for name, wrong_count in (("right", None), ("wrong", 2)):
         with pytest.MonkeyPatch.context() as patch:
             if wrong_count is not None:
-                patch.setattr(files, "constants_metadata", partial(changed_count, count=wrong_count))
+                patch.setattr(ConstantFields, "to_metadata", partialmethod(changed_metadata, wrong_count))
             store = FrameStore(tmp_path / name, frame)
             store.append_rows(rows, "w", 1)
         check = FrameStore(tmp_path / name).verify()
@@ -209,12 +230,7 @@ def test_a_check_compares_constant_fields_with_the_metadata(tmp_path):
         assert wrong_count is None or any("n.count differ from its metadata" in problem for problem in check.problems)
 
 
-def changed_count(rows: pa.Table, count: int) -> dict[str, str]:
-    """Return the metadata of rows in which the state of `aggr.count` has another count."""
-    if "n" not in rows.column_names:  # a file of records
-        return constants_metadata(rows)
-    state = rows.column("n").combine_chunks()
-    fields = {field.name: state.field(field.name) for field in state.type}
-    fields["count"] = pa.array([count] * rows.num_rows, fields["count"].type)
-    changed = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-    return constants_metadata(rows.set_column(rows.column_names.index("n"), "n", changed))
+def changed_metadata(constants: ConstantFields, count: int) -> dict[str, str]:
+    """Return the metadata of constant fields in which the state of `aggr.count` has another count."""
+    changed = {"n.count": pa.array([count])} if "n" in constants.parents else {}
+    return TO_METADATA(ConstantFields({**constants.values, **changed}))

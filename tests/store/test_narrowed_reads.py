@@ -21,6 +21,7 @@ from benchmarks.key_filter_bytes import bytes_ratio_of_one_key, bytes_read, writ
 from spark_udaf.store.options import from_options, to_options
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
+from tiltframe.store.backends.delta.constant_fields import ConstantFields
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.stored_types import stored
@@ -298,7 +299,7 @@ def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
         "n": pa.array(np.arange(rows)),
     }
     table = pa.table(columns)
-    laid, sizes = split_into_row_groups(table, keys)
+    laid, sizes = split_into_row_groups(table, keys, ConstantFields.of(table))
     assert sum(sizes) == rows == laid.num_rows
     assert digest(laid.sort_by("n").combine_chunks()["n"]) == digest(table.combine_chunks()["n"])
     assert laid.sort_by("n").equals(table)

@@ -40,6 +40,22 @@ class ConstantFields:
         object.__setattr__(self, "parents", frozenset(parents))
 
     @classmethod
+    def of(cls, rows: pa.Table) -> ConstantFields:
+        """Return the constant fields of rows. There are none if there are fewer than `_MIN_ROWS` rows, or if a name
+        contains a dot, which would make the paths of fields ambiguous.
+        """
+        if rows.num_rows < _MIN_ROWS or _has_name_with_dot(rows.schema):
+            return cls({})
+        return cls(
+            {
+                path: field_values.slice(0, 1)
+                for name in rows.column_names
+                for path, field_values in _innermost_fields(name, one_array(rows.column(name)))
+                if _is_constant(field_values)
+            }
+        )
+
+    @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> ConstantFields:
         """Return the constant fields in the metadata of a file. There are none if another program or an earlier version
         has written the file.
@@ -49,6 +65,37 @@ class ConstantFields:
             return cls({})
         table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
         return cls({name: one_array(table.column(name)) for name in table.column_names})
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return the metadata entry with the constant fields, for the file to which their rows are written. Without
+        constant fields, return an empty dict.
+        """
+        if not self.values:
+            return {}
+        sink = pa.BufferOutputStream()
+        table = pa.table(dict(self.values))
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return {METADATA_KEY.decode(): base64.b64encode(sink.getvalue()).decode()}
+
+    def reorder(self, rows: pa.Table, order: pa.Array) -> pa.Table:
+        """Return ``rows``, which have these constant fields, in another order. Constant fields are not copied.
+
+        ``order`` has the index of each row, once.
+        """
+        columns = {name: self._reorder(name, one_array(rows.column(name)), order) for name in rows.column_names}
+        return pa.table(columns, rows.schema)
+
+    def _reorder(self, path: str, values: pa.Array, order: pa.Array) -> pa.Array:
+        if path in self.values:
+            return values
+        if path not in self.parents:
+            return values.take(order)
+        children = [
+            self._reorder(f"{path}.{child.name}", values.field(position), order)
+            for position, child in enumerate(values.type)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(values.type))
 
     def has_constants(self, name: str) -> bool:
         """Return whether the column ``name`` is constant, or has constant fields."""
@@ -100,28 +147,6 @@ class ConstantFields:
             for path, value in self.values.items()
             if path not in read_fields or not _is_constant(pa.concat_arrays([read_fields[path], value]))
         ]
-
-
-def constants_metadata(rows: pa.Table) -> dict[str, str]:
-    """Return the metadata entry with the values of the constant fields of ``rows``, for the file to which the rows are
-    written. The entry is empty if there are no constant fields, or fewer than `_MIN_ROWS` rows. It is also empty if a
-    name contains a dot, which would make the paths of fields ambiguous.
-    """
-    if rows.num_rows < _MIN_ROWS or _has_name_with_dot(rows.schema):
-        return {}
-    values = {
-        path: field_values.slice(0, 1)
-        for name in rows.column_names
-        for path, field_values in _innermost_fields(name, one_array(rows.column(name)))
-        if _is_constant(field_values)
-    }
-    if not values:
-        return {}
-    sink = pa.BufferOutputStream()
-    table = pa.table(values)
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return {METADATA_KEY.decode(): base64.b64encode(sink.getvalue()).decode()}
 
 
 def _has_name_with_dot(fields: Iterable[pa.Field]) -> bool:

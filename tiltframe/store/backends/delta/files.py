@@ -40,7 +40,7 @@ from tiltframe.store.backends.delta.cached_rows import (
     forget_written,
     is_small,
 )
-from tiltframe.store.backends.delta.constant_fields import ConstantFields, constants_metadata
+from tiltframe.store.backends.delta.constant_fields import ConstantFields
 from tiltframe.store.backends.delta.file_cache import CACHE, FileVersion, version_of
 from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
@@ -113,13 +113,17 @@ def write_states(
     for name in manifest.columns.names[1:]:
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
-    rows, sizes = split_into_row_groups(pa.table(columns), keys)
+    rows = pa.table(columns)
+    constants = ConstantFields.of(rows)
+    rows, sizes = split_into_row_groups(rows, keys, constants)
     # Statistics are not written for columns of states, because these statistics would be too large.
     columns_with_statistics = [
         START,
         *(path for key in keys for path in column_paths(key, rows.schema.field(key).type)),
     ]
-    name, size = write_file(rows, columns_with_statistics, folder=folder, subfolder=subfolder, sizes=sizes)
+    name, size = write_file(
+        rows, columns_with_statistics, folder=folder, subfolder=subfolder, sizes=sizes, constants=constants
+    )
     if isinstance(folder, fs.SubTreeFileSystem):
         schema = pa.schema([field for field in manifest.columns if field.name in rows.column_names])
         cache_written(version_of(name, folder), cast_to_schema(rows, schema))
@@ -143,13 +147,14 @@ def write_file(
     folder: fs.FileSystem,
     subfolder: str,
     sizes: Sequence[int] | None = None,
+    constants: ConstantFields | None = None,
 ) -> tuple[str, int]:
     """Write rows to a new file in the subfolder ``subfolder`` of ``folder``. Return the path of the file relative to
     ``folder``, and the size of the file in bytes.
 
     The columns ``columns_with_statistics`` are written with their minimum and maximum per row group. A field of a
     struct is named by its path, such as ``tags.host``. ``sizes`` are the numbers of rows of the row groups; by default
-    there is one row group.
+    there is one row group. ``constants`` are the constant fields of ``rows``; by default, they are searched for.
     """
     # If ``rows`` were read from another file, their metadata may contain the constant fields of that other file.
     rows = rows.replace_schema_metadata(None)
@@ -170,7 +175,7 @@ def write_file(
             at += size
         # pyarrow has ``add_key_value_metadata`` since version 16.
         if hasattr(writer, "add_key_value_metadata"):
-            writer.add_key_value_metadata(constants_metadata(rows))
+            writer.add_key_value_metadata((ConstantFields.of(rows) if constants is None else constants).to_metadata())
     data = buffer.getvalue()
     name = f"{subfolder}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
     folder.create_dir(subfolder)

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
+from tiltframe.store.backends.delta.constant_fields import ConstantFields
 
 # the approximate bytes of states in a row group; smaller row groups would be slower to read, because each one takes
 # some time for every column
-_GROUP_BYTES = 1 << 21
+_GROUP_BYTES = 1 << 20
 # the approximate minimum and the approximate maximum number of rows in a row group; in smaller row groups, the metadata
 # would be larger than the rows
 _MIN_ROWS = 512
@@ -34,9 +35,9 @@ _MAX_ROWS = 1 << 16
 _KEY_RANGES = 8  # the maximum number of ranges of keys, and therefore of row groups, in a range of time
 
 
-def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
+def split_into_row_groups(rows: pa.Table, keys: Sequence[str], constants: ConstantFields) -> tuple[pa.Table, list[int]]:
     """Return the rows of a file in the order in which they are written, and the number of rows of each row group. There
-    is at least one row group.
+    is at least one row group. ``constants`` are the constant fields of ``rows``.
     """
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _MIN_ROWS), count // _MAX_ROWS, 1)
@@ -51,7 +52,7 @@ def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table
     ids = key_groups.ids[order]
     edges = [*np.flatnonzero(np.diff(time_range_of_row, prepend=-1)).tolist(), count]
     sizes = [size for first, last in pairwise(edges) for size in _group_sizes(ids[first:last], key_ranges).tolist()]
-    return rows.take(pa.array(order)), sizes
+    return constants.reorder(rows, pa.array(order)), sizes
 
 
 def _time_ranges(starts: NDArray[np.int64], count: int) -> NDArray[np.intp]:
