@@ -110,23 +110,23 @@ def test_rows_equal_those_of_another_reader(tmp_path, trial):
 
 def test_which_fields_are_constant():
     columns = {"state": pa.StructArray.from_arrays([*CONSTANTS.values(), *OTHERS.values()], [*CONSTANTS, *OTHERS])}
-    metadata = ConstantFields.of(pa.table(columns)).to_metadata()
+    metadata = ConstantFields.find(pa.table(columns)).to_metadata()
     constants = ConstantFields.from_metadata({key.encode(): value.encode() for key, value in metadata.items()})
     assert set(constants.values) == {f"state.{name}" for name in CONSTANTS}
 
 
 def test_a_struct_with_nulls_has_no_constant_fields():
     values = pa.StructArray.from_arrays([CONSTANTS["text"]], ["text"], mask=pa.array([False] * (COUNT - 1) + [True]))
-    assert ConstantFields.of(pa.table({"state": values})).to_metadata() == {}
+    assert ConstantFields.find(pa.table({"state": values})).to_metadata() == {}
 
 
 def test_names_with_dots_are_ambiguous():
     state = pa.StructArray.from_arrays([CONSTANTS["text"]], ["function"])
-    assert ConstantFields.of(pa.table({"n": state})).to_metadata()
-    assert ConstantFields.of(pa.table({"n": state, "n.function": OTHERS["one other"]})).to_metadata() == {}
+    assert ConstantFields.find(pa.table({"n": state})).to_metadata()
+    assert ConstantFields.find(pa.table({"n": state, "n.function": OTHERS["one other"]})).to_metadata() == {}
     inner = pa.StructArray.from_arrays([OTHERS["one other"]], ["b"])
     assert (
-        ConstantFields.of(
+        ConstantFields.find(
             pa.table({"n": pa.StructArray.from_arrays([CONSTANTS["text"], inner], ["a.b", "a"])})
         ).to_metadata()
         == {}
@@ -135,7 +135,7 @@ def test_names_with_dots_are_ambiguous():
 
 def test_values_of_another_file_are_not_written(tmp_path):
     starts = pa.array(np.arange(COUNT) * 60_000_000, pa.timestamp("us", "UTC"))
-    entry = ConstantFields.of(pa.table({"host": CONSTANTS["text"]})).to_metadata()
+    entry = ConstantFields.find(pa.table({"host": CONSTANTS["text"]})).to_metadata()
     rows = pa.table({START: starts, "host": OTHERS["one other"]}).replace_schema_metadata(entry)
     part, folder = written(tmp_path, rows)
     assert read_files([(part, (0, 2**60))], folder, rows.schema).column("host").equals(rows.column("host"))
@@ -151,7 +151,7 @@ def test_rows_in_another_order_keep_their_values():
         )
         rows = pa.table(columns).slice(0, COUNT - trial)
         order = rng.permutation(rows.num_rows)
-        constants = ConstantFields.of(rows)
+        constants = ConstantFields.find(rows)
         assert constants.parents
         reordered = constants.reorder(rows, pa.array(order))
         assert reordered.schema.equals(rows.schema)

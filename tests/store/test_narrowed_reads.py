@@ -299,7 +299,7 @@ def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
         "n": pa.array(np.arange(rows)),
     }
     table = pa.table(columns)
-    laid, sizes = split_into_row_groups(table, keys, ConstantFields.of(table))
+    laid, sizes = split_into_row_groups(table, keys, ConstantFields.find(table))
     assert sum(sizes) == rows == laid.num_rows
     assert digest(laid.sort_by("n").combine_chunks()["n"]) == digest(table.combine_chunks()["n"])
     assert laid.sort_by("n").equals(table)

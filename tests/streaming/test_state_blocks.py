@@ -167,7 +167,7 @@ def test_blocks_without_selected_rows_are_not_decoded() -> None:
 
     schema = pa.schema([("n", pa.int64())])
     untouched = [StateBlock(StoredTable(1, 0, fail), schema, 2, 16) for _ in range(2)]
-    own = StateBlock.of(pa.table({"n": [1, 2]}))
+    own = StateBlock.in_memory(pa.table({"n": [1, 2]}))
     mask = np.array([False, False, True, False, True, True])
     filtered = list(filter_blocks([untouched[0], own, untouched[1]], mask))
     assert [block.rows for block in filtered] == [1, 2]

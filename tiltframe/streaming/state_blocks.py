@@ -41,7 +41,7 @@ class StateBlock:
     nbytes: int  # the size in bytes of the decoded states
 
     @classmethod
-    def of(cls, states: pa.Table) -> StateBlock:
+    def in_memory(cls, states: pa.Table) -> StateBlock:
         """Return a block of states that are not stored."""
         return cls(states, states.schema, states.num_rows, states.nbytes)
 
@@ -85,11 +85,11 @@ def filter_blocks(blocks: Sequence[StateBlock], rows: Mask) -> Iterator[StateBlo
         if selected.all():
             yield block
         elif selected.any():
-            yield StateBlock.of(filter_rows(block.states, selected))
+            yield StateBlock.in_memory(filter_rows(block.states, selected))
 
 
 def mask_unchanged(blocks: Sequence[StateBlock], starts: Instants) -> Mask:
-    """Return a mask of the rows whose blocks can be saved as they are: stored blocks of at least `_MIN_BYTES` bytes
+    """Return a mask of the rows whose blocks need not be encoded again: stored blocks of at least `_MIN_BYTES` bytes
     that have no window with the same start as a state which has changed.
 
     ``starts`` has the start of each window, in microseconds UTC.
@@ -110,4 +110,4 @@ def divide_states(states: pa.Table, starts: Instants) -> list[StateBlock]:
     rows_per_block = max(_MIN_BYTES * len(starts) // max(states.nbytes, 1), 1)
     block_numbers = np.searchsorted(starts, starts, side="left") // rows_per_block
     edges = np.flatnonzero(np.diff(block_numbers, prepend=-1, append=-1)).tolist()
-    return [StateBlock.of(states.slice(begin, end - begin)) for begin, end in pairwise(edges)]
+    return [StateBlock.in_memory(states.slice(begin, end - begin)) for begin, end in pairwise(edges)]

@@ -167,7 +167,7 @@ class WindowTable:
         """Return the table with its states in ``blocks``. ``state_columns`` are the names of the columns of states."""
         if self.blocks:
             return self
-        block = StateBlock.of(self.index.select(list(state_columns)))
+        block = StateBlock.in_memory(self.index.select(list(state_columns)))
         return WindowTable(self.index.drop_columns(list(state_columns)), self.marks, (block,))
 
     def __len__(self) -> int:

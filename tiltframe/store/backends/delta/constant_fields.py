@@ -40,7 +40,7 @@ class ConstantFields:
         object.__setattr__(self, "parents", frozenset(parents))
 
     @classmethod
-    def of(cls, rows: pa.Table) -> ConstantFields:
+    def find(cls, rows: pa.Table) -> ConstantFields:
         """Return the constant fields of rows. There are none if there are fewer than `_MIN_ROWS` rows, or if a name
         contains a dot, which would make the paths of fields ambiguous.
         """

@@ -114,7 +114,7 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows = pa.table(columns)
-    constants = ConstantFields.of(rows)
+    constants = ConstantFields.find(rows)
     rows, sizes = split_into_row_groups(rows, keys, constants)
     # Statistics are not written for columns of states, because these statistics would be too large.
     columns_with_statistics = [
@@ -175,7 +175,7 @@ def write_file(
             at += size
         # pyarrow has ``add_key_value_metadata`` since version 16.
         if hasattr(writer, "add_key_value_metadata"):
-            writer.add_key_value_metadata((ConstantFields.of(rows) if constants is None else constants).to_metadata())
+            writer.add_key_value_metadata((ConstantFields.find(rows) if constants is None else constants).to_metadata())
     data = buffer.getvalue()
     name = f"{subfolder}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
     folder.create_dir(subfolder)
