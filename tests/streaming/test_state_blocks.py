@@ -100,6 +100,29 @@ def test_a_stream_without_news_is_not_encoded_again(block_per_window: None) -> N
     assert all(block is state.blocks[name] for name, block in after.blocks.items())
 
 
+def test_an_emission_without_new_rows_encodes_no_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of emissions change, but the states do not, although the blocks are small."""
+    monkeypatch.setattr("tiltframe.streaming.state_blocks._MIN_BYTES", 1 << 20)
+    windows = OpenWindows(FRAME, "on_update")
+    windows.add_rows(rows_at([0, 10]))
+    state = SavedOnce(windows.save()).read()
+    windows = OpenWindows.from_ipc(state)
+    assert windows.advance(SECOND).num_rows
+    changed = {name for name, block in windows.save().blocks.items() if block is not state.blocks.get(name)}
+    assert changed
+    assert not {name for name in changed if ".states@" in name}
+
+
+def test_small_windows_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that are saved one after the other do not leave one small block each."""
+    monkeypatch.setattr("tiltframe.streaming.state_blocks._MIN_BYTES", 1 << 20)
+    windows = OpenWindows(FRAME)
+    for second in range(0, 200, 10):
+        windows.add_rows(rows_at([second]))
+        windows = OpenWindows.from_ipc(SavedOnce(windows.save()).read())
+    assert [name for name in windows.save().blocks if name.startswith("0.held.states")] == ["0.held.states@0"]
+
+
 @pytest.mark.parametrize("min_bytes", [1, 700, 1 << 20])
 @pytest.mark.parametrize("levels", [["10s", "1m"], ["hopping(30s, 10s)"]])
 def test_any_division_gives_the_results_of_a_batch(
