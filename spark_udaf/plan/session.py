@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -143,7 +144,8 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         # Over TCP, a Python worker waits 40 ms for its first row, because the operating system delays acknowledgements.
-        "spark.python.unix.domain.socket.enabled": "true",
+        # Python has no Unix sockets on Windows.
+        "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     }
     settings = {
         **settings,
