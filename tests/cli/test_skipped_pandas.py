@@ -82,3 +82,11 @@ import pandas as pd
 print(SERIES, pa.table({"a": [1]}).to_pandas().a.sum())
 """
     assert run(tmp_path, code.replace("SERIES", SERIES)) == ["[1] False", "1 1"]
+
+
+def test_functions_of_other_distributions_are_loaded_only_for_their_names(tmp_path):
+    add_plugin(tmp_path, "aggr.functions", "Rows")
+    code = "import aggr, sys\n" + "".join(
+        f"aggr.get({name!r}); print('other' in sys.modules)\n" for name in ("dds", "mean", "rows_of_other")
+    )
+    assert run(tmp_path, code) == ["False", "False", "True"]

@@ -33,23 +33,25 @@ def test_freed_memory_is_released():
 
 
 @pytest.mark.parametrize(("command", "uses_system"), [("serve", True), ("stream", True), ("query", False)])
-def test_which_allocator_arrow_uses(command, uses_system):
+def test_the_settings_of_a_command(command, uses_system):
+    """A long command gives freed memory back, and another one keeps it. Both collect garbage."""
     script = (
         "from tiltframe_command import main\n"
         "try:\n"
         "    main()\n"
         "finally:\n"
-        "    import os, pyarrow\n"
-        "    print(pyarrow.default_memory_pool().backend_name, os.environ.get('_RJEM_MALLOC_CONF'))\n"
+        "    import gc, os, pyarrow\n"
+        "    print(pyarrow.default_memory_pool().backend_name, os.environ.get('_RJEM_MALLOC_CONF'),\n"
+        "          os.environ.get('MIMALLOC_PURGE_DELAY'), gc.isenabled())\n"
     )
     environment = {**os.environ}
-    environment.pop("ARROW_DEFAULT_MEMORY_POOL", None)
-    environment.pop("_RJEM_MALLOC_CONF", None)
+    for name in ("ARROW_DEFAULT_MEMORY_POOL", "_RJEM_MALLOC_CONF", "MIMALLOC_PURGE_DELAY"):
+        environment.pop(name, None)
     arguments = [sys.executable, "-c", script, command, "--help"]
     result = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
     last_line = result.stdout.splitlines()[-1]
     if uses_system:
-        assert last_line == "system dirty_decay_ms:0", result.stdout
+        assert last_line == "system dirty_decay_ms:0 None True", result.stdout
     else:
         assert not last_line.startswith("system"), result.stdout
-        assert last_line.endswith(" None"), result.stdout
+        assert last_line.endswith(" None -1 True"), result.stdout
