@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from aggr.arrow.constant_column import repeat_value
 from aggr.state_checks import mark_as_checked
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
@@ -139,4 +140,4 @@ def with_level_column(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> 
             pa.array((at > MIN_INSTANT) & (at < MAX_INSTANT)), as_instants(at), pa.scalar(None, INSTANT)
         )
         states = states.set_column(states.column_names.index(name), name, bounds)
-    return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
+    return states.add_column(0, frame.level_field, repeat_value(pa.array([level.name]), states.num_rows))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.state_blocks import StateBlock, divide_states, filter_blocks, mask_unchanged
 from tiltframe.streaming.stored import StoredTable
+from tiltframe.streaming.window_table import new_windows
 
 SECOND = 1_000_000
 MEASURES = {"n": aggr.count(), "total": aggr.sum("x"), "first": aggr.first("x")}
@@ -209,3 +211,13 @@ def test_states_of_a_window_stay_together(block_per_window: None) -> None:
     assert mask_unchanged(stored, starts).tolist() == [True, True, False, True, True, True]
     # A window of the last block has the same start as the changed state.
     assert mask_unchanged(stored, np.array([1, 1, 5, 5, 5, 5])).tolist() == [True, True, *[False] * 4]
+
+
+def test_blocks_with_the_same_start_are_not_saved_over_each_other() -> None:
+    columns = ["window_start", "window_end"]
+    index = pa.table({name: pa.array([0], pa.timestamp("us", "UTC")) for name in columns})
+    stored = new_windows(index.append_column("n", pa.array([1]))).to_stored(columns)[1][0]
+    block = StateBlock(stored, pa.schema([("n", pa.int64())]), 1, 8)
+    twice = replace(new_windows(pa.concat_tables([index, index])), blocks=(block, block))
+    with pytest.raises(AssertionError, match="same start"):
+        twice.to_stored(columns)

@@ -131,6 +131,9 @@ class WindowTable:
         table = self if self.stored is not None else self._in_blocks_of_windows(columns)
         first_starts = table.starts[offsets_of(table.blocks)[:-1]].tolist()
         blocks = {start: block.to_stored() for start, block in zip(first_starts, table.blocks, strict=True)}
+        # Blocks are found by their first start, so the states of one of them would be lost.
+        if len(blocks) < len(table.blocks):
+            raise AssertionError(f"two blocks of states begin with windows of the same start: {sorted(first_starts)}")
         if table.stored is not None:
             return table.stored, blocks
         index = table.index.select(list(columns))
