@@ -52,9 +52,14 @@ def checked_jobs(jobs: int | None) -> int:
     return min(available_cores(), MAX_JOBS) if jobs is None else checked_whole(jobs, "jobs", 1)
 
 
-def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator[R, None, None]:
+def map_in_threads(
+    function: Callable[[T], R], items: Iterable[T], jobs: int, is_large: Callable[[T], bool] = lambda item: False
+) -> Generator[R, None, None]:
     """Call ``function`` with each item, in up to ``jobs`` threads, and yield the results in the order of the items.
     With one job, or for a single item, calls run in the calling thread.
+
+    The first call starts when the second item has been fetched, because only then it is known that there are several
+    items. If ``is_large`` is true for the first item, its call starts at once, in another thread.
 
     At most ``jobs`` calls are running, or have results that were not yielded yet. If several calls fail, the error of
     the first of their items is raised. Items are fetched in the calling thread. No call is running after the generator
@@ -67,11 +72,14 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], jobs: int) ->
     if jobs == 1:
         yield from map(function, items)
         return
-    first_items = deque(islice(items, 2))
-    if len(first_items) < 2:
-        if first_items:
-            yield function(first_items.popleft())
+    first_items = deque(islice(items, 1))
+    if not first_items:
         return
+    if not is_large(first_items[0]):
+        first_items.extend(islice(items, 1))
+        if len(first_items) < 2:
+            yield function(first_items.popleft())
+            return
     from concurrent.futures import ThreadPoolExecutor  # imported here, because the import is slow
 
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="tiltframe-worker")

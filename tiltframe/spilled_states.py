@@ -207,7 +207,9 @@ def spill_states(
         return merged
 
     with ExitStack() as stack:
-        tables = map_in_threads(run, partial_states(batches, frame, max_bytes, jobs), jobs)
+        partials = partial_states(batches, frame, max_bytes, jobs)
+        # Only the last table of partial states is smaller than the limit.
+        tables = map_in_threads(run, partials, jobs, is_large=lambda states: states.nbytes >= max_bytes)
         stack.enter_context(closing(tables))
         in_memory = list[pa.Table]()
         in_files = list[_RunInFile]()

@@ -4,9 +4,9 @@ A sequence of array operations makes many passes over memory. A loop that does a
 pass. Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder,
 or, if neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
-Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
-second. Plain Python finishes a loop over ten thousand rows in less time. A loop is therefore interpreted if this is
-predicted to take less time than loading or compiling its machine code, and if the process spends at most
+Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes a third
+of a second. Plain Python finishes a loop over ten thousand rows in less time. A loop is therefore interpreted if this
+is predicted to take less time than loading or compiling its machine code, and if the process spends at most
 `_MAX_INTERPRETING_SECONDS` on interpreting in total. With `TILTFRAME_COMPILE_FROM=0` in the environment, each loop is
 compiled at its first call.
 
@@ -44,7 +44,7 @@ _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}
 # can load the compiled code from disk.
 _MAX_INTERPRETING_SECONDS = 2.0
 # the time for loading numba and the code of a few loops, in seconds
-_NUMBA_LOAD_SECONDS = 0.6
+_NUMBA_LOAD_SECONDS = 0.3
 # the time for loading the code of one loop from disk, in seconds
 _CODE_LOAD_SECONDS = 0.02
 # the time for compiling one byte of bytecode, in seconds

@@ -170,7 +170,10 @@ def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_
     The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. ``kind``, which is
     described in `item_hash`, determines whether the words are 32-bit hashes or values that are still to be hashed.
     """
-    registers = np.zeros((has_registers.sum(), 1 << lg_k), np.uint8)
+    rows = np.int64(0)
+    for group in range(len(has_registers)):  # With ``has_registers.sum()``, numba would import its parts for NumPy.
+        rows += has_registers[group]
+    registers = np.zeros((rows, 1 << lg_k), np.uint8)
     row = np.int64(0)
     index_mask = (1 << lg_k) - 1
     for group in range(len(has_registers)):

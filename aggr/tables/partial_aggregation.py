@@ -113,8 +113,14 @@ def adaptive_states(
         has_many_groups = count_groups is not None and states.num_rows > MAX_RATIO * table.num_rows
         return True, table.num_rows, states
 
-    threads = jobs if count_groups is None else 1
-    for is_reduced, rows, table in map_in_threads(states_or_rows, _prefetch(batches, wanted_rows), threads):
+    first_rows = wanted_rows[0]
+    reduced = map_in_threads(
+        states_or_rows,
+        _prefetch(batches, wanted_rows),
+        jobs if count_groups is None else 1,
+        is_large=lambda table: table.num_rows >= first_rows,  # only the last table has fewer rows than requested
+    )
+    for is_reduced, rows, table in reduced:
         if not is_reduced:
             yield False, table
             continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 import weakref
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -186,6 +188,29 @@ def test_results_are_in_order_and_later_calls_do_not_begin_after_an_error():
     with pytest.raises(ZeroDivisionError):
         list(map_in_threads(inverse, [4, 2, 0, *range(1, 1000)], 3))
     assert len(begun) <= 10
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_the_first_call_starts_before_the_second_item_is_fetched_if_the_first_item_is_large(is_large):
+    is_started = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert is_started.wait(10.0 if is_large else 0.05) == is_large
+        yield 2
+
+    def call(item: int) -> int:
+        is_started.set()
+        return -item
+
+    assert list(map_in_threads(call, items(), 2, lambda item: is_large)) == [-1, -2]
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_single_item_is_processed_in_the_calling_thread_unless_it_is_large(is_large):
+    (thread,) = map_in_threads(lambda item: threading.current_thread(), [1], 2, lambda item: is_large)
+    assert (thread is threading.current_thread()) != is_large
+    assert list(map_in_threads(abs, [], 2, lambda item: is_large)) == []
 
 
 def test_a_number_of_threads_below_1_is_refused():

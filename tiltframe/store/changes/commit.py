@@ -151,7 +151,8 @@ class Commit:
 
         try:
             tables_by_level = self._combine_tables(excluded.count_while_yielding(levels))
-            for written, digests_of_finest in map_in_threads(write, tables_by_level, threads_of(self.backend, jobs)):
+            threads = threads_of(self.backend, jobs)
+            for written, digests_of_finest in map_in_threads(write, tables_by_level, threads, _is_large):
                 parts += written
                 digests += digests_of_finest
         except BaseException:
@@ -172,7 +173,7 @@ class Commit:
         for level, states in levels:
             tables = collected.setdefault(level.name, [])
             tables.append(states)
-            if sum(table.nbytes for table in tables) >= _MIN_WRITE_BYTES:
+            if _is_large((level, tables)):
                 yield level, collected.pop(level.name)
         for name, tables in collected.items():
             yield self.frame.level(name), tables
@@ -268,6 +269,12 @@ class Commit:
         if self.watermark is not None:
             self.watermark.record(transaction)
         return True
+
+
+def _is_large(tables_of_level: tuple[TimeWindow, list[pa.Table]]) -> bool:
+    """Return whether tables of a level are large enough to be written."""
+    size: int = sum(table.nbytes for table in tables_of_level[1])
+    return size >= _MIN_WRITE_BYTES
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
