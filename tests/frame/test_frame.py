@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
+from aggr.tables import partial_aggregation
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
@@ -435,12 +436,27 @@ def test_rows_that_fit_into_one_table_are_fetched_without_a_thread(monkeypatch):
     monkeypatch.setattr("aggr.tables.partial_aggregation.threading.Thread", Counted)
     monkeypatch.setattr("aggr.tables.partial_aggregation.REDUCE_ROWS", 10)
     frame = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()})
-    for rows, threads in ((0, 0), (1, 0), (9, 0), (10, 1), (35, 1)):
+    for rows, threads in ((0, 0), (1, 0), (7, 0), (8, 1), (35, 1)):
         started.clear()
         (states,) = partial_states([pa.RecordBatch.from_pydict({"ts": pa.array([0] * rows, pa.int64())})], frame)
         results = finish(with_level_column(states, frame, frame.levels[0]), frame)
         assert results.column("n").to_pylist() == [rows] * (rows > 0)
         assert len(started) == threads, rows
+
+
+def test_batches_that_are_almost_long_enough_are_not_joined(monkeypatch):
+    monkeypatch.setattr("aggr.tables.partial_aggregation.REDUCE_ROWS", 100)
+    reduced = list[int]()
+
+    def reduce(table):
+        reduced.append(table.num_rows)
+        return table.slice(0, 1)
+
+    for sizes, expected in (([100, 90, 100, 90], [100, 90, 100, 90]), ([74, 1, 75, 40, 34, 3], [75, 75, 77])):
+        reduced.clear()
+        batches = [pa.RecordBatch.from_pydict({"x": [0] * size}) for size in sizes]
+        list(partial_aggregation.partial_states(batches, reduce, lambda states: states))
+        assert reduced == expected
 
 
 def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
