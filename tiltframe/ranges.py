@@ -90,17 +90,6 @@ def align_outward(span: Range, level: TimeWindow) -> Range:
     return int(level.starts(np.array([span[0]]))[0]), int(level.ends(last)[0])
 
 
-def first_start_from(at: int, level: TimeWindow) -> int:
-    """Return the start, in microseconds UTC, of the first window of a level that begins at the moment ``at`` or later.
-
-    >>> from windows import window
-    >>> first_start_from(61_000_000, window("1m"))
-    120000000
-    """
-    begun = level.starts(np.array([at]))
-    return at if begun[0] == at else int(level.ends(begun)[0])
-
-
 def inside(starts: NDArray[np.int64], ranges: Iterable[Range]) -> NDArray[np.bool_]:
     """Return a mask of the window starts that lie in one of the ranges.
 

@@ -18,14 +18,14 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     """Return whether each row of ``column`` has the same bits as the single row of ``scalar_column``.
 
     The result is also False for columns whose bytes cannot be compared: columns of different types, columns without
-    rows or with nulls, and columns of types other than text and numbers of whole bytes.
+    rows or with nulls, and columns of types other than text, bytes and numbers of whole bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
     (True, False)
     """
     if column.type != scalar_column.type or column.null_count or scalar_column.null_count or not len(column):
         return False
-    if pa.types.is_string(column.type):
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return _is_repeated_text(column, scalar_column[0].as_buffer())
     if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
         return False
@@ -66,19 +66,20 @@ def repeat_value(scalar_column: pa.Array, count: int) -> pa.Array:
 
 
 def _is_repeated_text(column: pa.Array, text: pa.Buffer) -> bool:
-    """Return whether each text in a column consists of the bytes ``text``. Return False if ``text`` is empty."""
+    """Return whether each text in a column consists of the bytes ``text``."""
     _, offsets, texts = column.buffers()
     rows = len(column)
     width = text.size
     first_offset_byte = 4 * column.offset
     start = int.from_bytes(offsets[first_offset_byte : first_offset_byte + 4], sys.byteorder, signed=True)
     end = start + rows * width
-    if not width or start < 0 or end > min(texts.size, _MAX_OFFSET):
+    size = 0 if texts is None else texts.size  # A column in which each text is empty may have no buffer of texts.
+    if start < 0 or end > min(size, _MAX_OFFSET):
         return False
-    expected_offsets = pa.py_buffer(np.arange(start, end + 1, width, dtype=np.int32))
-    return bool(
-        offsets[first_offset_byte : first_offset_byte + 4 * (rows + 1)] == expected_offsets
-    ) and _is_repeated_pattern(texts[start:end], text)
+    expected_offsets = pa.py_buffer(start + width * np.arange(rows + 1, dtype=np.int32))
+    if offsets[first_offset_byte : first_offset_byte + 4 * (rows + 1)] != expected_offsets:
+        return False
+    return not width or _is_repeated_pattern(texts[start:end], text)
 
 
 def _is_repeated_pattern(content: pa.Buffer, pattern: pa.Buffer) -> bool:

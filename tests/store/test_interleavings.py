@@ -77,6 +77,9 @@ class Fixed:
     def ends(self, at: np.ndarray) -> np.ndarray:
         return self.starts(at) + self.length
 
+    def first_start_from(self, at: int) -> int:
+        return -(-at // self.size) * self.size
+
     def starts_between(self, start: int, end: int) -> np.ndarray:
         return np.arange(-(-start // self.length) * self.length, end, self.length)
 

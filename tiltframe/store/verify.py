@@ -19,7 +19,7 @@ from aggr.groups.groups import Groups
 from aggr.workers import map_in_threads
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
-from tiltframe.ranges import EVER, Range, align_outward, as_text, first_start_from
+from tiltframe.ranges import EVER, Range, align_outward, as_text
 from tiltframe.store.backends.protocol import Backend, Part, PartChecker, Snapshot, threads_of
 from tiltframe.store.checked_states import check_results_computable
 from tiltframe.store.log.errors import Conflict, StoreError
@@ -211,7 +211,7 @@ def _comparable_range(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) 
     ``fine``. These windows have not expired, and do not contain expired windows of ``fine``.
     """
     first_comparable = max(available_from(snapshot, level.name) for level in (fine, coarse))
-    return EVER if first_comparable == EVER[0] else (first_start_from(first_comparable, coarse), EVER[1])
+    return EVER if first_comparable == EVER[0] else (coarse.first_start_from(first_comparable), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:

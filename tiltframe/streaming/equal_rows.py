@@ -8,15 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 
-Mask = NDArray[np.bool_]
 
-
-def equal_rows(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> Mask:
+def equal_rows(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> Flags:
     """Return a mask of the rows in which two tables of the same length have equal values. Null equals null, and NaN
     equals NaN.
 
@@ -30,13 +28,13 @@ def equal_rows(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> Mas
     return equal
 
 
-def _equal(before: pa.Array, after: pa.Array) -> Mask:
+def _equal(before: pa.Array, after: pa.Array) -> Flags:
     """Return a mask of the rows in which two columns of the same type and length have equal values."""
     dtype = after.type
     if pa.types.is_map(dtype):
         return _equal(_entries(before), _entries(after))
     valid_before, valid_after = (column.is_valid().to_numpy(zero_copy_only=False) for column in (before, after))
-    equal: Mask = valid_before == valid_after
+    equal: Flags = valid_before == valid_after
     if pa.types.is_struct(dtype):
         for old, new in zip(before.flatten(), after.flatten(), strict=True):
             equal &= _equal(old, new)
@@ -51,14 +49,14 @@ def _equal(before: pa.Array, after: pa.Array) -> Mask:
     return equal
 
 
-def _equal_lists(before: pa.Array, after: pa.Array) -> Mask:
+def _equal_lists(before: pa.Array, after: pa.Array) -> Flags:
     """Return a mask of the rows in which two columns of lists have equal elements in the same order. A null list equals
     an empty list here; the caller compares the nulls.
     """
     lengths_before, lengths_after = (
         pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False) for column in (before, after)
     )
-    equal: Mask = lengths_before == lengths_after
+    equal: Flags = lengths_before == lengths_after
     compared = np.flatnonzero(equal & (lengths_before > 0))
     if len(compared):
         rows = pa.array(compared)

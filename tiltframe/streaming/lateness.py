@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Flags
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column
 from tiltframe.ranges import LATEST_TIME
 from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.session_lateness import find_accepted_rows, mask_touching_sessions
-from tiltframe.streaming.stream_rules import Mask, StreamRules, latest_ends
+from tiltframe.streaming.stream_rules import StreamRules, latest_ends
 from tiltframe.streaming.window_table import LOWEST, WindowTable
 from windows import Intervals, TimeWindow
 from windows.timezone import Instants
 
 
-def are_committed(times: Instants, committed: int | None, finest: TimeWindow) -> Mask:
+def are_committed(times: Instants, committed: int | None, finest: TimeWindow) -> Flags:
     """Return a mask of the rows that are already in a store: their windows of the finest level end at or before the
     time ``committed``. ``times`` are the times of the rows. All times are in microseconds UTC.
     """
@@ -52,7 +53,7 @@ def start_of_window(time: int, window: TimeWindow) -> int:
     return int(window.starts(np.array([time]))[0])
 
 
-def may_be_late(assigned: Intervals, watermark: int, rules: StreamRules) -> Mask:
+def may_be_late(assigned: Intervals, watermark: int, rules: StreamRules) -> Flags:
     """Return a mask of the rows that are old enough to be late for a level of sessions. These rows are late unless they
     join a session in memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
     """
@@ -61,7 +62,7 @@ def may_be_late(assigned: Intervals, watermark: int, rules: StreamRules) -> Mask
 
 def accepted_session_rows(
     level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants, rules: StreamRules
-) -> Mask:
+) -> Flags:
     """Return a mask of the rows that are accepted for ``level``, a level of sessions. The other rows are late.
 
     Rows are processed in the order of their arrival, because an accepted row extends its session, and later rows may
@@ -88,7 +89,7 @@ def accepted_session_rows(
     return accepted
 
 
-def late_panes(panes: WindowTable, levels: Iterable[OpenLevel], rules: StreamRules) -> tuple[Mask, Mask]:
+def late_panes(panes: WindowTable, levels: Iterable[OpenLevel], rules: StreamRules) -> tuple[Flags, Flags]:
     """Return two masks of panes. Panes in the first mask are dropped as late, because their windows on all levels have
     been removed from memory. For panes in the second mask, only windows on finer levels have been removed, so that
     their rows count only on coarser levels.

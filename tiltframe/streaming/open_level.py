@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column
 from aggr.tables.result_names import check_having, results_where
@@ -27,7 +28,7 @@ from tiltframe.level_chain import with_level_column
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.equal_rows import equal_rows
 from tiltframe.streaming.session_lateness import mask_touching_sessions
-from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
+from tiltframe.streaming.stream_rules import CHANGE, StreamRules
 from tiltframe.streaming.window_table import (
     HIGHEST,
     LOWEST,
@@ -89,7 +90,7 @@ class OpenLevel:
         closing = self.windows.filter((end_times > self.cascaded_until) & (end_times <= until))
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
-    def late_windows(self, new: WindowTable, rules: StreamRules) -> Mask:
+    def late_windows(self, new: WindowTable, rules: StreamRules) -> Flags:
         """Return a mask of the new windows whose retention is over, so that their rows are late. The retention
         of a session is measured from the end that it has after it is merged with the sessions in memory.
         """
@@ -101,7 +102,7 @@ class OpenLevel:
         merged = merge_windows(own_bounds, new_bounds, self.window, {})
         return rules.are_expired(merged.ends, self.watermark)[find_windows(new, merged, self.window, rules.frame.keys)]
 
-    def late_sessions(self, new: WindowTable, rules: StreamRules) -> Mask:
+    def late_sessions(self, new: WindowTable, rules: StreamRules) -> Flags:
         """Return a mask of the new sessions that are late because they touch a session that was removed from memory.
 
         A session whose end the watermark has not reached is never late, because its rows arrived in time. The mask is
@@ -113,7 +114,7 @@ class OpenLevel:
         touching = self.late_session_rows(keys, new.starts, rules)
         return touching & rules.are_closed(new.ends, self.watermark)
 
-    def late_session_rows(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
+    def late_session_rows(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Flags:
         """Return a mask of the rows that are late because they belong to a session which was removed from memory, or
         may belong to such a session.
 
@@ -147,13 +148,13 @@ class OpenLevel:
         last_end = np.full(groups.n, LOWEST)
         if self.removed_sessions is not None:
             np.maximum.at(last_end, groups.ids[own_count : len(groups.ids) - count], self.removed_sessions.ends)
-        joins_removed: Mask = times <= last_end[row_keys]
+        joins_removed: Flags = times <= last_end[row_keys]
         touches_kept = mask_touching_sessions(
             (groups.ids[:own_count], self.windows.starts, self.windows.ends), row_keys, times, times
         )
         return joins_removed | (is_too_old & ~touches_kept)
 
-    def removed_sessions_after(self, expired: Mask, watermark: int, rules: StreamRules) -> WindowTable | None:
+    def removed_sessions_after(self, expired: Flags, watermark: int, rules: StreamRules) -> WindowTable | None:
         """Return the table of removed sessions after further sessions are removed from memory. Return None if the table
         is empty, or if the bounds of removed sessions are not kept (`StreamRules.remembers_sessions`).
 
@@ -231,7 +232,7 @@ class OpenLevel:
         return level._without_windows(expired, rules), emitted, newest, bool(early.any())
 
     def _emit(
-        self, chosen: Mask, closed: Mask, reasons: NDArray[np.str_], rules: StreamRules
+        self, chosen: Flags, closed: Flags, reasons: NDArray[np.str_], rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
         """Emit windows, and return the level afterwards and the table of emitted rows.
 
@@ -270,7 +271,7 @@ class OpenLevel:
             table = pa.concat_tables([_with_change(retracted, -1), _with_change(table, 1)])
         return replace(level, windows=windows), table
 
-    def _has_same_results(self, chosen: Mask, rules: StreamRules) -> Mask:
+    def _has_same_results(self, chosen: Flags, rules: StreamRules) -> Flags:
         """Return a mask of the windows whose bounds and results are the same as in their last emission. Only the
         windows in the mask ``chosen`` are compared. For all other windows, the returned mask is false.
         """
@@ -301,7 +302,7 @@ class OpenLevel:
         matches = find_windows(self.last_emissions, newly_emitted, self.window, rules.frame.keys)
         return replace(self, last_emissions=concat([self.last_emissions.filter(matches < 0), newly_emitted]))
 
-    def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
+    def _is_latest(self, at: NDArray[np.intp], meets: Flags, rules: StreamRules) -> Flags:
         """Return a mask of the windows to emit. The mask is true for a window if no window of the same key that begins
         later is emitted now or was emitted before.
 
@@ -326,7 +327,7 @@ class OpenLevel:
             check_having(rules.emit.having, rules.results(table).schema, rules.frame.timezone)
 
     def _retract(
-        self, candidates: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
+        self, candidates: WindowTable, meets: Flags, table: pa.Table, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
         """Retract the last emissions of windows that are emitted again or no longer meet the condition ``having``.
 
@@ -349,7 +350,7 @@ class OpenLevel:
         last_emissions = concat([self.last_emissions.filter(matches < 0), candidates.filter(meets)])
         return replace(self, last_emissions=last_emissions), retracted
 
-    def _without_windows(self, expired: Mask, rules: StreamRules) -> OpenLevel:
+    def _without_windows(self, expired: Flags, rules: StreamRules) -> OpenLevel:
         """Return the level without some of its windows. ``expired`` is a mask of the windows to remove; their last
         emissions are removed too.
         """
@@ -363,7 +364,7 @@ class OpenLevel:
 
     def _emitted_rows(
         self, table: WindowTable, rules: StreamRules, reasons: NDArray[np.str_] | pa.ChunkedArray, partial: Any
-    ) -> tuple[pa.Table, Mask]:
+    ) -> tuple[pa.Table, Flags]:
         """Convert windows to emitted rows.
 
         Return a table with level, window, keys, states and the columns of the policy, but without ``change``; and a

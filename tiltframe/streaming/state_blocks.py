@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags
 from tiltframe.streaming.stored import StoredTable
 from windows.timezone import Instants
 
@@ -26,7 +27,6 @@ from windows.timezone import Instants
 _MIN_BYTES = 1 << 20
 # the maximum number of contiguous ranges of rows that are selected as slices, which are not copied
 _FEW_RUNS = 4
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class StateBlock:
         return self.source if isinstance(self.source, StoredTable) else StoredTable.encode(self.source)
 
 
-def filter_rows(table: pa.Table, rows: Mask) -> pa.Table:
+def filter_rows(table: pa.Table, rows: Flags) -> pa.Table:
     """Return the rows of a table for which a mask is true. If the rows form few contiguous ranges, for example windows
     that begin at the same time, they are not copied.
     """
@@ -76,7 +76,7 @@ def offsets_of(blocks: Sequence[StateBlock]) -> NDArray[np.int64]:
     return np.cumsum([0, *(block.rows for block in blocks)], dtype=np.int64)
 
 
-def filter_blocks(blocks: Sequence[StateBlock], rows: Mask) -> Iterator[StateBlock]:
+def filter_blocks(blocks: Sequence[StateBlock], rows: Flags) -> Iterator[StateBlock]:
     """Yield blocks with the states for which a mask of the rows of all blocks is true. Blocks are decoded only if the
     mask is true for some of their rows, but not for all.
     """
@@ -88,7 +88,7 @@ def filter_blocks(blocks: Sequence[StateBlock], rows: Mask) -> Iterator[StateBlo
             yield StateBlock.in_memory(filter_rows(block.states, selected))
 
 
-def mask_unchanged(blocks: Sequence[StateBlock], starts: Instants) -> Mask:
+def mask_unchanged(blocks: Sequence[StateBlock], starts: Instants) -> Flags:
     """Return a mask of the rows whose blocks need not be encoded again: stored blocks of at least `_MIN_BYTES` bytes
     that have no window with the same start as a state which has changed.
 

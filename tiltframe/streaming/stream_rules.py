@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import aggr
 from aggr import Measure
 from aggr.arguments import checked_type
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.duration import duration_text
@@ -42,7 +43,6 @@ CHANGE = "change"
 # On Spark, the states of late rows that were dropped can be emitted. Their column `reason` has this value.
 DROPPED = "dropped"
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
-Mask = NDArray[np.bool_]
 # the maximum number of pairs of a pane and a window that are computed at a time; each pair takes 24 bytes
 _ASSIGNED_AT_ONCE = 1_000_000
 
@@ -183,11 +183,11 @@ class StreamRules:
         """
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
-    def are_closed(self, end_times: Instants, watermark: int) -> Mask:
+    def are_closed(self, end_times: Instants, watermark: int) -> Flags:
         """Return a mask of the windows that the watermark closes. All times are in microseconds UTC."""
         return end_times <= self.last_closed_end(watermark)
 
-    def are_expired(self, end_times: Instants, watermark: int) -> Mask:
+    def are_expired(self, end_times: Instants, watermark: int) -> Flags:
         """Return a mask of the windows that are removed from memory because their retention is over at the watermark:
         those that end at or before `last_expired_end`. All times are in microseconds UTC.
         """

@@ -24,7 +24,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
 from tiltframe.parameter_names import by_caller
-from tiltframe.ranges import EVER, first_start_from
+from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.log.manifest import Manifest, check_levels, check_states_names
 from tiltframe.store.log.records import COLUMN_STARTS, EXPIRED, column_starts, expired_before
@@ -55,7 +55,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         new_levels = new_manifest.frame.levels[count:]
         for finer, level in zip(new_manifest.frame.levels[count - 1 :], new_levels, strict=False):
             if finer.name in expired:  # A window is derived only if all of its finer windows exist.
-                expired[level.name] = first_start_from(expired[finer.name], level)
+                expired[level.name] = level.first_start_from(expired[finer.name])
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
             starts = {level.name: expired.get(level.name, EVER[0]) for level in new_levels}

@@ -23,7 +23,7 @@ from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL
-from tiltframe.ranges import Range, align_outward, as_text, first_start_from, inside, range_text
+from tiltframe.ranges import Range, align_outward, as_text, inside, range_text
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.checked_states import check_results_computable, checked_levels
@@ -374,5 +374,5 @@ def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
         return None
     span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
     low, high = align_outward(span, coarsest)
-    low = first_start_from(max(low, available_from(snapshot, finest.name)), coarsest)
+    low = coarsest.first_start_from(max(low, available_from(snapshot, finest.name)))
     return (low, high) if low < high else None

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 import aggr
 from aggr.arguments import checked_name, checked_truth
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
-from tiltframe.streaming.policies.emit import ByClock, Mask
+from tiltframe.streaming.policies.emit import ByClock
 from tiltframe.streaming.policies.policy import LONGER_THAN_0, HeldWindows, micros
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class AfterKeyExpire(ByClock):
             return {**ends, "first_event": aggr.first(frame.time)}
         return {**ends, "last_event": aggr.last(frame.time)} if self.by_event else ends
 
-    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
+    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Flags:
         if not self.by_event:
             return super().timed_out(windows, watermark, now)
         if watermark is None or not len(windows):
@@ -126,10 +127,10 @@ class AfterKeyExpire(ByClock):
     def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
         return np.where(self._over_span(windows), "over_span", "expired")
 
-    def admits(self, windows: HeldWindows) -> Mask:
+    def admits(self, windows: HeldWindows) -> Flags:
         return self._over_span(windows) if self.only else super().admits(windows)
 
-    def _over_span(self, windows: HeldWindows) -> Mask:
+    def _over_span(self, windows: HeldWindows) -> Flags:
         """Return a mask of the windows whose span is longer than ``maxspan``. Without ``maxspan``, the mask is false
         everywhere.
         """

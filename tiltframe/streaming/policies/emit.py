@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from aggr import Measure, sql
 from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.arrays import Flags
 from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, HeldWindows, Policy, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame
 
-Mask = NDArray[np.bool_]
 
 MODES = ("accumulating", "discarding", "changelog")
 CLOCKS = ("arrival", "event")
@@ -208,7 +208,7 @@ class EmitPolicy(Policy):
         """
         return time
 
-    def emit_open(self, windows: HeldWindows) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Flags:
         """Return a mask of the open windows to emit now. They are emitted with the reason ``early_reason``.
 
         Parameters
@@ -222,7 +222,7 @@ class EmitPolicy(Policy):
         """
         return np.zeros(len(windows), np.bool_)
 
-    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
+    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Flags:
         """Return a mask of the windows to close before their end, because they have had no events for the time
         ``timeout``.
 
@@ -273,7 +273,7 @@ class EmitPolicy(Policy):
         """
         return reasons
 
-    def admits(self, windows: HeldWindows) -> Mask:
+    def admits(self, windows: HeldWindows) -> Flags:
         """Return a mask of the windows that may be emitted. The method is called with windows that are about to be
         emitted. A window for which the mask is false is not emitted now.
 
@@ -370,7 +370,7 @@ class Periodic(ByClock):
         every = micros(self.every)
         return before is not None and time is not None and time // every > before // every
 
-    def emit_open(self, windows: HeldWindows) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Flags:
         return (windows.new_rows > 0) | self.repeat
 
 
@@ -410,7 +410,7 @@ class OnUpdate(ByClock):
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
         return time if emitted else before
 
-    def emit_open(self, windows: HeldWindows) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Flags:
         return windows.new_rows > 0
 
 
@@ -442,5 +442,5 @@ class AfterCount(EmitPolicy):
         super().__post_init__()
         checked_whole(self.rows, "rows", 1)
 
-    def emit_open(self, windows: HeldWindows) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Flags:
         return windows.new_rows >= self.rows

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from aggr.arrow.constant_column import repeat_value
+from aggr.arrow.constant_column import is_constant, repeat_value
 from aggr.arrow.normalize import one_array
 
 # The name of the entry with the values of the constant fields, in the metadata of a file.
@@ -173,11 +172,11 @@ def _is_constant(values: pa.Array) -> bool:
     dtype = values.type
     if values.null_count:
         return bool(values.null_count == len(values))
-    # Bits are compared, because -0.0 equals 0.0, and NaN differs from itself.
-    if pa.types.is_float64(dtype):
-        values = values.view(pa.int64())
-    elif pa.types.is_float32(dtype):
-        values = values.view(pa.int32())
-    elif not (pa.types.is_integer(dtype) or pa.types.is_string(dtype) or pa.types.is_binary(dtype)):
-        return False
-    return bool(pc.all(pc.equal(values, values[0])).as_py())
+    is_compared = (
+        pa.types.is_integer(dtype)
+        or pa.types.is_float32(dtype)
+        or pa.types.is_float64(dtype)
+        or pa.types.is_string(dtype)
+        or pa.types.is_binary(dtype)
+    )
+    return is_compared and is_constant(values, values.slice(0, 1))
