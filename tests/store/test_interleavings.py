@@ -78,7 +78,7 @@ class Fixed:
         return self.starts(at) + self.length
 
     def first_start_from(self, at: int) -> int:
-        return -(-at // self.size) * self.size
+        return -(-at // self.length) * self.length
 
     def starts_between(self, start: int, end: int) -> np.ndarray:
         return np.arange(-(-start // self.length) * self.length, end, self.length)
