@@ -7,9 +7,9 @@ One day of rows is in 24 Parquet files, in the order of time. Each system runs i
 and writes count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key.
 ClickHouse (chdb) writes states (by functions such as sumState) at the finest level, and merges these states into those
 of the coarser levels. DuckDB writes plain results, which cannot be merged, and computes each level from the rows. The
-systems take turns, and ratios of median times are compared with limits. The first round fills caches and is not
-counted. In this round, the results of each system are compared with those that Arrow computes from the rows. Packages
-that are not installed are left out.
+systems take turns, in the reverse order in every other round, and ratios of median times are compared with limits. The
+first round fills caches and is not counted. In this round, the results of each system are compared with those that
+Arrow computes from the rows. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024]
 sys.exit(status)
 """
 
-FULL = RunSize(rows=6_000_000, keys=1000, rounds=3)
+FULL = RunSize(rows=6_000_000, keys=1000, rounds=4)
 QUICK = RunSize(rows=240_000, keys=100, rounds=1)
 
 
@@ -137,10 +137,13 @@ def main(run_size: RunSize, out: Path | None) -> list[LimitedFigure]:
             systems[DUCKDB] = System(partial(duckdb_command, rows), read_duckdb)
         runs: dict[str, list[Run]] = {name: [] for name in systems}
         for number in range(run_size.rounds + 1):
-            for name, system in systems.items():
+            # Every other round has the reverse order, so that no system always follows the same other system.
+            for name in list(systems)[:: -1 if number % 2 else 1]:
+                system = systems[name]
                 target = Path(folder) / "written"
                 shutil.rmtree(target, ignore_errors=True)
                 target.mkdir()
+                os.sync()  # Otherwise the files of the run before would be written to disk during this run.
                 run = run_process(system.command(target))
                 if number:
                     runs[name].append(run)

@@ -174,7 +174,7 @@ class _Cache:
         """Return the code from disk, or None if the code is not on disk or cannot be loaded.
 
         Loading fails, for example, while another process stores the code, because numba writes the index before the
-        code.
+        code. On Windows, reading a file that another process writes is a ``PermissionError``.
         """
         try:
             if self._needs_registries:
@@ -183,7 +183,7 @@ class _Cache:
 
             rtsys.initialize(target)  # the part of `load_overload` that compiled code needs: numba's memory management
             return self._cache._load_overload(signature, target)
-        except RuntimeError:
+        except (RuntimeError, PermissionError):
             return None
 
     def save_overload(self, signature: Any, overload: Any) -> None:
