@@ -24,7 +24,7 @@ import numpy as np
 from aggr.compiling.jit import compiled, compile_at_first_call
 @compiled
 def total(x):
-    return np.dot(x, x) + hash("abcdef"[len(x):])
+    return x.sum() + hash("abcdef"[len(x):])
 if __name__ == "__main__":
     import loops_of_others
     with compile_at_first_call():
