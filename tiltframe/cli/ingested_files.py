@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aggr.workers import map_in_threads
 from tiltframe.ranges import Range
 from tiltframe.store import CommitConflict, FrameStore
 
@@ -85,7 +84,7 @@ def look_up_files(files: Sequence[Path], store: FrameStore, standard_input: Path
     temporary file with the bytes of standard input.
     """
     stamps = [_stamp(file) for file in files]
-    digests = list(map_in_threads(file_digest, files, store.jobs))
+    digests = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content_record_name, digests), *map(_path_record_name, files)])
     input_files = []
     recorded_digests = [recorded.get(_path_record_name(file)) for file in files]
