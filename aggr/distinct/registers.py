@@ -171,7 +171,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, has_registers: Flags, lg_
     described in `item_hash`, determines whether the words are 32-bit hashes or values that are still to be hashed.
     """
     rows = np.int64(0)
-    for group in range(len(has_registers)):  # With ``has_registers.sum()``, numba would import its parts for NumPy.
+    for group in range(len(has_registers)):  # ``has_registers.sum()`` would need numba's registries.
         rows += has_registers[group]
     registers = np.zeros((rows, 1 << lg_k), np.uint8)
     row = np.int64(0)

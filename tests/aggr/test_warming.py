@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # the modules of numba that import the implementations of NumPy's functions and, if it is installed, SciPy
 REGISTRIES = "numba.np.arraymath", "numba.np.linalg"
+PACKAGES = "aggr", "spark_udaf", "tiltframe", "windows"
+ARRAYS = {"np.empty", "np.empty_like", "np.full", "np.zeros", ".copy", ".view"}
+LOADED_CALLS = ARRAYS | {"math.log", "np.float64", "np.int64", "np.rint", "np.uint64", "np.uint8"}
 LOADED = f"""
 import sys
 from aggr.warming import warm
@@ -45,6 +50,23 @@ def run(code: list[str], **environment: str) -> str:
 def test_stored_loops_are_loaded_without_registries():
     run(["-c", LOADED])  # compiles the loops whose code is not on disk
     assert run(["-c", LOADED]).split() == []
+
+
+def test_no_loop_calls_a_function_that_needs_registries():
+    """Also loops that `warm` does not reach: they call only functions whose stored code was loaded without them."""
+    calls = {call for root in PACKAGES for file in (ROOT / root).rglob("*.py") for call in calls_in_loops(file)}
+    assert "np.empty" in calls  # loops are found
+    assert calls <= LOADED_CALLS
+
+
+def calls_in_loops(file: Path) -> Iterator[str]:
+    """Yield the functions of NumPy and the methods that the loops of a source file call."""
+    for loop in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(loop, ast.FunctionDef) and any(ast.unparse(d) == "compiled" for d in loop.decorator_list):
+            for node in ast.walk(loop):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    owner = ast.unparse(node.func.value)
+                    yield f"{owner if owner in ('np', 'math') else ''}.{node.func.attr}"
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ class ConstantFields:
                 path: field_values.slice(0, 1)
                 for name in rows.column_names
                 for path, field_values in _innermost_fields(name, one_array(rows.column(name)))
-                if _is_constant(field_values)
+                if _has_only(field_values, field_values.slice(0, 1))
             }
         )
 
@@ -144,7 +144,7 @@ class ConstantFields:
         return [
             path
             for path, value in self.values.items()
-            if path not in read_fields or not _is_constant(pa.concat_arrays([read_fields[path], value]))
+            if path not in read_fields or not _has_only(read_fields[path], value)
         ]
 
 
@@ -165,13 +165,13 @@ def _innermost_fields(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Arr
             yield from _innermost_fields(f"{name}.{child.name}", values.field(position))
 
 
-def _is_constant(values: pa.Array) -> bool:
-    """Return whether all values have the same bits, or are all null. Return False for values whose bits are not
-    compared here, such as lists and decimals.
+def _has_only(values: pa.Array, value: pa.Array) -> bool:
+    """Return whether each of ``values`` has the same bits as the single value of ``value``, or is null like it. Return
+    False for values whose bits are not compared here, such as lists and decimals.
     """
-    dtype = values.type
-    if values.null_count:
+    if value.null_count:
         return bool(values.null_count == len(values))
+    dtype = values.type
     is_compared = (
         pa.types.is_integer(dtype)
         or pa.types.is_float32(dtype)
@@ -179,4 +179,4 @@ def _is_constant(values: pa.Array) -> bool:
         or pa.types.is_string(dtype)
         or pa.types.is_binary(dtype)
     )
-    return is_compared and is_constant(values, values.slice(0, 1))
+    return is_compared and is_constant(values, value)
