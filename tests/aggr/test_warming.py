@@ -83,3 +83,9 @@ def test_loops_of_other_packages_are_loaded_with_registries(tmp_path):
 @pytest.mark.long
 def test_the_command_compiles_the_loops_of_every_function():
     assert run(["-c", "from tiltframe_command import main; main()", "warm"])  # the folders with the code
+
+
+def test_a_function_without_loops_is_not_taken_for_a_folder_that_cannot_be_written():
+    """Without its parameter ``steps``, funnel reduces rows without a loop."""
+    printed = run(["-c", "from tiltframe_command import main; main()", "warm", "funnel"])
+    assert printed.startswith("nowhere: no loop was compiled, or no folder is writable")

@@ -55,5 +55,6 @@ def warm(functions: tuple[str, ...]) -> None:
     """
     folders = warm_functions(functions or None)
     click.echo(f"compiled the loops of {', '.join(functions or aggr.names())}; the code is stored in:", err=True)
-    for folder in folders or ["nowhere: no folder is writable; set NUMBA_CACHE_DIR to a writable folder"]:
+    nowhere = "nowhere: no loop was compiled, or no folder is writable; then set NUMBA_CACHE_DIR to a writable folder"
+    for folder in folders or [nowhere]:
         click.echo(folder)
