@@ -28,6 +28,8 @@ Overview::
 
 from typing import Any
 
+# This is imported first, because Arrow's allocator reads its setting when pyarrow is loaded.
+from spark_udaf.versions import worker_allocator  # noqa: F401  # isort: skip
 from aggr.entry_points import NO_OBJECT, load_name
 from aggr.extras import MissingExtra
 

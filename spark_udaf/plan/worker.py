@@ -11,11 +11,12 @@ from itertools import count
 import pyarrow as pa
 from pyspark import TaskContext
 
+from spark_udaf.versions.worker_allocator import TUNE_VARIABLE
+
 # The numbers that identify two parameters of glibc's function mallopt.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 _MAX_FREED_BYTES = 1 << 28
-TUNE_VARIABLE = "TILTFRAME_TUNE_WORKERS"
 _task_ordinals = count(1)  # a counter of the tasks that run in this process
 
 

@@ -7,4 +7,5 @@
 - `spark_udaf.versions.sql_udfs` creates the functions that are registered for SQL.
 - `spark_udaf.versions.registration` registers many functions for SQL at once.
 - `spark_udaf.versions.data_sources` registers a data source without a search for others.
+- `spark_udaf.versions.worker_allocator` sets how long Arrow keeps freed memory in Python workers.
 """

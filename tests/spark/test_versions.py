@@ -185,6 +185,15 @@ def test_bits_are_the_same_over_spark_connect(tmp_path):
 
 
 @pytest.mark.slow
+def test_workers_keep_the_memory_that_arrow_frees(spark):
+    @same_version.TaskFunction
+    def settings(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"setting": [os.environ.get("MIMALLOC_PURGE_DELAY")]})
+
+    assert [row.setting for row in spark.range(1).mapInArrow(settings, "setting string").collect()] == ["10000"]
+
+
 def test_files_aggregate_and_merge(spark, rows):
     table, file = rows
     scan = su.scan_parquet(spark, file, rows_per_task=700)
