@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.command_line import call
 from tiltframe.event_time import event_times
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -152,3 +153,23 @@ def test_times_beyond_what_microseconds_hold_are_refused(kind):
     column = pa.array([largest], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
     with pytest.raises(ValueError, match="cannot read the time column 'ts'"):
         event_times(column, "ts")
+
+
+@pytest.mark.parametrize(
+    ("times", "options", "line", "text"),
+    [
+        (["1714521600000", "1714521600001", "x"], [], 4, "x"),
+        (["1714521600000", str(2**63 - 1), "x"], ["--type", "ts=milliseconds"], 3, None),
+        (["2024-05-01", "2024-05-32", "oops"], [], 3, "2024-05-32"),
+    ],
+)
+def test_the_error_names_the_line_and_its_text(times, options, line, text, tmp_path, capfd):
+    file = tmp_path / "rows.csv"
+    file.write_text("ts,v\n" + "".join(f"{time},1\n" for time in times))
+    arguments = ["--time", "ts", "--measure", "n=count()", "--levels", "1d", "--store", str(tmp_path / "store")]
+    status, _, err = call(capfd, "rollup", str(file), *arguments, *options)
+    assert status == 2
+    assert f"line {line}" in err
+    if text is not None:
+        assert repr(text) in err
+    assert not any(repr(other) in err for other in times if other not in (times[line - 2], text))

@@ -50,6 +50,17 @@ def test_other_folders_hold_stores(name, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("name", ["a[b", "a]b", "a^b", "a|b"])
+def test_export_refuses_folders_in_which_deltalake_cannot_write_tables(name, tmp_path):
+    store = FrameStore(tmp_path / name, FRAME)
+    store.append(states(), "w", 1)
+    with pytest.raises(ValueError, match="rename the folder, or copy the store"):
+        store.export("1h")
+    assert store.query("1h")["n"].to_pylist() == [1]
+    store.copy_to(tmp_path / "copy")
+    FrameStore(tmp_path / "copy").export("1h")
+
+
 FORKED = """
 import multiprocessing, sys
 import aggr, pyarrow as pa

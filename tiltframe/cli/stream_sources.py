@@ -39,6 +39,7 @@ from tiltframe.files.formats import json_types, replace_null_texts
 from tiltframe.files.found_files import files_below
 from tiltframe.files.inputs import open_source
 from tiltframe.files.key_texts import with_key_texts
+from tiltframe.files.nesting import DepthLimit
 from tiltframe.files.new_fields import NewFields, check_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import columns_to_prepare, convert_times, prepare_rows, with_time_column
@@ -138,7 +139,15 @@ class InputLines:
         return f"send line {self._next_line:,} of {self.source_name}, and those after it, again"
 
     def batches(self, received_signals: list[int]) -> Iterator[ArrivedBatch]:
-        """Yield the rows of complete lines as they arrive. A batch has the rows of all lines that are available."""
+        """Yield the rows of complete lines as they arrive. A batch has the rows of all lines that are available.
+
+        Raise ``ValueError`` for an encoding in which a line does not end with one byte, such as UTF-16.
+        """
+        if "\n".encode(self.reading.encoding) != b"\n":
+            raise ValueError(
+                f"{self.source_name} cannot be read in {self.reading.encoding}, because lines must end with one byte; "
+                f"convert it, as by iconv --from-code {self.reading.encoding} --to-code utf-8"
+            )
         for data in _gather_lines(self.descriptor, received_signals, self.pause):
             if not data:
                 yield ArrivedBatch(None)
@@ -192,19 +201,13 @@ class InputLines:
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
         """Return the rows in ``lines``, as `_parse_lines` does for bytes. If an error is raised, the attribute
         ``schema`` keeps its value.
-
-        Raise ``ValueError`` if the number of rows differs from the number of lines. This is not checked if a condition
-        selects rows.
         """
         before = self.schema
         try:
-            rows = self._parse_lines(b"".join(line.text for line in lines))
-            if self.reading.where is None and rows.num_rows != len(lines):
-                raise ValueError(f"there are {rows.num_rows} rows in {len(lines)} lines; write one row per line")
+            return self._parse_lines(b"".join(line.text for line in lines))
         except UNREADABLE:
             self.schema = before
             raise
-        return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
         """Return the declared types of columns, as name → type. Names with a dot are left out, because only the first
@@ -215,10 +218,12 @@ class InputLines:
         return {**declared, **({} if fractional_type is None else {self.frame.time: fractional_type})}
 
     def _parse_lines(self, data: bytes) -> pa.Table:
-        """Return the rows in complete lines of JSON. Raise ``ValueError`` if a text is invalid, or if a value has
-        another type than its column.
+        """Return the rows in complete lines of JSON. Raise ``ValueError`` if a text is invalid, if a line is nested too
+        deeply, if the number of rows differs from the number of lines, or if a value has another type than its column.
         """
         known_schema = self.schema or pa.schema(list(self._declared().items()))
+        data = self._as_utf8(data)
+        DepthLimit(self.source_name).check(data)
         try:
             if self.schema is not None:
                 self._check_fields(data, self.schema)
@@ -234,6 +239,9 @@ class InputLines:
                     "each line must be one JSON object; correct the line, or leave such lines out by --bad-rows skip"
                 )
             raise ValueError(f"cannot read {self.source_name} as JSON lines: {problem}; {advice}") from None
+        lines = sum(1 for line in data.splitlines() if line.strip())
+        if rows.num_rows != lines:
+            raise ValueError(f"there are {rows.num_rows} rows in {lines} lines; write one row per line")
         rows = self._with_time_texts(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:
@@ -267,6 +275,18 @@ class InputLines:
         if not self.arrival:
             self.ahead.check(times, time)
         return table
+
+    def _as_utf8(self, data: bytes) -> bytes:
+        """Return lines in UTF-8. Raise ``ValueError`` if they are invalid in their encoding."""
+        encoding = self.reading.encoding
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.source_name} is not in {encoding}: there is the byte 0x{data[error.start]:02x}; declare its "
+                "encoding, such as --encoding latin-1, or leave out such lines with --bad-rows skip"
+            ) from None
+        return data if encoding == "utf-8" else text.encode()
 
     def _check_fields(self, data: bytes, schema: pa.Schema) -> None:
         """Raise ``ValueError`` if a struct has a field that it did not have in the first lines. A struct is checked
@@ -309,7 +329,9 @@ class InputLines:
 
 def _parse_json(data: bytes, known_schema: pa.Schema, unexpected_fields: str) -> pa.Table:
     options = pajson.ParseOptions(explicit_schema=json_types(known_schema), unexpected_field_behavior=unexpected_fields)
-    rows = pajson.read_json(io.BytesIO(data), parse_options=options)
+    # One block, because Arrow refuses a line that is longer than a block.
+    blocks = pajson.ReadOptions(block_size=max(len(data) + 1, _MAX_BATCH_BYTES))
+    rows = pajson.read_json(io.BytesIO(data), blocks, options)
     for at, name in enumerate(rows.schema.names):
         if name in known_schema.names and rows.column(at).type != known_schema.field(name).type:
             rows = rows.set_column(at, name, rows.column(at).cast(known_schema.field(name).type))
@@ -341,7 +363,7 @@ def _gather_lines(source: int, received_signals: list[int], pause: float) -> Ite
             yield b""
             continue
         parts = [incomplete]
-        size = len(incomplete)
+        size = 0  # without the incomplete line, which may be longer than a batch
         ended = False
         while size < _MAX_BATCH_BYTES and wait_for_input([source], 0):
             part = os.read(source, _MAX_BATCH_BYTES)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -262,6 +262,21 @@ def _same_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def _to_pylist(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as dictionaries. In texts that are not UTF-8, wrong bytes are replaced."""
+    try:
+        return rows.to_pylist()
+    except UnicodeDecodeError:
+        columns = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in rows]
+        columns = [
+            [value and value.decode(errors="replace") for value in column.cast(pa.binary()).to_pylist()]
+            if pa.types.is_string(column.type)
+            else column
+            for column in columns
+        ]
+        return pa.table(columns, rows.schema.names).to_pylist()
+
+
 def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.RecordBatch:
     return next(batch for at, batch in batches if at == place)
 
@@ -284,7 +299,7 @@ def _typed_file_pieces(
             rows, bad_lines = separate_bad_lines(
                 [Line(first_row + at, b"") for at in range(batch.num_rows)], read, check
             )
-            texts = read_all_columns().take([line.number - first_row for line, _ in bad_lines]).to_pylist()
+            texts = _to_pylist(read_all_columns().take([line.number - first_row for line, _ in bad_lines]))
             bad_lines = [
                 (Line(line.number, json.dumps(text, default=str, ensure_ascii=False).encode()), error)
                 for (line, error), text in zip(bad_lines, texts, strict=True)

@@ -36,6 +36,7 @@ from tiltframe.files.digits import (
 )
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.json_batches import open_json_lines
+from tiltframe.files.nesting import CheckedLines
 from tiltframe.files.new_fields import NewFields, with_new_fields
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of, readers
@@ -416,7 +417,8 @@ def _json_stream(file: Path, reading: ReadOptions) -> pa.NativeFile:
     with _decoded(file, reading) as beginning:
         array = is_array(beginning.read(_DETECTED_BYTES))
     stream = _decoded(file, reading)
-    return pa.PythonFile(ArrayLines(stream, str(file)), "r") if array else stream
+    lines = pa.PythonFile(ArrayLines(stream, str(file)), "r") if array else stream
+    return pa.PythonFile(CheckedLines(lines, str(file)), "r")
 
 
 def _decoded(file: Path, reading: ReadOptions) -> pa.NativeFile:

@@ -158,6 +158,8 @@ class Source:
                     complete_structs=[name for name in self.complete_structs if name in present],
                 )
             for batch in rows:
+                if has_types(file):
+                    _check_texts(batch, file)
                 batch = self._with_types(batch, needed_schema, file)
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
                     batch = versions.append_column(batch, name, numbers)
@@ -282,11 +284,23 @@ class Source:
                 else convert_times(column, self.time, self.reading, self.timezone).cast(kind)
             )
         except ValueError as error:
-            place = str(file)
-            if kind_of(file) in ("csv", "tsv"):
-                unreadable = first_unreadable(file, {self.time: self._parse_event_times}, self.reading)
-                place = f"{file}, line {unreadable[0]:,}" if unreadable else place
-            raise ValueError(f"{place}: {error}") from None
+            raise (self._error_of_first_time(file) or ValueError(f"{file}: {error}")) from None
+
+    def _error_of_first_time(self, file: Path) -> ValueError | None:
+        """Return the error for the first text of a CSV file that is not a time, with its line. Return None if all texts
+        are times, or for another format.
+        """
+        if kind_of(file) not in ("csv", "tsv"):
+            return None
+        unreadable = first_unreadable(file, {self.time: self._parse_event_times}, self.reading)
+        if unreadable is None:
+            return None
+        line, _, text = unreadable
+        try:
+            self._parse_event_times(pa.array([text], pa.string()))
+        except ValueError as error:
+            return ValueError(f"{file}, line {line:,}: {error}")
+        return None
 
     def _declaration(self, file: Path, kind: str) -> str:
         """Return, for messages, the option that declares ``kind`` as the unit or the format of the times in a file."""
@@ -301,6 +315,28 @@ class Source:
             is_text = is_text_type(self.reading.declared.get(self.time)) or self.reading.time_format is not None
             texts = texts if is_text else texts.cast(pa.int64())
         return convert_times(texts, self.time, self.reading, self.timezone)
+
+
+def _check_texts(batch: pa.RecordBatch, file: Path) -> None:
+    """Raise ``ValueError`` if a text column contains bytes that are not UTF-8, which Arrow does not check in Parquet
+    files.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        has_dictionary = pa.types.is_dictionary(column.type)
+        texts = column.dictionary if has_dictionary else column
+        if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+            continue
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            with suppress(pa.ArrowInvalid):
+                if has_dictionary:  # the dictionary may have texts that no row has
+                    column.dictionary_decode().validate(full=True)
+                    continue
+            raise ValueError(
+                f"{file}: the column {name!r} contains a text that is not UTF-8; write the column as UTF-8, or with "
+                "the type binary"
+            ) from None
 
 
 def is_text_type(kind: pa.DataType | None) -> bool:

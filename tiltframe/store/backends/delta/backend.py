@@ -113,33 +113,37 @@ class _OpenTable:
 class DeltaBackend:
     """The backend of a store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
 
-    # A folder, or a URI for deltalake, such as ``s3://bucket/path``.
+    # The absolute path of a folder, or a URI for deltalake, such as ``s3://bucket/path``.
     uri: str
     # The options of the object store, with the names that deltalake uses.
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # Whether a commit to a folder is written to the disk before it is acknowledged.
     durable: bool = False
+    # The folder as the user wrote it, for messages. If it is empty, messages contain ``uri``.
+    written_uri: str = field(default="", compare=False, repr=False)
     works_in_threads: ClassVar[bool] = True
     _open_table: _OpenTable = field(default_factory=_OpenTable, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DeltaBackend, (absolute_uri(self.uri), self.options, self.durable)
+        return DeltaBackend, (self.uri, self.options, self.durable)
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
-        """Return the backend for a folder, a ``file://`` URI, or the URI of an object store."""
+        """Return the backend for a folder, a ``file://`` URI, or the URI of an object store. The path of a folder is
+        made absolute, so that the backend uses the same folder when the working directory changes.
+        """
         if uri.startswith("file://"):
             # `url2pathname` is not imported at the top of the module, because urllib.request loads http and ssl, which
             # takes time.
             from urllib.request import url2pathname
 
             uri = url2pathname(urlsplit(uri).path)
-        return cls(uri, tuple(options.items()), durable)
+        return cls(absolute_uri(uri), tuple(options.items()), durable, written_uri=uri)
 
     @property
     def display_uri(self) -> str:
-        """The folder or URI, without options."""
-        return self.uri
+        """The folder or URI as the user wrote it, without options."""
+        return self.written_uri or self.uri
 
     def store_named(self, name: str) -> DeltaBackend:
         """Return the backend unchanged, because a folder has only one store. The manifest contains the name of the
@@ -157,7 +161,7 @@ class DeltaBackend:
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
         """Create the table, unless another process has created it."""
-        with as_store_errors(self.uri):
+        with as_store_errors(self.display_uri):
             check_process()
             try:
                 DeltaTable.create(
@@ -234,7 +238,7 @@ class DeltaBackend:
         manifest = self._manifest()
         parts: list[Part] = []
         try:
-            with as_store_errors(self.uri):
+            with as_store_errors(self.display_uri):
                 folder = open_file_system(self._path, self.options)
                 for bucket, rows in split_by_bucket(states, level):
                     subfolder = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
@@ -452,7 +456,7 @@ class DeltaBackend:
         """
         folder = open_file_system(self._path, self.options)
         try:
-            with as_store_errors(self.uri):
+            with as_store_errors(self.display_uri):
                 yield folder
         except FileNotFoundError:
             with self._locked_and_updated() as open_table:
@@ -481,7 +485,7 @@ class DeltaBackend:
         vacuumed = vacuum_table(self._open(), open_file_system(self._path, self.options), older_than)
         if self._is_in_folder:
             remove_unfinished_heads(self._path, older_than)
-        with as_store_errors(self.uri):
+        with as_store_errors(self.display_uri):
             for level in manifest.frame.levels:
                 vacuumed += vacuum_results(self._plain_table_path(level.name), dict(self.options), older_than)
         return vacuumed
@@ -489,7 +493,7 @@ class DeltaBackend:
     def result_sources(self, level: str) -> dict[str, Range] | None:
         """Return the parts from which a level's plain table (its results as plain columns) was computed, or None if the
         level has no plain table."""
-        with as_store_errors(self.uri):
+        with as_store_errors(self.display_uri):
             return result_sources(self._plain_table_path(level), dict(self.options))
 
     def write_results(
@@ -498,16 +502,16 @@ class DeltaBackend:
         """In a level's plain table, remove the rows of the windows that start in ``ranges``, and add the rows of
         ``results``. In the same commit, store ``sources`` as the list of the parts from which the table was computed.
         """
-        with as_store_errors(self.uri):
+        with as_store_errors(self.display_uri):
             write_results(self._plain_table_path(level), dict(self.options), ranges, results=results, sources=sources)
 
     def verify(self) -> list[str]:
         """Read the complete log again, and return a message for each problem."""
         try:
-            snapshot = DeltaBackend(self.uri, self.options).snapshot()
+            snapshot = replace(self, _open_table=_OpenTable()).snapshot()
         except (DamagedStore, UnreachableStore) as error:
             return [str(error)]
-        problem = f"the store {self.uri} is damaged: its log is missing or incomplete; restore it from a backup"
+        problem = f"the store {self.display_uri} is damaged: its log is missing or incomplete; restore it from a backup"
         return [] if snapshot else [problem]
 
     def _plain_table_path(self, level: str) -> str:
@@ -521,10 +525,14 @@ class DeltaBackend:
         if (parsed_manifest := self._open_table.parsed_manifest) is not None:
             return parsed_manifest
         if self.snapshot() is None:
-            raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")
+            raise MissingStore(
+                f"there is no store {self.display_uri}; correct its address, or create it with a first commit"
+            )
         with self._open_table.lock:
             if self._open_table.parsed_manifest is None:
-                self._open_table.parsed_manifest = Manifest.from_dict(self._open_table.contents.manifest, self.uri)
+                self._open_table.parsed_manifest = Manifest.from_dict(
+                    self._open_table.contents.manifest, self.display_uri
+                )
             return self._open_table.parsed_manifest
 
     @contextmanager
@@ -535,7 +543,7 @@ class DeltaBackend:
         open_table = self._open_table
         with open_table.lock:
             try:
-                with as_store_errors(self.uri):
+                with as_store_errors(self.display_uri):
                     if self._is_in_folder:
                         self._check_files(open_table)
                     if open_table.table is None:
@@ -557,12 +565,12 @@ class DeltaBackend:
             return DeltaTable(self._path, storage_options=dict(self.options))
         except TableNotFoundError:
             raise MissingStore(
-                f"there is no store {self.uri}; correct its address, or create it with a first commit"
+                f"there is no store {self.display_uri}; correct its address, or create it with a first commit"
             ) from None
 
     def _update_contents(self, open_table: _OpenTable, table: DeltaTable) -> None:
         before = open_table.contents
-        contents = contents_of(table, before, self.uri)
+        contents = contents_of(table, before, self.display_uri)
         if contents.manifest is not before.manifest:
             open_table.parsed_manifest = None
         open_table.contents = contents
@@ -639,11 +647,11 @@ class DeltaBackend:
             raise self._damage_error("its log is missing; restore it from a backup")
         if folder.exists() and any(entry.name != TABLE for entry in folder.iterdir()):
             raise UnreachableStore(
-                f"the folder {folder} contains other files and is not a store; pass a new or an empty folder"
+                f"the folder {self.display_uri} contains other files and is not a store; pass a new or an empty folder"
             )
 
     def _missing_file_error(self, name: str) -> DamagedStore:
         return self._damage_error(f"a file is missing: {name}; restore it from a backup")
 
     def _damage_error(self, problem: str) -> DamagedStore:
-        return DamagedStore(f"the store {self.uri} is damaged: {problem}")
+        return DamagedStore(f"the store {self.display_uri} is damaged: {problem}")

@@ -7,6 +7,7 @@ and the list change together.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -43,8 +44,15 @@ def write_results(
 ) -> None:
     """In a plain table, remove the rows of the windows that begin in ``ranges``, and add the rows of ``results``. In
     the same commit, record ``sources``, the parts of the store from which the complete table was computed. Raise
-    `Conflict` if another writer has changed the table.
+    `Conflict` if another writer has changed the table, and ``ValueError`` for a folder in which deltalake cannot write
+    a table.
     """
+    if "://" not in path and (refused := re.search(r"[\[\]^|]", path)):
+        # For such a path, deltalake ends with a panic of its Rust code, which is not an `Exception`.
+        raise ValueError(
+            f"cannot write results to {path}: deltalake cannot write tables in a folder with {refused[0]!r} in its "
+            "path; rename the folder, or copy the store to another one with `copy_to`"
+        )
     columns = [stored(one_array(column)) for column in results.columns]
     new_table = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
