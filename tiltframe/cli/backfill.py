@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from tiltframe.cli.ingested_files import look_up_files, records_to_write
+from tiltframe.cli.ingested_files import commit_records, look_up_files, records_of_backfill
 from tiltframe.cli.interrupts import STEPS_REMAIN, set_interrupt_message
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import progress_bar
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
-from tiltframe.ranges import align_outward, as_text
+from tiltframe.ranges import as_text
 from tiltframe.store import FrameStore
 
 
@@ -60,23 +61,26 @@ def backfill(
         return
     input_files = look_up_files(open_source(inputs, frame.time).files, store)
     if len(missing_ranges) == len(plan.ranges) and (
-        ingested := [input_file.file for input_file in input_files if input_file.is_stored]
+        ingested := [input_file.file for input_file in input_files if input_file.has_stored_rows]
     ):
         raise ValueError(
-            f"the store {store.display_uri} already contains the rows of {ingested[0]}, which would be counted twice; "
+            f"the store {store.display_uri} already contains rows of {ingested[0]}, which would be counted twice; "
             "leave out this file"
         )
-    finest = store.frame.levels[0]
-    times = {path: span for path, (_, span) in plan.record["files"].items() if span}
-    ranges = {
-        input_file.file: align_outward((span[0], span[1] + 1), finest)
-        for input_file in input_files
-        if (span := times.get(str(input_file.file.resolve())))
+    files_by_path = {str(input_file.file.resolve()): input_file.file for input_file in input_files}
+    times = {
+        files_by_path[path]: (span[0], span[1])
+        for path, (_, span) in plan.record["files"].items()
+        if span and path in files_by_path
     }
-    new_records, _ = records_to_write(
-        input_files, [input_file for input_file in input_files if not input_file.is_stored], ranges
-    )
+    # the range of all times that the plan adds
+    added_range = (min(low for low, _ in plan.ranges), max(high for _, high in plan.ranges)) if plan.ranges else (0, 0)
+    records = partial(records_of_backfill, input_files, times, store.frame.levels[0], added_range)
     set_interrupt_message(STEPS_REMAIN)
     with progress_bar("ranges", 0) as progress:
-        done = plan.follow(store, new_records, progress)
+        done = plan.follow(store, records(is_complete=False), progress)
+    store = FrameStore(uri, frame, name=name, durable=durable)  # opened again, because it may be new
+    if store.schema is not None:  # otherwise, no file has rows in the range, and there is no store
+        new_records = records(is_complete=True)
+        commit_records(store, new_records, store.recorded(list(new_records)))
     click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, no range remains", err=True)

@@ -11,6 +11,10 @@ The name of a ``content`` record contains the digest of a file. In the value of 
 of the file are in the store, and false if these rows were replaced by other rows. ``range`` is the range of time of the
 windows that contain the rows, or null if the file has no rows. The value of a ``path`` record is the digest of the file
 that was at this path when the path was last recorded.
+
+If a backfill has added only some of the rows, the value of the ``content`` record also has the entry ``backfill``, such
+as ``{"within": [from, to], "is_complete": false}``: the range of the times of the rows that it adds, and whether it has
+added all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiltframe.ranges import Range
+from tiltframe.ranges import Range, align_outward
 from tiltframe.store import CommitConflict, FrameStore
+from windows import TimeWindow
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,18 @@ class InputFile:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store contains the rows of the file."""
+        """Whether the store contains all rows of the file."""
+        return self.has_stored_rows and self.unfinished_backfill is None
+
+    @property
+    def has_stored_rows(self) -> bool:
+        """Whether the store contains all or some rows of the file."""
         return self.record is not None and bool(self.record["held"])
+
+    @property
+    def unfinished_backfill(self) -> Mapping[str, Any] | None:
+        """The entry ``backfill`` of the record if the store contains only some rows of the file, otherwise None."""
+        return None if self.record is None else self.record.get("backfill")
 
     @property
     def is_earlier_stored(self) -> bool:
@@ -152,6 +167,31 @@ def records_to_write(
             replaced_record = {**(input_file.earlier_record or {}), "held": False}
             record(_content_record_name(earlier), replaced_record, input_file.earlier_record)
     return new_records, expected_records
+
+
+def records_of_backfill(
+    input_files: Iterable[InputFile], times: Mapping[Path, Range], level: TimeWindow, within: Range, is_complete: bool
+) -> dict[str, Any]:
+    """Return the records for files whose rows in the range ``within`` are added by a backfill, and not by one commit.
+
+    ``times`` maps each file with rows to the first and the last of its times, and ``is_complete`` says whether the
+    backfill has added all its ranges. Files that are already stored, or have rows only outside of ``within``, are left
+    out. ``level`` is the finest level of the store.
+    """
+    new_records: dict[str, Any] = {}
+    for input_file in input_files:
+        span = times.get(input_file.file)
+        if input_file.is_stored or (span and (span[1] < within[0] or span[0] >= within[1])):
+            continue
+        windows = None if span is None else list(align_outward((span[0], span[1] + 1), level))
+        value: dict[str, Any] = {"held": True, "range": windows}
+        if span and not (is_complete and within[0] <= span[0] and span[1] < within[1]):
+            value["backfill"] = {"within": list(within), "is_complete": is_complete}
+        if value != input_file.record:
+            new_records[_content_record_name(input_file.digest)] = value
+        if not input_file.is_path_recorded:
+            new_records[_path_record_name(input_file.file)] = input_file.digest
+    return new_records
 
 
 def commit_records(store: FrameStore, new_records: Mapping[str, Any], expected_records: Mapping[str, Any]) -> None:

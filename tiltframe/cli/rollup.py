@@ -385,9 +385,19 @@ def _read_files(
 
 
 def _check_addable(input_file: InputFile, store: FrameStore) -> None:
-    """Raise ``ValueError`` if a file has changed since the store recorded it, or if the rows of the file were once in
-    the store and were then replaced by rows of other files.
+    """Raise ``ValueError`` if a file has changed since the store recorded it, if the store contains only some rows of
+    the file, or if the rows of the file were once in the store and were then replaced by rows of other files.
     """
+    if input_file.has_stored_rows and (backfill := input_file.unfinished_backfill) is not None:
+        added = range_text((backfill["within"][0], backfill["within"][1]))
+        again = f"compute all its windows again with --replace-within START,END {_WHOLE_FILES}"
+        raise ValueError(
+            f"{store.display_uri} contains only those rows of {input_file.file} that a backfill has added in {added}; "
+            f"{again}"
+            if backfill["is_complete"]
+            else f"{store.display_uri} contains only some rows of {input_file.file}, because its backfill was "
+            f"interrupted; run the same tiltframe backfill again, which adds the other rows, or {again}"
+        )
     if input_file.has_changed and input_file.earlier_range is not None:
         raise ValueError(
             f"{input_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "

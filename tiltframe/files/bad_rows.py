@@ -265,7 +265,7 @@ def _same_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _to_pylist(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as dictionaries. In texts that are not UTF-8, wrong bytes are replaced."""
     try:
-        return rows.to_pylist()
+        texts: list[dict[str, Any]] = rows.to_pylist()
     except UnicodeDecodeError:
         columns = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in rows]
         columns = [
@@ -274,7 +274,8 @@ def _to_pylist(rows: pa.RecordBatch) -> list[dict[str, Any]]:
             else column
             for column in columns
         ]
-        return pa.table(columns, rows.schema.names).to_pylist()
+        texts = pa.table(columns, rows.schema.names).to_pylist()
+    return texts
 
 
 def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.RecordBatch:

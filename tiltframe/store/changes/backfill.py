@@ -23,6 +23,7 @@ from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import NO_OPTIONS, ReadOptions
 from tiltframe.files.source import Source
 from tiltframe.frame import TiltFrame
+from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, Range, as_text
 from tiltframe.rolling_up import frame_batches
 from tiltframe.spilled_states import spill_states
@@ -173,9 +174,12 @@ class Backfill:
         differing_names = [name for name in names if recorded.get(name) != self.record.get(name)]
         differing = " and ".join(differing_names)
         raise ValueError(
-            f"the backfill {shown(self.writer)} was begun with another value of {differing}, so its "
-            "ranges are different; use the earlier arguments, or pass another writer for rows that the store does not "
-            "contain"
+            f"the backfill {shown(self.writer)} was begun with another value of {differing}, so its ranges are "
+            "different; use the earlier arguments, or "
+            + by_caller(
+                "add rows that the store does not contain with tiltframe rollup --replace-within START,END",
+                "pass another writer for rows that the store does not contain",
+            )
         )
 
 
