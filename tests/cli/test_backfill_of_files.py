@@ -28,7 +28,7 @@ ALL = [1.0, 4.0, 3.0, 4.0]
 
 
 @pytest.mark.store
-@pytest.mark.parametrize(("first_day", "end_day"), itertools.combinations(range(1, 6), 2))
+@pytest.mark.parametrize(("first_day", "end_day"), list(itertools.combinations(range(1, 6), 2)))
 def test_rows_outside_of_the_range_are_not_lost(folder, capfd, first_day, end_day):
     within = f"2024-05-0{first_day},2024-05-0{end_day}"
     files = [f"{name}.csv" for name in DAYS]
