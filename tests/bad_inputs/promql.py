@@ -33,7 +33,7 @@ REQUESTS = [
         400,
         "is before its start, '1774661401'; exchange them",
     ),
-    ("query_range", {"query": "1", **SPAN, "step": "0.1"}, 400, "at most 11,000 points"),
+    ("query_range", {"query": "1", **SPAN, "step": "0.1"}, 400, "at most 11,000 steps"),
     ("query_range", {"query": '"text"', **SPAN}, 400, "the string 'text' cannot be evaluated over a range"),
     ("query_range", {"query": "requests_total[5m]", **SPAN}, 422, "apply a function to it"),
     ("series", {}, 400, "the parameter match[] is missing"),

@@ -334,6 +334,14 @@ def test_steps_are_answered_as_moments_are(world):
         assert list(server.query(query, at).by_labels().values()) == [{at: value}]
 
 
+def test_a_range_has_at_most_11000_steps(world):
+    server, _ = world
+    for length, points in ((10_999, 11_000), (11_000, 11_001), (11_000.9, 11_001)):
+        (values,) = server.query_range("vector(1)", BEGIN, BEGIN + length, 1).by_labels().values()
+        assert len(values) == points
+    assert server.query_range("vector(1)", BEGIN, BEGIN + 11_001, 1).status == 400
+
+
 def test_an_offset_that_the_step_does_not_divide_is_exact(world):
     server, _ = world
     query = "sum(increase(requests_total[1h] offset 10m))"

@@ -34,6 +34,23 @@ def closed_counts(store: FrameStore, per: str, **options) -> dict[int, int]:
     return {int(row["window_start"].timestamp()) // 60: row["n"] for row in rows}
 
 
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_a_watermark_before_the_first_rows_loses_none_of_them(saved, delay):
+    store = FrameStore(MemoryBackend(f"early watermark {saved} {delay}"), FRAME, row_schema=minutes().schema)
+    stream = ClosedWindows(store, "r", emit=f"after_close(delay={delay}m)")
+    stream.advance(100 * MINUTE)
+    if saved:
+        stream = ClosedWindows.from_ipc(stream.to_ipc(), store, "r", emit=f"after_close(delay={delay}m)")
+    times = [0, 1, 97, 98, 99, 101]
+    assert stream.add_rows(minutes(*times)).num_rows == 0
+    stream.close()
+    stream.commit()
+    assert {int(row["window_start"].timestamp()) // 60: row["n"] for row in store.query("1m").to_pylist()} == Counter(
+        times
+    )
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_closed_windows_are_those_before_the_least_watermark_of_all_streams(seed):
     draws = random.Random(seed)

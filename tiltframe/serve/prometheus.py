@@ -38,7 +38,7 @@ Form = Mapping[str, list[str]]
 TextOf = Callable[[Form, MetricsByName, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
+MOST_STEPS = 11_000  # the maximum number of steps of a range, as in Prometheus
 _MAX_BYTES = QUERY_BYTES
 # the release of Prometheus that this API and PromQL follow
 _PROMETHEUS_RELEASE = "2.45.0"
@@ -156,11 +156,8 @@ class _Api:
             start_text = shown(form["start"][0])
             end_text = shown(form["end"][0])
             raise BadData(f"the end of the range, {end_text}, is before its start, {start_text}; exchange them")
-        if (end - start) // step >= MOST_POINTS:
-            raise BadData(
-                f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; use a "
-                f"greater step"
-            )
+        if (steps := (end - start) // step) > MOST_STEPS:
+            raise BadData(f"a range has at most {MOST_STEPS:,} steps; this one has {steps:,}; use a greater step")
         moments = np.arange(start, end + 1, step)
         evaluation = self._evaluation(form, metrics, moments=moments, step=step, deadline=deadline)
         value = response_value(evaluate(expression, evaluation))

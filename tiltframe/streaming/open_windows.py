@@ -435,7 +435,7 @@ class OpenWindows:
         """The latest end of closed windows of the finest level, in microseconds UTC: all windows that end at or before
         this time are closed. None before the first watermark.
         """
-        at = self._levels[0].watermark if self._levels else LOWEST
+        at = self._levels[0].watermark if self._levels else self._first_watermark
         return None if at == LOWEST else at - self.emit.delay_micros
 
     @property
