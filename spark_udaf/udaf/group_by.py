@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
-from aggr import Measure, sql
+from aggr import Measure, count, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
@@ -389,12 +389,15 @@ class _EvaluatedColumns:
         self._columns_by_name: dict[str, Expression] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # maps the SQL text of an input to the quoted name of its column
-        names_in_conditions = {
-            name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)
+        # The names in SQL conditions of `aggr` calls: columns, and paths such as ``window.start``. Python evaluates the
+        # conditions with these names, so no other column may have one of them.
+        self._names_in_conditions = {
+            ".".join(parts[: end + 1])
+            for call in calls
+            if isinstance(call, Measure)
+            for parts in [name.split(".") for name in sql.columns_of(call.where)]
+            for end in range(len(parts))
         }
-        # The columns that occur in SQL conditions of `aggr` calls. These columns are not renamed, because Python
-        # evaluates the conditions with the original names.
-        self._condition_columns = names_in_conditions.intersection(df.columns)
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Return the keys, and add their columns to the columns that Spark evaluates.
@@ -445,8 +448,9 @@ class _EvaluatedColumns:
             column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
-            for name in self._condition_columns.intersection(_names_in_condition(call)):
-                self._columns_by_name[name] = name
+            if call.where is not None:
+                for name in count(where=call.where).columns(self._original_df.columns):
+                    self._columns_by_name[name] = name
             return replace(call, column=column, others=tuple(further_columns), weight=weight)
         columns = [self._input(column) for column in call.columns]
         condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
@@ -498,7 +502,7 @@ class _EvaluatedColumns:
                 self._columns_by_name[column] = column
                 return column
             column = quoted_column(column)
-        name = _unused_name(name, (*self._columns_by_name, *self._condition_columns))
+        name = _unused_name(name, (*self._columns_by_name, *self._names_in_conditions))
         self._columns_by_name[name] = column
         return name
 
@@ -515,10 +519,6 @@ def _unused_name(name: str, existing_names: Iterable[str]) -> str:
     while name.lower() in lower:
         name += "'"
     return name
-
-
-def _names_in_condition(call: Measure) -> tuple[str, ...]:
-    return () if call.where is None else sql.columns_of(call.where)
 
 
 def _check_key(field: StructField) -> None:
