@@ -99,10 +99,11 @@ def input_types(function: Function) -> list[pa.DataType]:
 
 
 def _types_of_input(function: Function, name: str) -> list[pa.DataType]:
-    if name == EVENT_TIME:
-        return [_TIME]
     rule = input_rule(function, name)
-    return [kind for kind in TYPES if rule.allows(normalized_type(kind))] or [_TIME]
+    kinds = [kind for kind in TYPES if rule.allows(normalized_type(kind))]
+    if name == EVENT_TIME:
+        return [kind for kind in kinds if pa.types.is_timestamp(kind)] or [_TIME]
+    return kinds or [_TIME]
 
 
 def _accepts_type(function: Function, kind: pa.DataType) -> bool:
@@ -170,11 +171,18 @@ def _accepts_values(function: Function, values: pa.Array) -> bool:
 
     Raise `LawBroken` if the function writes into the array of the values.
     """
+    states = None
     try:
-        function.finish(function.reduce(values, Groups.single(len(values))))
+        states = function.reduce(values, Groups.single(len(values)))
+        function.finish(states)
     except (ValueError, OverflowError) as error:
         if is_write_error(error):
             raise LawBroken(f"{function.name} breaks the law 'neighbours': {WRITE_MESSAGE}") from error
+        if states is not None and function.is_always_readable(states.type):
+            raise LawBroken(
+                f"{function.name} breaks the law 'is_always_readable': finish rejects a state of values of type "
+                f"{values.type}, although is_always_readable returns True: {error}"
+            ) from error
         return False
     return True
 

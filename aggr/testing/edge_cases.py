@@ -159,7 +159,9 @@ def ordinary_values(
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
         return pa.array([f"text {value}" for value in rng.permutation(size)], dtype)
     if pa.types.is_timestamp(dtype):
-        return pa.array(rng.permutation(size) + 1_700_000_000).cast(pa.timestamp("s")).cast(dtype)
+        seconds = rng.permutation(size) + 1_700_000_000
+        fractions = [_fraction_of_second(dtype, rng) for _ in range(size)]
+        return pa.array(seconds * 1_000_000 + fractions).cast(pa.timestamp("us")).cast(dtype)
     values = edge_cases(dtype, 2 * size + 20, seed, special=False).drop_null()
     return values.take(pa.array(np.arange(size) % len(values))) if len(values) else pa.nulls(size, dtype)
 
@@ -204,13 +206,21 @@ def _draw(dtype: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
     days = int(rng.integers(-30_000, 60_000)) if rng.random() < 0.5 else int(rng.integers(0, 3))
     if pa.types.is_date(dtype):
         return dt.date(1970, 1, 1) + dt.timedelta(days=days)
-    span = dt.timedelta(days=days, seconds=int(rng.integers(0, 9)))
+    fraction = _fraction_of_second(dtype, rng)
+    span = dt.timedelta(days=days, seconds=int(rng.integers(0, 9)), microseconds=fraction)
     if pa.types.is_duration(dtype):
         return span
     if pa.types.is_time(dtype):
-        return (dt.datetime(1970, 1, 1) + dt.timedelta(seconds=int(rng.integers(0, 86_400)))).time()
+        time_of_day = dt.timedelta(seconds=int(rng.integers(0, 86_400)), microseconds=fraction)
+        return (dt.datetime(1970, 1, 1) + time_of_day).time()
     zone = dt.UTC if dtype.tz else None
     return dt.datetime(1970, 1, 1, tzinfo=zone) + span
+
+
+def _fraction_of_second(dtype: pa.DataType, rng: np.random.Generator) -> int:
+    """Return a part of a second in microseconds, which a time of the type can represent; half of them are 0."""
+    step = {"s": 1_000_000, "ms": 1000}.get(dtype.unit, 1)
+    return int(rng.integers(2)) * int(rng.integers(1_000_000)) // step * step
 
 
 def _float(rng: np.random.Generator, special: bool) -> float:

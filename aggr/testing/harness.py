@@ -31,3 +31,6 @@ def check_laws(
             law(case())
         except LawBroken as broken:
             raise LawBroken(f"{subject} breaks the law {law.__name__!r}{case_description}: {broken}") from None
+        except Exception as error:
+            error.add_note(f"raised by {subject} in the law {law.__name__!r}{case_description}")
+            raise

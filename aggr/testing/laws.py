@@ -49,6 +49,7 @@ from aggr.testing.kept_states import check_kept_states
 from aggr.testing.memory_laws import neighbours, repeats, slices, threads
 from aggr.testing.oracles import Oracle, compare_with_exact, compare_with_oracle, has_exact
 from aggr.testing.other_process import digests_of_other_process, is_importable
+from aggr.testing.parameter_laws import other_parameters
 from aggr.testing.parameter_values import check_parameters
 from aggr.testing.state_laws import (
     any_order,
@@ -72,10 +73,12 @@ LAWS: dict[str, Callable[[Case], None]] = {
     for law in (
         neighbours, repeats, slices, no_groups, tower, identity, any_order, any_tree, single_rows, null_is_identity,
         isolation, purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters,
-        state_parameters, copies, weights, subtraction,
+        state_parameters, other_parameters, copies, weights, subtraction,
     )
 }  # fmt: skip
-_LAWS_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
+_LAWS_OF_MANY_ROWS = (
+    repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results, reading_parameters,
+)  # fmt: skip
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
 # more rows than a number of 16 bits can count
@@ -187,6 +190,13 @@ def _check_all(trial: _Trial, rounds: int) -> None:
             f"{trial.function.name} accepts none of the tested types; pass input_type, the Arrow type of its input"
         )
     accepted = [kind for kind in types if _check_type(trial, kind, max(5, rounds // len(types)))]
+    rejected = [str(kind) for kind in types if kind not in accepted]
+    if accepted and rejected:
+        raise ValueError(
+            f"{trial.function.name} takes values of the types {', '.join(rejected)}, but rejects all that were tested; "
+            "leave the types out of takes, or pass input_type or source, a function of (size, seed) that returns "
+            f"accepted values{last_rejection(trial.function, types[[*map(str, types)].index(rejected[0])])}"
+        )
     if not accepted:
         function = trial.function
         raise ValueError(
@@ -248,7 +258,8 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
             if values is None:
                 continue
             rng = np.random.default_rng((trial.seed, n))
-            case = Case(trial.function, values, Groups(rng.integers(0, n, size).astype(np.intp), n), rng)
+            groups = Groups(rng.integers(0, n, size).astype(np.intp), n)
+            case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
             _check_case(
                 trial, case, laws=_LAWS_OF_MANY_ROWS, case_description=f" ({size:,} rows of type {kind})", number=number
             )

@@ -51,7 +51,7 @@ def compare_with_exact(case: Case, case_description: str = "") -> int:
     Returns
     -------
     int
-        The number of groups that were compared. Groups for which ``exact`` raises ``ArithmeticError`` or
+        The number of groups with rows that were compared. Groups for which ``exact`` raises ``ArithmeticError`` or
         ``ValueError``, such as the mean of no rows, are left out.
 
     Raises
@@ -65,11 +65,12 @@ def compare_with_exact(case: Case, case_description: str = "") -> int:
     compared = 0
     error = getattr(case.function, "relative_error", 0.0)
     for group, result in enumerate(case.function.finish(case.states).to_pylist()):
+        rows = _rows_of(case, group)
         try:
-            expected = exact(_rows_of(case, group))
+            expected = exact(rows)
         except (ArithmeticError, ValueError):
             continue
-        compared += 1
+        compared += bool(len(rows))
         if not _agree(result, expected, error):
             within = f", with a relative error of at most {error:g}" if error else ""
             raise LawBroken(

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from aggr.extend import GREATEST, Function
+from aggr.testing.harness import check_laws
 from aggr.testing.kept_states import keep_states
 from aggr.testing.laws import LawBroken, check
+from tests.aggr import broken_functions, broken_parameters
 from tests.aggr import broken_functions as broken
 
 LAW_BY_FUNCTION: dict[str, str] = {
@@ -86,8 +88,24 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "ReadsUnitWrong": "exact",
     "ReplacesInfinities": "neighbours",
     "LongTexts": "exact",
+    "IgnoresFactor": "other_parameters",
+    "UnknownEdge": "other_parameters",
+    "IgnoresThreshold": "other_parameters",
+    "WholeSeconds": "exact",
+    "TimeOfDayInSeconds": "exact",
+    "AssumesMicroseconds": "exact",
+    "ClaimsToBeReadable": "is_always_readable",
+    "UndeclaredLimit": "reading_parameters",
 }
-WITHOUT_LAW = ["DropsEmpty"]  # the function raises an error itself
+# the function raises an error itself, or `check` raises ValueError, because it cannot test something
+WITHOUT_LAW = ["DropsEmpty", "RejectsDecimals", "ExactOfNothing"]
+MODULES = [broken_functions, broken_parameters]
+FUNCTIONS = {
+    name: kind
+    for module in MODULES
+    for name, kind in vars(module).items()
+    if inspect.isclass(kind) and issubclass(kind, Function) and kind.__module__ == module.__name__
+}
 SOUND = ["Largest", "Total"]
 SLOW = {
     *("NumbersByFirstSight", "SaltedHashes", "ReadsProcess", "NarrowGroups", "ZeroSignInStruct", "RandomSample"),
@@ -97,6 +115,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "UndeclaredText": {"conversion": ["upper"]},
     "UndeclaredTuple": {"edges": [(5.0, 20.0)]},
     "UndeclaredWords": {"words": [("x", "00")]},
+    "UnknownEdge": {"edge": ["upper"]},
 }
 CASES = [
     pytest.param(name, law, marks=[pytest.mark.long] if name in SLOW else [])
@@ -106,18 +125,13 @@ CASES = [
 
 
 def test_each_function_of_the_list_is_tried():
-    made = {
-        name
-        for name, kind in vars(broken).items()
-        if inspect.isclass(kind) and issubclass(kind, Function) and kind.__module__ == broken.__name__
-    }
-    assert made == {"Documented", *SOUND, *WITHOUT_LAW, *LAW_BY_FUNCTION}
+    assert set(FUNCTIONS) == {"Documented", *SOUND, *WITHOUT_LAW, *LAW_BY_FUNCTION}
 
 
 @pytest.mark.parametrize(("name", "law"), CASES)
 def test_each_is_caught_by_default(name, law):
     with pytest.raises(LawBroken) as caught:
-        check(getattr(broken, name)(), parameters=PARAMETERS.get(name, {}))
+        check(FUNCTIONS[name](), parameters=PARAMETERS.get(name, {}))
     assert f"breaks the law {law!r}" in str(caught.value)
 
 
@@ -125,6 +139,26 @@ def test_each_is_caught_by_default(name, law):
 @pytest.mark.parametrize("name", SOUND)
 def test_the_sound_functions_that_they_spoil_pass(name):
     check(getattr(broken, name)())
+
+
+def test_a_declared_type_whose_values_are_all_rejected_is_named():
+    with pytest.raises(ValueError, match=r"takes values of the types decimal128\(10, 2\), decimal128\(38, 10\), but"):
+        check(broken_parameters.RejectsDecimals())
+
+
+def test_an_exact_result_of_no_rows_only_is_not_enough():
+    with pytest.raises(ValueError, match="raises an error for all tested rows"):
+        check(broken_parameters.ExactOfNothing())
+
+
+def test_an_error_within_a_law_names_the_law_and_the_case():
+    with pytest.raises(KeyError) as caught:
+        check_laws("sum", [_law_with_error], lambda: {}, " (seed 3)")
+    assert caught.value.__notes__ == ["raised by sum in the law '_law_with_error' (seed 3)"]
+
+
+def _law_with_error(case):
+    return case["missing"]
 
 
 @pytest.mark.parametrize("name", ["UndeclaredText", "UndeclaredTuple"])
