@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.command_line import call
 from tiltframe import FrameStore
 from tiltframe.cli import main
 from tiltframe.files import bad_rows
@@ -321,3 +322,37 @@ def test_what_is_read_in_the_wrong_way_is_said(text, options, message, tmp_path,
     assert end.value.code == 2
     assert message in capsys.readouterr().err
     assert not Path("st").exists()
+
+
+NOTATIONS = {
+    "decimal comma": (["1,5", "2,5", "3"] * 60, 420.0, ["--decimal-comma"]),
+    "decimal comma, thousands": (["1.000,5", "2.500", "3"] * 60, 60 * 3503.5, ["--decimal-comma", "--thousands", "."]),
+    "thousands": (["1,000", "2,000", "3,000.5"] * 60, 60 * 6000.5, ["--thousands", ","]),
+    "null": (["1.5", "-", "-", "-"] * 60, 90.0, ["--null", "-"]),
+}
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize("place", [0, 100])
+def test_numbers_in_the_declared_notation_are_not_bad(notation, place, tmp_path, capfd):
+    texts, total, options = NOTATIONS[notation]
+    texts = [*texts[:place], "oops", *texts[place:]]
+    file, bad, store = tmp_path / "rows.csv", tmp_path / "bad.jsonl", str(tmp_path / "store")
+    file.write_text("ts;ms\n" + "".join(f"2024-05-01;{text}\n" for text in texts))
+    arguments = ["rollup", str(file), "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--delimiter", ";"]
+    status, _, err = call(capfd, *arguments, *options, "--bad-rows", str(bad), "--store", store)
+    assert status == 0, err
+    assert FrameStore(store).query("1d")["s"].to_pylist() == [total]
+    assert [json.loads(line)["line"] for line in bad.read_text().splitlines()] == [place + 2]
+
+
+@pytest.mark.parametrize("text", [".5", "1.23", "−5", "1,5,5", "0x10", "oops", "n/a"])
+def test_the_advice_for_a_number_in_another_notation_does_not_change_the_other_numbers(text, tmp_path, capfd):
+    file = tmp_path / "rows.csv"
+    file.write_text("ts;ms\n2024-05-01;1,5\n2024-05-01;2,5\n" + f"2024-05-01;{text}\n")
+    arguments = ["--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--delimiter", ";", "--decimal-comma"]
+    status, _, err = call(capfd, "rollup", str(file), *arguments, "--store", str(tmp_path / "store"))
+    assert status == 2
+    assert "correct it, or leave out the row with --bad-rows skip" in err
+    assert "CAST" not in err
+    assert ("--null n/a" in err) == (text == "n/a")

@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,11 +44,6 @@ UNREADABLE = (ValueError, TypeError, OverflowError)
 # If a block of a file has at least this many rows and all are bad, an error is raised. In this case, the options for
 # reading are probably wrong.
 ALL_BAD = 10
-_KINDS = (
-    ("whole", re.compile(r"[+-]?[0-9]+")),
-    ("number", re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|[+-]?inf(inity)?)")),
-    ("time", re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*")),
-)
 Rows = TypeVar("Rows")
 
 
@@ -435,9 +430,10 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     head = _header_part(data, delimiter, reading.skip_rows) if delimiter else b""
     records = _records(data[len(head) :], 1, delimiter, last=True)[0]
     records = [line for line in records if line.text.strip()][:_SAMPLE_RECORDS]
-    kinds = [_kinds_of_values(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
+    patterns = _patterns(reading)
+    kinds = [_kinds_of_values(line.text.decode(reading.encoding, "replace"), delimiter, patterns) for line in records]
     names_line = b"".join(head.splitlines(keepends=True)[reading.skip_rows :])
-    names = _kinds_of_values(names_line.decode(reading.encoding, "replace"), delimiter) if delimiter else None
+    names = _kinds_of_values(names_line.decode(reading.encoding, "replace"), delimiter, patterns) if delimiter else None
     kind_counts: dict[object, Counter[str]] = {}
     for kind in kinds:
         for name, value in (kind or {}).items():
@@ -457,10 +453,27 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     return sample if good else file
 
 
-def _kinds_of_values(text: str, delimiter: str | None) -> dict[object, str] | None:
+def _patterns(reading: ReadOptions) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of the kinds of texts in CSV, in the notation of numbers that the options declare."""
+    point = re.escape(reading.point)
+    separator = re.escape(reading.thousands or "")
+    grouped = rf"[0-9]{{1,3}}(?:{separator}[0-9]{{3}})+|" if separator else ""
+    patterns = {
+        "nothing": "|".join(map(re.escape, ["", *reading.null])),
+        "whole": rf"[+-]?(?:{grouped}[0-9]+)",
+        "number": rf"[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+        r"|(?i:nan|[+-]?inf(?:inity)?)",
+        "time": r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*",
+    }
+    return {kind: re.compile(pattern) for kind, pattern in patterns.items()}
+
+
+def _kinds_of_values(
+    text: str, delimiter: str | None, patterns: Mapping[str, re.Pattern[str]]
+) -> dict[object, str] | None:
     """Return the kind of each value in a record, as column → kind, or None if the text is not a record. A kind is
     ``nothing``, ``text``, ``truth``, ``whole``, ``number`` or ``time``, and in JSON also ``list`` or ``dict``. Without
-    a ``delimiter``, the record is JSON.
+    a ``delimiter``, the record is JSON. ``patterns`` are those of `_patterns`.
     """
     try:
         if delimiter:
@@ -470,15 +483,18 @@ def _kinds_of_values(text: str, delimiter: str | None) -> dict[object, str] | No
     except (ValueError, csv.Error, StopIteration, RecursionError):
         return None
     return (
-        {name: _kind_of_value(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None
+        {name: _kind_of_value(value, delimiter, patterns) for name, value in values.items()}
+        if isinstance(values, dict)
+        else None
     )
 
 
-def _kind_of_value(value: object, delimiter: str | None) -> str:
+def _kind_of_value(value: object, delimiter: str | None, patterns: Mapping[str, re.Pattern[str]]) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, str):
-        return next((kind for kind, form in _KINDS if delimiter and form.fullmatch(value.strip())), "text")
+        kinds = patterns.items() if delimiter else ()
+        return next((kind for kind, form in kinds if form.fullmatch(value.strip())), "text")
     return {bool: "truth", int: "whole", float: "number"}.get(type(value), type(value).__name__)
 
 

@@ -22,6 +22,7 @@ from aggr.sql.inputs import quoted
 from tiltframe.files.digits import parse_texts
 from tiltframe.files.formats import column_texts, column_type, delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.parameter_names import by_caller
 
 _MAX_SIGNS = 4
 _USUAL_FRACTION = 0.5
@@ -192,10 +193,14 @@ def _advice(text: str, name: str, reading: ReadOptions, number_fraction: Callabl
     if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
         other_advice = f", or {reading.option_text('thousands', ',')}" if grouped else ""
         return f"use {comma[0]}{other_advice}"
-    as_text = f"{reading.type_option_text(name, 'text')} and {_number_of_text(bare, name, number_fraction)}"
+    if reading.has_number_notation:  # SQL cannot read the other numbers of the column
+        otherwise = "correct it, or leave out the row" + by_caller(" with --bad-rows skip", "")
+    else:
+        expression = _number_of_text(bare, name, number_fraction)
+        otherwise = f"use {reading.type_option_text(name, 'text')} and {expression}"
     if bare and _NOTHING.fullmatch(bare):
-        return f"if it means null, use {reading.option_text('null', bare)}; else {as_text}"
-    return f"use {as_text}"
+        return f"if it means null, use {reading.option_text('null', bare)}; else {otherwise}"
+    return otherwise
 
 
 def _number_of_text(bare: str, name: str, number_fraction: Callable[[Sequence[str]], float]) -> str:
