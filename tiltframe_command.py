@@ -21,6 +21,7 @@ _ALLOCATORS_OF_OTHER_COMMANDS = {"MIMALLOC_PURGE_DELAY": "-1"}
 
 def main() -> None:
     """Import the command line, and run it."""
+    _open_missing_streams()
     completed = _Completed()
     atexit.register(completed.end_process)  # registered first, so that it runs after all other functions at exit
     # Imported objects live for ever, so the garbage collector starts after the imports. Otherwise it would take a tenth
@@ -47,6 +48,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, before)
     run()
     completed.is_true = True
+
+
+def _open_missing_streams() -> None:
+    """Replace standard streams that the caller has closed, as some supervisors do, by the null device. Otherwise, the
+    next file that the process opens would have the number of a standard stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (open until the process ends)
 
 
 class _Completed:

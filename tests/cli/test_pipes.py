@@ -124,3 +124,19 @@ def test_a_query_into_a_file_that_is_interrupted_leaves_none(folder, tmp_path, c
     full_output = call(capfd, *QUERY, "csv")[1]
     assert "Traceback" not in error_text
     assert [path.read_text() == full_output for path in tmp_path.iterdir()] in ([], [True])
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", [[*QUERY, "csv"], STREAM, ["rollup", "-", *FRAME, "--store", "other"]])
+def test_a_closed_standard_stream_is_the_null_device(closed, arguments, folder):
+    """As for processes of supervisors and cron."""
+    program = [sys.executable, "-c", "from tiltframe_command import main; main()", *arguments]
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *program],
+        cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert b"Traceback" not in ran.stderr
+    assert ran.returncode in (0, 2)
+    if arguments[0] == "query":
+        assert ran.returncode == 0
+        assert bool(ran.stdout) == (">&-" not in closed.replace("2>&-", ""))

@@ -186,3 +186,13 @@ def test_random_nulls_are_filled_as_pandas_fills_them(tmp_path, fill):
             want = expected(by, fill)
             rows_of_host = got[got.host == host].reset_index(drop=True)
             pd.testing.assert_series_equal(rows_of_host["x"].astype(float), want, check_names=False, check_index=False)
+
+
+@pytest.mark.parametrize("within", [(None, "2024-05-02"), ("1969-12-30", None), ("2024-05-01", None), None])
+@pytest.mark.parametrize("per", ["1m", "1h"])
+def test_an_open_range_without_rows_has_no_windows(within, per):
+    store = FrameStore(MemoryBackend("no rows to fill"), FRAME)
+    store.append_rows(pa.table({"ts": [1_714_521_600_000], "host": ["a"], "x": [1], "w": ["x"]}), "w", 1)
+    assert store.query(per, within=within, fill=True, keys=[], where="host = 'b'").num_rows == 0
+    closed = store.query(per, within=("2024-05-01", "2024-05-02"), fill=True, keys=[], where="host = 'b'")
+    assert closed.num_rows == {"1m": 1440, "1h": 24}[per]

@@ -135,3 +135,10 @@ def test_durations_are_plotted_in_seconds():
     axes = store.plot("longest", per="1d")
     assert axes.get_ylabel() == "longest (s) per 1d"
     assert np.nanmax(axes.get_lines()[0].get_ydata()) == 1.5
+
+
+@pytest.mark.parametrize("options", [{"within": "2030"}, {"where": "host = 'c'"}])
+def test_a_plot_of_no_rows_is_empty(options):
+    axes = store_of([0, HOUR], ["a", "b"]).plot("n", **options)
+    assert not axes.get_lines()
+    assert axes.get_ylabel()

@@ -332,7 +332,7 @@ def _draw_line(
 
 def _begin_at_zero(axes: Any) -> None:
     """Extend the axis of values to 0, unless there are both positive and negative values."""
-    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
+    values = np.concatenate([np.empty(0), *(np.asarray(line.get_ydata(), float) for line in axes.get_lines())])
     values = values[np.isfinite(values)]
     if values.min(initial=0) >= 0:
         axes.set_ylim(bottom=0)

@@ -23,6 +23,7 @@ from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
+from tiltframe.ranges import EVER
 from tiltframe.store.query.limits import MAX_ROWS
 from tiltframe.time_range import fill_open_ends
 from windows.timezone import Instants
@@ -45,8 +46,10 @@ def empty_rows_of_all_windows(states: pa.Table, plan: QueryPlan, now: int) -> pa
     `MAX_ROWS` rows.
     """
     starts = instants_of(states)
-    bounds = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
-    low, high = fill_open_ends(plan.within, bounds)
+    if len(starts):
+        low, high = fill_open_ends(plan.within, (int(starts.min()), int(starts.max()) + 1))
+    else:  # no state bounds an open range, so it has no windows
+        low, high = (0, 0) if set(EVER) & set(plan.within) else plan.within
     high = min(high, now + 1)
     window_starts = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
