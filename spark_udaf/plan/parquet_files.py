@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,7 +179,9 @@ def _filesystem_and_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the filesystem of a path or URI, and the path in this filesystem. Only texts with ``://`` are URIs."""
     if "://" not in path:
         return fs.LocalFileSystem(), str(Path(path).absolute())
-    return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
+    # Spark's URIs of files contain letters such as ü, which Arrow accepts only as percent-encoded bytes.
+    ascii_uri = re.sub(r"[^\x00-\x7f]+", lambda match: quote(match[0]), path)
+    return fs.FileSystem.from_uri(ascii_uri)  # type: ignore[no-any-return]
 
 
 def files_in(path: str, filesystem: fs.FileSystem) -> list[str]:

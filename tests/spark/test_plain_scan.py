@@ -233,3 +233,18 @@ def test_times_of_int96_are_the_instants_of_the_dataframe(spark, tmp_path):
     rows.selectExpr("ts", "named_struct('inner', ts) AS s").write.parquet(str(tmp_path / "nested"))
     with pytest.raises(ValueError, match=r"INT96 inside the column 's\.inner'"):
         su.rollup(su.scan_parquet(spark, str(tmp_path / "nested")), frame).collect()
+
+
+@pytest.mark.parametrize("name", ["ünï", "é x", "日本", "a b", "a+b"])
+def test_folders_with_any_letters_are_scanned(spark, name, tmp_path):
+    for part in ("é x", "ü"):
+        path = tmp_path / name / f"q={part}"
+        path.mkdir(parents=True)
+        pq.write_table(pa.table({"x": [1.0, 2.0]}), path / "a.parquet")
+    expected = {("é x", 3.0), ("ü", 3.0)}
+    measures = {"s": aggr.sum("x")}
+    df = spark.read.parquet(str(tmp_path / name))
+    uri = f"file://{tmp_path}/{name}".replace(" ", "%20")
+    for scan in (su.scan_of(df), su.scan_parquet(spark, str(tmp_path / name)), su.scan_parquet(spark, uri)):
+        rows = su.finish(su.aggregate(scan, ["q"], measures), measures).collect()
+        assert {(row.q, row.s) for row in rows} == expected
