@@ -26,7 +26,7 @@ IDS = Groups.of(np.arange(300) * 7 % 60 // 3, 20)
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.timestamp("us"), pa.decimal128(9, 2)], ids=str)
 @pytest.mark.parametrize(("name", "direction"), [("top_k", "DESC"), ("bottom_k", "ASC")])
 def test_rows_are_duckdbs_in_its_order(name, direction, kind):
-    values, by = edge_cases(kind, 300, 5), edge_cases(pa.int8(), 300, 3)
+    values, by = edge_cases(kind, 300, 6), edge_cases(pa.int8(), 300, 3)
     assert values.null_count < 100 > by.null_count
     rows = pa.table({"g": IDS.ids, "x": values, "y": by})  # noqa: F841 DuckDB finds it by its name
     query = f"""SELECT g, list(x ORDER BY y {direction}, x {direction}) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)

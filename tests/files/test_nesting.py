@@ -27,8 +27,8 @@ def random_value(rng, depth):
     if not depth:
         return rng.choice([1, None, "[[[{{", '"]}\\', "é"])
     inner = random_value(rng, depth - 1)
-    others = [random_value(rng, 0) for _ in range(rng.randrange(3))]
-    return [*others, inner] if rng.random() < 0.5 else {"[" * rng.randrange(3): 1, "b": inner, '"{': others}
+    neighbours = [random_value(rng, 0) for _ in range(rng.randrange(3))]
+    return [*neighbours, inner] if rng.random() < 0.5 else {"[" * rng.randrange(3): 1, "b": inner, '"{': neighbours}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -40,13 +40,13 @@ def test_the_depth_is_that_of_the_json_module(seed):
     data = b"".join(json.dumps(value, ensure_ascii=False).encode() + b"\n" for value in values)
     too_deep = [number for number, value in enumerate(values, 1) if depth_of(value) > MAX_DEPTH]
     limit = DepthLimit("f")
-    found = None
+    refused_line = None
     try:
         for at in range(0, len(data), 100):
             limit.check(data[at : at + 100])
     except ValueError as error:
-        found = str(error).split(" has ")[0]
-    assert found == (f"f: line {too_deep[0]}" if too_deep else None)
+        refused_line = str(error).split(" has ")[0]
+    assert refused_line == (f"f: line {too_deep[0]}" if too_deep else None)
 
 
 OPTIONS = ["--time", "ts", "--measure", "n=count()", "--levels", "1m"]

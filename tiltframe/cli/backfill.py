@@ -75,7 +75,7 @@ def backfill(
     }
     # the range of all times that the plan adds
     added_range = (min(low for low, _ in plan.ranges), max(high for _, high in plan.ranges)) if plan.ranges else (0, 0)
-    records = partial(records_of_backfill, input_files, times, store.frame.levels[0], added_range)
+    records = partial(records_of_backfill, input_files, times, level=store.frame.levels[0], within=added_range)
     set_interrupt_message(STEPS_REMAIN)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, records(is_complete=False), progress)

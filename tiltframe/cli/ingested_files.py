@@ -170,7 +170,12 @@ def records_to_write(
 
 
 def records_of_backfill(
-    input_files: Iterable[InputFile], times: Mapping[Path, Range], level: TimeWindow, within: Range, is_complete: bool
+    input_files: Iterable[InputFile],
+    times: Mapping[Path, Range],
+    *,
+    level: TimeWindow,
+    within: Range,
+    is_complete: bool,
 ) -> dict[str, Any]:
     """Return the records for files whose rows in the range ``within`` are added by a backfill, and not by one commit.
 

@@ -38,14 +38,14 @@ class DepthLimit:
         data = self._incomplete_line + data
         # A line can be nested too deeply only if it has more than `MAX_DEPTH` brackets that open. `translate` keeps
         # only these brackets and line ends, so that one fast pass finds such lines.
-        kept = np.frombuffer(data.translate(None, _NEITHER_OPENS_NOR_ENDS), np.uint8)
-        ends = np.append(np.flatnonzero(kept == _NEWLINE), len(kept))
-        suspicious = np.flatnonzero(np.diff(ends, prepend=-1) > MAX_DEPTH + 1)
+        brackets = np.frombuffer(data.translate(None, _NEITHER_OPENS_NOR_ENDS), np.uint8)
+        line_ends = np.append(np.flatnonzero(brackets == _NEWLINE), len(brackets))
+        suspicious = np.flatnonzero(np.diff(line_ends, prepend=-1) > MAX_DEPTH + 1)
         if len(suspicious):
             lines = data.split(b"\n")
             for line in suspicious.tolist():
                 self._check_line(lines[line], self._complete_lines + line + 1)
-        self._complete_lines += len(ends) - 1
+        self._complete_lines += len(line_ends) - 1
         self._incomplete_line = data[data.rfind(b"\n") + 1 :]
 
     def _check_line(self, line: bytes, number: int) -> None:
