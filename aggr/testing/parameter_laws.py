@@ -19,10 +19,10 @@ def other_parameters(case: Case) -> None:
     if not names:
         return
     name = names[int(case.rng.integers(len(names)))]
-    others = variants(case.function, name, case.parameters)
-    if not others:
+    other_values = variants(case.function, name, case.parameters)
+    if not other_values:
         return
-    value, function = others[int(case.rng.integers(len(others)))]
+    value, function = other_values[int(case.rng.integers(len(other_values)))]
     try:
         _compare_results(replace(case, function=function))
     except LawBroken as broken:
