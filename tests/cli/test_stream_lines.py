@@ -26,7 +26,7 @@ def test_a_line_may_be_longer_than_a_batch(length, forked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252"])
 def test_lines_are_read_in_their_encoding(encoding, forked):
     text = line("größe") + line("a") + line("größe")
     status, out, err = forked.run([*OPTIONS, "--encoding", encoding], text=text.encode(encoding))

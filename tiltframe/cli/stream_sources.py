@@ -143,7 +143,7 @@ class InputLines:
 
         Raise ``ValueError`` for an encoding in which a line does not end with one byte, such as UTF-16.
         """
-        if "\n".encode(self.reading.encoding) != b"\n":
+        if len("\n\n".encode(self.reading.encoding)) - len("\n".encode(self.reading.encoding)) != 1:
             raise ValueError(
                 f"{self.source_name} cannot be read in {self.reading.encoding}, because lines must end with one byte; "
                 f"convert it, as by iconv --from-code {self.reading.encoding} --to-code utf-8"
