@@ -187,7 +187,7 @@ MESSY = (
     'ts,host,ms\n2024-05-01T10:00,a,1.5\n\n2024-05-01T10:01,"b\nc",2.5\n2024-05-01T10:02,c,{}\n2024-05-01T10:03,d,5\n'
 )
 WRONG = [
-    ("n/a", "if it means null, use --null n/a; else use --text ms and TRY_CAST(ms AS DOUBLE)", ["--null", "n/a"]),
+    ("n/a", "if it means null, use --null n/a; else --text ms and TRY_CAST(ms AS DOUBLE)", ["--null", "n/a"]),
     ("12 ms", "use --text ms and TRY_CAST(ms AS DOUBLE), which returns null for it", None),
     ('"1,5"', "'1,5' in line 6, in the column 'ms', is not of type float64; use --decimal-comma", None),
     ('"1,234"', "use --decimal-comma, or --thousands ,", ["--thousands", ","]),

@@ -28,7 +28,7 @@ OTHERS = {
         "is missing; pass",
         "times; pass it once",
         "is before its start",
-        "a series has at most",
+        "a range has at most",
         "cannot be evaluated over a range",
         "can be evaluated only at a single moment",
         "expected numbers; got the string",

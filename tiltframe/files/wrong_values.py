@@ -194,13 +194,15 @@ def _advice(text: str, name: str, reading: ReadOptions, number_fraction: Callabl
         other_advice = f", or {reading.option_text('thousands', ',')}" if grouped else ""
         return f"use {comma[0]}{other_advice}"
     if reading.has_number_notation:  # SQL cannot read the other numbers of the column
+        use = ""
         otherwise = "correct it, or leave out the row" + by_caller(" with --bad-rows skip", "")
     else:
+        use = "use "
         expression = _number_of_text(bare, name, number_fraction)
-        otherwise = f"use {reading.type_option_text(name, 'text')} and {expression}"
+        otherwise = f"{reading.type_option_text(name, 'text')} and {expression}"
     if bare and _NOTHING.fullmatch(bare):
         return f"if it means null, use {reading.option_text('null', bare)}; else {otherwise}"
-    return otherwise
+    return use + otherwise
 
 
 def _number_of_text(bare: str, name: str, number_fraction: Callable[[Sequence[str]], float]) -> str:
