@@ -140,7 +140,8 @@ def _first_failure(column: pa.Array, read: Callable[[pa.Array], object]) -> int 
 
     def fails(values: pa.Array) -> bool:
         try:
-            read(values)
+            # The values are copied, because if_else of pyarrow 14 reads wrong texts from a part of an array.
+            read(values.take(pa.array(range(len(values)))))
         except (pa.ArrowException, ValueError):
             return True
         return False
