@@ -16,10 +16,11 @@ _WORKER_PREFIX = "PYTHON_WORKER_FACTORY_"
 def keep_memory_freed_by_arrow() -> None:
     """In a Python worker of Spark, let Arrow's allocator keep freed memory for ten seconds. Elsewhere, do nothing.
 
-    By default, the allocator soon returns freed memory to the operating system. Getting it again for each table takes
-    up to a fifth of the processor time of a task that reads files. The allocator reads its setting from the environment
-    when pyarrow is loaded, so this function must be called before pyarrow is imported, and has no effect afterwards. An
-    environment variable that is already set is not changed.
+    By default, the allocator returns memory to the operating system a second after it was freed. Getting it again takes
+    a twentieth of the processor time of a task that reads files, and a fifth on a busy machine, on which more tables
+    are older than a second. The allocator reads its setting from the environment when pyarrow is loaded, so this
+    function must be called before pyarrow is imported, and has no effect afterwards. An environment variable that is
+    already set is not changed.
     """
     is_worker = any(name.startswith(_WORKER_PREFIX) for name in os.environ)
     if is_worker and os.environ.get(TUNE_VARIABLE) != "0":
