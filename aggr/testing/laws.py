@@ -190,12 +190,12 @@ def _check_all(trial: _Trial, rounds: int) -> None:
             f"{trial.function.name} accepts none of the tested types; pass input_type, the Arrow type of its input"
         )
     accepted = [kind for kind in types if _check_type(trial, kind, max(5, rounds // len(types)))]
-    rejected = [str(kind) for kind in types if kind not in accepted]
+    rejected = [kind for kind in types if kind not in accepted]
     if accepted and rejected:
         raise ValueError(
-            f"{trial.function.name} takes values of the types {', '.join(rejected)}, but rejects all that were tested; "
-            "leave the types out of takes, or pass input_type or source, a function of (size, seed) that returns "
-            f"accepted values{last_rejection(trial.function, types[[*map(str, types)].index(rejected[0])])}"
+            f"{trial.function.name} takes values of the types {', '.join(map(str, rejected))}, but rejects all that "
+            "were tested; leave the types out of takes, or pass input_type or source, a function of (size, seed) that "
+            f"returns accepted values{last_rejection(trial.function, rejected[0])}"
         )
     if not accepted:
         function = trial.function

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from aggr.testing.cases import Case, require_same_bits
+from aggr.testing.cases import Case
 from aggr.testing.harness import LawBroken
 from aggr.testing.oracles import compare_with_exact
 from aggr.testing.parameter_values import variants
+from aggr.testing.state_laws import isolated_results
 
 
 def other_parameters(case: Case) -> None:
@@ -24,7 +25,9 @@ def other_parameters(case: Case) -> None:
         return
     value, function = other_values[int(case.rng.integers(len(other_values)))]
     try:
-        _compare_results(replace(case, function=function))
+        variant = replace(case, function=function)
+        isolated_results(variant)
+        compare_with_exact(variant)
     except LawBroken as broken:
         raise LawBroken(f"with {name}={value!r}: {broken}") from None
     except (ValueError, OverflowError):
@@ -35,13 +38,3 @@ def other_parameters(case: Case) -> None:
                 f"with {name}={value!r}, it raises {type(error).__name__}: {error}; reject a value of a parameter by "
                 "ValueError, when the function is created"
             ) from error
-
-
-def _compare_results(case: Case) -> None:
-    """Compare the results with those of each state alone, and with ``exact``."""
-    states = case.states
-    results = case.function.finish(states)
-    for group in range(case.groups.n):
-        alone = case.function.finish(states.slice(group, 1))
-        require_same_bits(alone, results.slice(group, 1), f"the result of state {group} alone")
-    compare_with_exact(case)

@@ -7,6 +7,7 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.closed_windows import ClosedWindows
 
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()})
 ROWS = pa.table({"ts": [0, 60_000]})
@@ -51,3 +52,15 @@ def test_a_new_store_is_created_where_it_was_opened(working_directory):
     store.append_rows(ROWS, "w", 1)
     assert FrameStore(str(working_directory / "relative")).query("1h")["n"].to_pylist() == [2]
     assert store.backend.display_uri == "relative"
+
+
+@pytest.mark.store
+def test_the_saved_state_of_a_stream_stays_where_it_was(working_directory):
+    store = FrameStore("relative", FRAME)
+    store.append_rows(ROWS, "w", 1)
+    stream = ClosedWindows(store, "stream")
+    stream.add_rows(pa.table({"ts": [120_000]}))
+    (working_directory / "state").write_bytes(stream.to_ipc())
+    with_open = store.with_open("state")
+    os.chdir(working_directory / "other")
+    assert with_open.query("1h")["n"].to_pylist() == [3]

@@ -683,7 +683,9 @@ class FrameStore:
                 f"returns; got {shown(saved)}"
             )
         _ = self.manifest
-        backend = OpenWindowsBackend(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved)))
+        # The path is absolute, so that a change of the working directory does not matter.
+        data_or_file = saved if isinstance(saved, bytes) else Path(os.fspath(saved)).absolute()
+        backend = OpenWindowsBackend(self._backend, data_or_file)
         return FrameStore(backend, jobs=self.jobs)
 
     def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:

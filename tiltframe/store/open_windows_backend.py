@@ -153,7 +153,7 @@ class OpenWindowsBackend:
     _cached: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.store, self.saved if isinstance(self.saved, bytes) else self.saved.absolute())
+        return type(self), (self.store, self.saved)
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
