@@ -22,8 +22,8 @@ class Answer:
     headers: Mapping[str, str]
     media_type: str
     body: bytes
-    # store name → the version of the store from which the answer was computed
-    versions: Mapping[str, int] = field(default_factory=dict)
+    # store name → the `StoreView.content_id` of the view from which the answer was computed
+    versions: Mapping[str, str] = field(default_factory=dict)
     remaining: Iterator[bytes] | None = None
     # the time by which the next piece of ``remaining`` must be computed
     deadline: Deadline = field(default_factory=Deadline)
@@ -47,8 +47,8 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._answers: OrderedDict[str, Answer] = OrderedDict()
-        # store name → the version of the store from which the latest answer was computed
-        self._versions: dict[str, int] = {}
+        # store name → the `StoreView.content_id` of the view from which the latest answer was computed
+        self._versions: dict[str, str] = {}
         self._bytes = 0
 
     def get(self, tag: str) -> Answer | None:

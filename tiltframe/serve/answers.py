@@ -37,8 +37,8 @@ class Question:
 
     # a text that is equal for equal requests
     request_key: str
-    # store name → the version of the store from which the answer is computed
-    versions: Mapping[str, int]
+    # store name → the `StoreView.content_id` of the view from which the answer is computed
+    versions: Mapping[str, str]
     media_type: str
     # The function that computes the answer. Its arguments are the compression, and the deadline of the body's first
     # piece. It returns the headers and an iterator over the pieces of the body.
@@ -143,14 +143,14 @@ class Answers:
         return answer
 
 
-def object_question(request_key: str, versions: Mapping[str, int], describe: Callable[[], object]) -> Question:
+def object_question(request_key: str, versions: Mapping[str, str], describe: Callable[[], object]) -> Question:
     """Return a `Question` whose answer is the object that ``describe`` returns, as JSON."""
     return text_question(
         request_key, versions, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False)
     )
 
 
-def text_question(request_key: str, versions: Mapping[str, int], write: Callable[[Deadline], str]) -> Question:
+def text_question(request_key: str, versions: Mapping[str, str], write: Callable[[Deadline], str]) -> Question:
     """Return a `Question` whose answer is the JSON text that ``write`` returns."""
 
     def compute(compression: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:

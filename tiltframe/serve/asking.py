@@ -101,7 +101,7 @@ class Asking:
                     name, view, answer, media_type=media_type, compression=compression, deadline=deadline
                 )
 
-            return Question(_query_key(name, view, query), {name: view.version}, media_type, compute)
+            return Question(_query_key(name, view, query), {name: view.content_id}, media_type, compute)
 
         return await self.answers.respond(request, make_question)
 
@@ -110,7 +110,7 @@ class Asking:
 
         def make_question() -> Question:
             views = {name: self.served_stores.current_view(name) for name in self.served_stores}
-            versions = {name: view.version for name, view in views.items()}
+            versions = {name: view.content_id for name, view in views.items()}
             return object_question(
                 "stores", versions, lambda: {"stores": [_outline(name, view) for name, view in views.items()]}
             )
@@ -151,7 +151,7 @@ class Asking:
                 }
 
             request_key = f"key {_query_key(name, view, query)}"
-            return object_question(request_key, {name: view.version}, describe)
+            return object_question(request_key, {name: view.content_id}, describe)
 
         return await self.answers.respond(request, make_question)
 
@@ -162,7 +162,7 @@ class Asking:
 
         def make_question() -> Question:
             view = self.served_stores.current_view(name)
-            return object_question(f"{kind} {name}", {name: view.version}, lambda: describe(name, view))
+            return object_question(f"{kind} {name}", {name: view.content_id}, lambda: describe(name, view))
 
         return await self.answers.respond(request, make_question)
 

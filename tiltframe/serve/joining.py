@@ -69,7 +69,7 @@ class Joining:
                 )
 
             request_key = f"join {name} {view.now} {hashlib.sha256(body).hexdigest()}"
-            return Question(request_key, {name: view.version}, media_type, compute)
+            return Question(request_key, {name: view.content_id}, media_type, compute)
 
         return await self.answers.respond(request, make_question)
 

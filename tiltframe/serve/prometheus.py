@@ -95,7 +95,7 @@ def routes(
             def make_question() -> Question:
                 metrics = metrics_by_name(current_views(), buckets)
                 versions = {
-                    metric.store_name: metric.view.version
+                    metric.store_name: metric.view.content_id
                     for metrics_of_name in metrics.values()
                     for metric in metrics_of_name
                 }

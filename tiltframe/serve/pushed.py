@@ -139,7 +139,7 @@ class PushedChanges:
         windows.
         """
         changes = self._stores.current_view(name).changes(seen)
-        if seen is not None and changes.seen.version == seen.version:
+        if seen is not None and changes.seen == seen:
             return seen, b""
         self._remember(name, changes.seen)
         windows = changes.windows

@@ -13,7 +13,7 @@ import numpy as np
 
 from aggr.extend.arguments import nearest, shown
 from tiltframe.serve.errors import Refused
-from tiltframe.store import FrameStore, StoreView
+from tiltframe.store import FrameStore, OtherFrame, StoreView
 from tiltframe.store.backends import scheme_of
 
 _NAME = r"[A-Za-z0-9_.-]+"
@@ -62,12 +62,17 @@ class ServedStore:
         FrameStore(self._uri, name=self._name_in_database).at()
 
     def current_view(self) -> StoreView:
-        """Return the current view of the store. If the manifest of the store has changed, the store is opened again.
+        """Return the current view of the store. If the manifest of the store has changed, or another store was created
+        at the address, the store is opened again.
 
         The view's time is set to the last microsecond of the current window of the finest level. All requests within
         this window therefore have the same time, and get the same cached answer if the store has not changed.
         """
-        view = self.store.at()
+        try:
+            view = self.store.at()
+        except OtherFrame:
+            self.store = FrameStore(self.store.backend)
+            view = self.store.at()
         if view.snapshot.manifest != self._opened_manifest:
             self.store = FrameStore(view.backend)
             self._opened_manifest = view.snapshot.manifest

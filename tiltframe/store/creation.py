@@ -4,11 +4,14 @@ frame.
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
+
 from tiltframe.frame import TiltFrame
 from tiltframe.parameter_names import by_caller
-from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.errors import MissingStore, OtherFrame
-from tiltframe.store.log.manifest import Manifest, check_levels
+from tiltframe.store.log.manifest import Manifest, check_levels, id_in
 
 
 def read_manifest(backend: Backend, name: str | None = None) -> Manifest | None:
@@ -39,14 +42,36 @@ def existing_manifest(backend: Backend) -> Manifest:
 
 
 def create_store(backend: Backend, manifest: Manifest) -> Manifest:
-    """Create a store, and return the manifest that it has now. If another process has created the store in the
-    meantime, its manifest is returned. Raise `OtherFrame` if that store has another name or frame.
+    """Create a store with a new id, and return the manifest that it has now. If another process has created the store
+    in the meantime, its manifest is returned. Raise `OtherFrame` if that store has another name or frame.
     """
-    backend.create(manifest.to_dict(), manifest.schema)
+    backend.create(with_new_id(manifest).to_dict(), manifest.schema)
     stored = read_manifest(backend, manifest.name)
     assert stored is not None
     check_frame(stored, manifest.frame, backend.display_uri)
     return stored
+
+
+def with_new_id(manifest: Manifest) -> Manifest:
+    """Return a manifest for a new store: the same manifest with a new random id."""
+    return replace(manifest, store_id=uuid.uuid4().hex)
+
+
+def current_manifest(backend: Backend, manifest: Manifest, snapshot: Snapshot) -> Manifest:
+    """Return the manifest with which a snapshot of a store is read. ``manifest`` was read before, and is returned if
+    the snapshot belongs to the same store. If the store was deleted and created again in the meantime, the manifest of
+    the new store is returned. Raise `OtherFrame` if the new store has another frame.
+    """
+    if id_in(snapshot.manifest) == manifest.store_id:
+        return manifest
+    new_manifest = Manifest.from_dict(snapshot.manifest, backend.display_uri)
+    difference = manifest.frame.difference(new_manifest.frame)
+    if difference:
+        raise OtherFrame(
+            f"the store {backend.display_uri} was deleted and created again with another frame since it was opened "
+            f"here: {difference}; open the store again"
+        )
+    return new_manifest
 
 
 def frame_of_store(manifest: Manifest | None, frame: TiltFrame | None, uri: str) -> TiltFrame:

@@ -80,7 +80,7 @@ class _SavedStream:
         self._pending_number = int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
-        self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
+        self._parts: tuple[tuple[str, int, bool], tuple[Part, ...]] | None = None
 
     def is_commit_pending(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
         """Return whether a store lacks the pending commit of the saved state. Return None if the state is older than
@@ -106,7 +106,7 @@ class _SavedStream:
         ``includes_pending`` is true, the windows of the pending commit. Raise ``ValueError`` for states of another
         frame.
         """
-        cache_key = manifest.generation, includes_pending
+        cache_key = manifest.store_id, manifest.generation, includes_pending
         if self._parts is None or self._parts[0] != cache_key:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
             tables = [windows.unemitted(), self._pending_windows] if includes_pending else [windows.unemitted()]

@@ -23,7 +23,7 @@ from tiltframe.store.query.merging import groups_to_compact
 from tiltframe.text.html_table import html_table
 
 # entries of the manifest that are left out of the JSON, because users do not need them
-_NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")
+_NOT_REPORTED = ("id", "schema", "checksum", "dropped", "earlier")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from aggr.arguments import checked_type
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Snapshot
+from tiltframe.store.creation import current_manifest
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, column_starts, expired_before
 from tiltframe.store.log.run import snapshot_of
@@ -130,8 +131,11 @@ class StoreView:
         ------
         MissingStore
             If there is no store.
+        OtherFrame
+            If the store was deleted and created again with another frame since ``manifest`` was read.
         """
-        return cls(backend, manifest, snapshot_of(backend), now, jobs=jobs)
+        snapshot = snapshot_of(backend)
+        return cls(backend, current_manifest(backend, manifest, snapshot), snapshot, now, jobs=jobs)
 
     @property
     def frame(self) -> TiltFrame:
@@ -144,6 +148,11 @@ class StoreView:
         results.
         """
         return self.snapshot.version
+
+    @property
+    def content_id(self) -> str:
+        """A text that differs between versions of the store, and between stores that existed at the same address."""
+        return f"{self.manifest.store_id} {self.snapshot.version}"
 
     @property
     def seen(self) -> SeenParts:

@@ -383,9 +383,11 @@ def begin_commit(
     watermark: StreamWatermark | None = None,
 ) -> Commit:
     """Return a commit that has begun. ``manifest`` is the manifest that was read when the store was opened. The other
-    parameters are those of `Commit`.
+    parameters are those of `Commit`. Raise `OtherFrame` if the store was deleted and created again in the meantime.
     """
-    last, _ = last_commits(snapshot_of(backend, [f"{RECORD_PREFIX}writer {writer}"]), writer)
+    snapshot = snapshot_of(backend, [f"{RECORD_PREFIX}writer {writer}"])
+    manifest.check_same_store(snapshot.manifest, backend.display_uri)
+    last, _ = last_commits(snapshot, writer)
     return Commit(
         backend,
         manifest,

@@ -26,8 +26,9 @@ from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot, Transaction
 from tiltframe.store.changes.progress import Progress, check_progress
+from tiltframe.store.creation import with_new_id
 from tiltframe.store.log.errors import Conflict, MissingStore, StoreError
-from tiltframe.store.log.manifest import Manifest, check_name
+from tiltframe.store.log.manifest import Manifest, check_name, id_in
 from tiltframe.store.log.records import RECORD_PREFIX
 from tiltframe.store.log.run import commit_on, retry_on_conflict, snapshot_of
 from tiltframe.store.log.snapshot import pieces_of
@@ -142,8 +143,10 @@ def _complete_copy(
 
 def _prepare_target(target: Backend, manifest: Manifest) -> Snapshot:
     """Create the target with a manifest, or replace the manifest of an earlier copy. Return the target's snapshot."""
-    described = json.loads(json.dumps(manifest.to_dict()))
     snapshot = target.snapshot([COPY])
+    # The copy keeps its own id, which differs from the id of the source.
+    manifest = with_new_id(manifest) if snapshot is None else replace(manifest, store_id=id_in(snapshot.manifest))
+    described = json.loads(json.dumps(manifest.to_dict()))
     if snapshot is None:
         target.create(described, manifest.columns)
     elif snapshot.text(COPY) is not None and snapshot.manifest != described:

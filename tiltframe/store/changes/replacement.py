@@ -314,7 +314,9 @@ def begin_replacement(
     span = replaced_range(store, within)
     texts = checked_records(recorded)
     expected = expected_texts(recorded, replacing)
-    return Replacement(store.backend, store.ensure_created(states), span=span, recorded=texts, replacing=expected)
+    manifest = store.ensure_created(states)
+    manifest.check_same_store(snapshot_of(store.backend).manifest, store.backend.display_uri)
+    return Replacement(store.backend, manifest, span=span, recorded=texts, replacing=expected)
 
 
 def rebuild(store: OpenedStore, within: Any = None) -> None:
@@ -369,6 +371,7 @@ def _derivable_range(backend: Backend, manifest: Manifest) -> Range | None:
     finest = manifest.frame.levels[0]
     coarsest = manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)
+    manifest.check_same_store(snapshot.manifest, backend.display_uri)
     parts = snapshot.of(finest.name)
     if not parts:
         return None

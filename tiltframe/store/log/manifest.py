@@ -27,6 +27,8 @@ from windows import text_of, window
 # The version of the format that this release writes. Version 1 was a folder of Parquet files and a manifest. Version 2
 # had histograms as lists. Versions 3 and 4 had one table per level.
 FORMAT = 5
+# the name of the member that contains the id of the store
+_ID = "id"
 
 
 def _unpickle(functions: FunctionClasses, values: tuple[Any, ...]) -> Manifest:
@@ -54,6 +56,9 @@ class Manifest:
         The schema of the states of dropped measures, which old rows may still contain.
     earlier : tuple of tuples of str
         The columns of states of every earlier frame.
+    store_id : str
+        A random text that `tiltframe.store.creation.create_store` generates. If a store is deleted and another one is
+        created at the same address, their ids differ. Stores of earlier releases have no id, and the text is empty.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Manifest:
     generation: int = 0
     dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
     earlier: tuple[tuple[str, ...], ...] = ()
+    store_id: str = ""
 
     def __hash__(self) -> int:
         """Return a hash of the name and the generation, which are faster to hash than the frame."""
@@ -93,8 +99,8 @@ class Manifest:
                 types[key] = dtype
         return types
 
-    def check_frame_unchanged(self, described: Mapping[str, Any], uri: str) -> None:
-        """Raise an error if the frame of the store has changed since this manifest was read.
+    def check_same_store(self, described: Mapping[str, Any], uri: str) -> None:
+        """Raise an error if the store was deleted and created again since this manifest was read.
 
         Parameters
         ----------
@@ -106,8 +112,31 @@ class Manifest:
         Raises
         ------
         OtherFrame
-            If the frame of the store has changed. The message names the difference.
+            If the store is another one.
         """
+        if id_in(described) != self.store_id:
+            raise OtherFrame(
+                f"the store {uri} was deleted and created again since it was opened here; nothing was written; open "
+                "the store again"
+            )
+
+    def check_frame_unchanged(self, described: Mapping[str, Any], uri: str) -> None:
+        """Raise an error if the store is another one than when this manifest was read, or if its frame has changed.
+
+        Parameters
+        ----------
+        described : mapping
+            The store's current manifest, as `to_dict` returned it.
+        uri : str
+            The address of the store, for the message.
+
+        Raises
+        ------
+        OtherFrame
+            If the frame of the store has changed, or if another store was created at the address. If the frames differ,
+            the message names the difference.
+        """
+        self.check_same_store(described, uri)
         if generation_in(described) == self.generation:
             return
         current_manifest = type(self).from_dict(described, uri)
@@ -134,6 +163,8 @@ class Manifest:
             "retention": dict(self.retention),
             "schema": _schema_text(self.schema),
         }
+        if self.store_id:
+            members[_ID] = self.store_id
         if self.generation:
             members |= {"generation": self.generation, "dropped": _schema_text(self.dropped)}
             members["earlier"] = [list(names) for names in self.earlier]
@@ -195,6 +226,7 @@ class Manifest:
                 generation=generation_in(described),
                 dropped=dropped,
                 earlier=earlier,
+                store_id=id_in(described),
             )
         except StoreError:
             raise
@@ -229,6 +261,11 @@ def _fields(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
             yield from _fields(f"{path}.{field_of_struct.name}", field_of_struct.type)
     else:
         yield path if re.fullmatch(r"\w+(\.\w+)*", path) else quoted(path), dtype
+
+
+def id_in(described: Mapping[str, Any]) -> str:
+    """Return the id of the store in a manifest that `Manifest.to_dict` returned, or an empty text if it has none."""
+    return str(described.get(_ID, ""))
 
 
 def generation_in(described: Mapping[str, Any]) -> int:

@@ -103,7 +103,8 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
     def attempt() -> Changes:
         snapshot = first_snapshot.pop() if first_snapshot else snapshot_of(backend)
         tables = [_no_windows(manifest)]
-        is_unchanged = since is not None and since.version == snapshot.version
+        # If the store was deleted and created again, it may have the same version with other parts.
+        is_unchanged = since is not None and (since.version, since.parts) == (snapshot.version, snapshot.parts)
         changed_levels = () if is_unchanged else manifest.frame.levels
         for level in changed_levels:
             tables += _changed_windows(backend, manifest, level=level, since=since, snapshot=snapshot)

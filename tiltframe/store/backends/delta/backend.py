@@ -53,7 +53,14 @@ from tiltframe.store.backends.delta.files import (
     write_states,
 )
 from tiltframe.store.backends.delta.fsync import sync_commit, sync_written
-from tiltframe.store.backends.delta.head import Head, is_last_version, log_problem, remove_unfinished_heads, write_head
+from tiltframe.store.backends.delta.head import (
+    Head,
+    entry_id,
+    has_version,
+    log_problem,
+    remove_unfinished_heads,
+    write_head,
+)
 from tiltframe.store.backends.delta.log import (
     add_action,
     as_store_errors,
@@ -101,12 +108,24 @@ class _OpenTable:
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: DeltaTable | None = None
     contents: Contents = field(default_factory=Contents)
+    # the `entry_id` of the last version in ``contents``; None for object stores
+    last_entry: tuple[int, ...] | None = None
     last_snapshot: _LastSnapshot | None = None
     parsed_manifest: Manifest | None = None
     # the records of each file of records that was read or written: file name → records
     records_by_file: dict[str, Records] = field(default_factory=dict)
     # the digests of the files of the log that were verified: file name → digest
     verified_digests: dict[str, str] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Forget the table and everything that was read from it, so that it is opened again."""
+        self.table = None
+        self.contents = Contents()
+        self.last_entry = None
+        self.last_snapshot = None
+        self.parsed_manifest = None
+        self.records_by_file = {}
+        self.verified_digests = {}
 
 
 @dataclass(frozen=True)
@@ -209,7 +228,10 @@ class DeltaBackend:
         """Return True if the table is in a folder, and ``contents`` belong to the last version of the table. If the
         result is False, ``contents`` may still be current, for example if the table is in an object store.
         """
-        if contents.version < 0 or not self._is_in_folder or not is_last_version(self._path, contents.version):
+        if contents.version < 0 or not self._is_in_folder or has_version(self._path, contents.version + 1):
+            return False
+        last_entry = self._open_table.last_entry
+        if last_entry is None or entry_id(self._path, contents.version) != last_entry:
             return False
         head = self._verified_head()
         return head is None or head.version <= contents.version
@@ -332,6 +354,7 @@ class DeltaBackend:
                     added_records=record_files,
                     removed_records=outdated_files,
                 )
+                open_table.last_entry = self._entry_id(version)
             self._acknowledge(version)
             forget_files((part.name for part in transaction.removed), open_file_system(self._path, self.options))
             return version
@@ -545,10 +568,13 @@ class DeltaBackend:
             try:
                 with as_store_errors(self.display_uri):
                     if self._is_in_folder:
+                        # The store may have been deleted, or replaced by another one in the same folder.
+                        if entry_id(self._path, open_table.contents.version) != open_table.last_entry:
+                            open_table.forget()
                         self._check_files(open_table)
                     if open_table.table is None:
                         open_table.table = self._open()
-                    elif not (self._is_in_folder and is_last_version(self._path, open_table.table.version())):
+                    elif not self._is_in_folder or has_version(self._path, open_table.table.version() + 1):
                         check_process()
                         open_table.table.update_incremental()
                     if self._is_in_folder:
@@ -574,11 +600,15 @@ class DeltaBackend:
         if contents.manifest is not before.manifest:
             open_table.parsed_manifest = None
         open_table.contents = contents
+        open_table.last_entry = self._entry_id(contents.version)
         # Queries in other threads add entries to ``loaded`` without the lock, and a dictionary must not grow during an
         # iteration. The loop therefore iterates over the names of files, and not over ``loaded``.
         loaded = open_table.records_by_file
         names = (file.name for file in open_table.contents.records)
         open_table.records_by_file = {name: loaded[name] for name in names if name in loaded}
+
+    def _entry_id(self, version: int) -> tuple[int, ...] | None:
+        return entry_id(self._path, version) if self._is_in_folder else None
 
     def _check_files(self, open_table: _OpenTable) -> None:
         if open_table.table is None and (problem := folder_problem(Path(self.uri))):

@@ -140,9 +140,20 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     return None
 
 
-def is_last_version(table: str, version: int) -> bool:
-    """Return whether the log of a table ends with ``version``. Only the names of its entries are checked."""
-    return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
+def has_version(table: str, version: int) -> bool:
+    """Return whether the log of a table has an entry for ``version``. Only the name of the entry is checked."""
+    return os.path.lexists(_entry(table, version))
+
+
+def entry_id(table: str, version: int) -> tuple[int, ...] | None:
+    """Return numbers that identify the file of the entry for ``version`` in the log of a table, or None if the file
+    does not exist. If a table is deleted and another one is created in the same folder, the numbers differ.
+    """
+    try:
+        info = os.stat(_entry(table, version))
+    except OSError:
+        return None
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _entry(table: str, version: int) -> str:
