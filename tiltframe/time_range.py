@@ -161,7 +161,9 @@ def _as_pattern(text: str) -> str:
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
     """Return the moment that is ``count`` units before ``now``, in microseconds UTC. Months, quarters and years are
-    subtracted from the local date. If the resulting month is too short for the day, the result is on its last day.
+    subtracted from the local date. If the resulting month is too short for the day, the result is on its last day. If
+    the clock does not show the resulting time, or shows it twice, the result is the first instant at which it shows
+    this time or a later one.
     """
     if unit in LENGTH:
         return now - count * LENGTH[unit]
@@ -172,7 +174,8 @@ def _ago(count: int, unit: str, now: int, timezone: str) -> int:
         raise ValueError("the moment is before the year 2")
     year, month = divmod(months, 12)
     day = min(local.day, calendar.monthrange(year, month + 1)[1])
-    return (local.replace(year=year, month=month + 1, day=day) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // _MICROSECOND
+    date = local.replace(year=year, month=month + 1, day=day, tzinfo=None)
+    return _first_instant(_micros_since_epoch(date), timezone)
 
 
 def _read_pattern(text: str, timezone: str) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 
@@ -60,7 +62,7 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def normalized_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type to which `normalize` converts a type. Raises ``TypeError`` for pandas' Period, whose unit is lost
-    in Arrow.
+    in Arrow, and for decimals with a negative scale and more than 38 digits before the point.
     """
     is_a = pa.types
     if isinstance(dtype, pa.BaseExtensionType):
@@ -78,6 +80,11 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
         return pa.binary()
     if is_a.is_decimal(dtype):
         precision = dtype.precision - min(dtype.scale, 0)
+        if precision > 38 and dtype.scale < 0:
+            raise TypeError(
+                f"a column of {dtype} has numbers of up to {precision} digits, more than 38; convert it to double, or "
+                "to a decimal with a scale of at least 0"
+            )
         scale = max(dtype.scale, 0)
         return dtype if precision > 38 else pa.decimal128(precision, scale)
     if is_a.is_timestamp(dtype):
@@ -89,6 +96,16 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     if is_a.is_float16(dtype):
         return pa.float32()
     return pa.float64() if is_a.is_null(dtype) else dtype
+
+
+def zero_of(dtype: pa.DataType) -> pa.Scalar:
+    """Return 0 as a scalar of a type of numbers.
+
+    >>> zero_of(pa.decimal128(3, 2))
+    <pyarrow.Decimal128Scalar: Decimal('0.00')>
+    """
+    # Arrow casts an integer to a decimal only if the decimal has room for all integers of the type.
+    return pa.scalar(Decimal(0), dtype) if pa.types.is_decimal(dtype) else pa.scalar(0).cast(dtype)
 
 
 def normalize_records(records: pa.Array) -> pa.Array:

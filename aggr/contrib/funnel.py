@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from aggr.contrib.constants import is_nan, values_of_type
 from aggr.extend import compiled
 from aggr.extend.arguments import read_duration, shown
 from aggr.extend.columns import Whole
@@ -34,8 +35,8 @@ class Funnel(SeriesFunction):
     Raises
     ------
     ValueError
-        If a step occurs twice, ``within`` is not a length of time, ``max`` is not a whole number of at least 1, or
-        ``keep`` is not an allowed word.
+        If a step occurs twice or is NaN, ``within`` is not a length of time, ``max`` is not a whole number of at least
+        1, or ``keep`` is not an allowed word.
     TypeError
         If steps are not a list. When the result is read: if the list is empty, or its values do not have the column's
         type.
@@ -60,6 +61,10 @@ class Funnel(SeriesFunction):
         if not isinstance(self.steps, list | tuple):
             raise TypeError(f"steps must be a list of events, such as ['view', 'buy']; got {shown(self.steps)}")
         object.__setattr__(self, "steps", tuple(self.steps))
+        if any(map(is_nan, self.steps)):
+            raise ValueError(
+                f"steps must not contain NaN, which does not equal any event; got {shown(list(self.steps))}"
+            )
         if any(step in self.steps[:place] for place, step in enumerate(self.steps)):
             raise ValueError(f"steps must not contain a step twice; got {shown(list(self.steps))}")
         read_duration(self.within, "within")
@@ -68,8 +73,8 @@ class Funnel(SeriesFunction):
         if not self.steps:
             raise TypeError("funnel needs the parameter steps, such as steps=['view', 'buy']")
         try:
-            step_values = pa.array(self.steps, series.values.type)
-        except (pa.ArrowException, TypeError, ValueError):
+            step_values = values_of_type(self.steps, series.values.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise TypeError(
                 f"the steps of funnel are {shown(list(self.steps))}, and the column has the type "
                 f"{series.values.type}; write the steps in that type"

@@ -143,7 +143,13 @@ class GeometricMean(_PositiveMean):
         fractions = (sums - ExactNumbers.of(integer_parts) * ExactNumbers.of(counts)).over_integers(counts)
         steps = 1 << (PLACES - 1)
         carry, tops = np.divmod(np.rint(np.clip(fractions, -1, 1) * steps).astype(np.int64), steps)
-        means = np.ldexp(power_of_two(tops, steps), np.minimum(integer_parts + carry, _GREATEST))
+        exponents = integer_parts + carry
+        # The mean of the logarithms of the greatest doubles is rounded up to 1024, but the doubles end below 2^1024.
+        means = np.where(
+            exponents > _GREATEST,
+            np.finfo(np.float64).max,
+            np.ldexp(power_of_two(tops, steps), np.minimum(exponents, _GREATEST)),
+        )
         zero_or_infinity = special & (POSITIVE | _ZERO)
         return np.select(
             [zero_or_infinity == 0, zero_or_infinity == _ZERO, zero_or_infinity == POSITIVE],

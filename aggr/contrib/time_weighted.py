@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from aggr.contrib.constants import is_nan, values_of_type
 from aggr.extend import ExactNumbers, Limbs, Numbers, Values, sum_products
 from aggr.extend.arguments import SECOND, read_length, shown
 from aggr.extend.columns import compute as pc
@@ -113,13 +114,14 @@ class DurationIn(SeriesFunction):
     Parameters
     ----------
     state : a value of the column's type
-        The value to look for, such as ``"running"`` or True. This parameter affects only results, not states.
+        The value to look for, such as ``"running"`` or True, but not NaN. This parameter affects only results, not
+        states.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``keep`` is not an allowed value.
+        If ``state`` is NaN, ``max`` is not a whole number of at least 1, or ``keep`` is not an allowed value.
     TypeError
         When the result is read: if ``state`` is not a value of the column's type.
 
@@ -139,10 +141,15 @@ class DurationIn(SeriesFunction):
     returns = "float64, seconds; null if there are no values"
     guarantee = "exact to the microsecond, then rounded once"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_nan(self.state):
+            raise ValueError("state must not be NaN, which does not equal any value; pass another value")
+
     def read(self, series: Series) -> pa.Array:
         try:
-            state = pa.scalar(self.state, series.values.type)
-        except (pa.ArrowException, TypeError, ValueError):
+            state = values_of_type([self.state], series.values.type)[0]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
             # If there are no points, ``self.state`` need not fit the type of the column. There are no points, for
             # example, if only the type of the result is computed.
             if not len(series.values):

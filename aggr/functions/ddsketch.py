@@ -155,8 +155,8 @@ class Dds(SignedSketch):
     relative_accuracy : float in (0, 1)
         The maximum relative error α. States with different α cannot be merged, because the state depends on α.
     max_bins : int, optional
-        The maximum number of buckets of each sign. If there are more, the lowest buckets are merged into one and lose
-        their accuracy.
+        The maximum number of buckets of each sign, from the lowest to the highest one, including empty buckets between
+        them. If there are more, the lowest buckets are merged into one and lose their accuracy.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
         "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". This parameter affects only results,

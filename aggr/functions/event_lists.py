@@ -114,8 +114,18 @@ class Series:
 
     @cached_property
     def times(self) -> Whole:
-        """The times of the points in microseconds, shape (points,)."""
-        return microseconds(self.points.field("time"))
+        """The times of the points in microseconds, shape (points,). Raise ``OverflowError`` if the times of a group are
+        so far apart that int64 does not represent their distance.
+        """
+        times = microseconds(self.points.field("time"))
+        if len(times) and int(times.max()) - int(times.min()) >= 2**63:
+            first, last = self.first_and_last(times)
+            if (last - first < 0).any():
+                raise OverflowError(
+                    "the event times of a group are more than 292,000 years apart; correct the times, or leave out "
+                    "rows with times that stand for a missing time"
+                )
+        return times
 
     @cached_property
     def offsets(self) -> Whole:

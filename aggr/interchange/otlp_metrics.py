@@ -15,6 +15,7 @@ Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -172,6 +173,11 @@ def _parse_request(body: bytes, as_json: bool) -> Any:
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     except ImportError as error:
         raise MissingExtra("an OTLP message", "otlp", error) from None
+    if as_json and body.lstrip()[:1] != b"{":
+        # `Parse` reads some other values, such as an empty list, as an empty message.
+        raise ValueError(
+            f"cannot read the body as an ExportMetricsServiceRequest: it must be a JSON object; got {shown(body[:80])}"
+        )
     try:
         if as_json:
             return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
@@ -213,13 +219,29 @@ def _check_point(metric: Any, kind: str, point: Any) -> None:
 
 
 def _attribute_values(attributes: Any) -> dict[str, Any]:
-    """Return attributes as name → value. A list or a map is returned as text, and a missing value as None."""
+    """Return attributes as name → value, with None for a missing value. Lists, maps and bytes are returned as JSON, as
+    OpenTelemetry specifies for formats whose attributes are texts.
+    """
     values = {}
     for attribute in attributes:
-        kind = attribute.value.WhichOneof("value")
-        value = getattr(attribute.value, kind) if kind else None
-        values[attribute.key] = value if value is None or isinstance(value, str | bool | int | float) else str(value)
+        value = _plain_value(attribute.value)
+        is_plain = value is None or isinstance(value, str | bool | int | float)
+        values[attribute.key] = value if is_plain else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return values
+
+
+def _plain_value(value: Any) -> Any:
+    """Return an ``AnyValue`` of OpenTelemetry as a value that JSON can represent; bytes become base64."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return [_plain_value(item) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        return {item.key: _plain_value(item.value) for item in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return getattr(value, kind)
 
 
 def _weighted_values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:

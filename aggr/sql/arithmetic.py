@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
-from aggr.arrow.normalize import is_number
+from aggr.arrow.normalize import is_number, zero_of
 from aggr.sql.function_table import (
     DOUBLE,
     NUMBER,
@@ -125,7 +125,7 @@ def _divide_whole(a: Value, b: Value) -> Value:
 
 
 def _not_zero(value: Value, kind: pa.DataType) -> Value:
-    return pc.if_else(pc.equal(value, pa.scalar(0).cast(kind)), pa.scalar(None, kind), value)
+    return pc.if_else(pc.equal(value, zero_of(kind)), pa.scalar(None, kind), value)
 
 
 def _remainder(kind: pa.DataType) -> Kernel:

@@ -13,7 +13,7 @@ from aggr.arguments import shown
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, literal_argument, term_rule
 from aggr.sql.term import Kernel, Term, Value, apply, constant, null
 from aggr.sql.types import coerce, unify_types
-from aggr.sql.zones import STEPS_PER_SECOND, follows_clock, from_local, to_local
+from aggr.sql.zones import STEPS_PER_SECOND, follows_clock, from_local, to_local, without_zone
 from aggr.time_zones import canonical_zone
 
 _PARTS: dict[str, Kernel] = {
@@ -127,10 +127,11 @@ def _epoch_milliseconds(value: Value) -> Value:
     """Return the milliseconds since 1970 (UTC) as int64, rounded down."""
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use epoch_ms; compare times instead")
+    value = without_zone(value)
     unit = value.type.unit
     if unit in ("s", "ms"):
-        return value.cast(pa.timestamp("ms", value.type.tz)).cast(pa.int64())
-    return pc.floor_temporal(value, unit="millisecond").cast(pa.timestamp("ms", value.type.tz)).cast(pa.int64())
+        return value.cast(pa.timestamp("ms")).cast(pa.int64())
+    return pc.floor_temporal(value, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
 
 
 class EpochMs(exp.Expression, exp.Func):
@@ -181,24 +182,37 @@ def _boundaries_between(start: Value, end: Value, unit: str) -> Value:
 def _unit_numbers(value: Value, unit: str) -> Value:
     """Return the number of the unit that contains each time. Consecutive units have consecutive numbers.
 
-    Days and longer units follow the clock of the times' zone.
+    Days and longer units follow the clock of the times' zone. If the clock is not a whole number of hours ahead of UTC,
+    hours and minutes also begin on this clock. All other units are parts of seconds, which begin at the same instants
+    in all zones.
     """
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use date_diff; compare times instead")
-    local = to_local(value) if follows_clock(value.type) and unit in _CALENDAR_UNITS else value
-    if unit in ("year", "quarter", "month"):
-        years = pc.year(local)
-        if unit == "year":
-            return years
-        per_year, part = (4, pc.quarter(local)) if unit == "quarter" else (12, pc.month(local))
-        return pc.add(pc.multiply(years, per_year), part)
-    floored = local if unit == "nanosecond" else pc.floor_temporal(local, unit=unit)
-    steps = floored.cast(pa.timestamp(_EXACT_UNITS.get(unit, "s"), floored.type.tz)).cast(pa.int64())
-    return (
-        steps
-        if unit in _EXACT_UNITS
-        else pc.divide(pc.add(steps, _UNIT_OFFSETS.get(unit, 0)), _SECONDS_PER_UNIT[unit.upper()])
-    )
+    has_clock = follows_clock(value.type)
+    if unit in _CALENDAR_UNITS:
+        local = to_local(value) if has_clock else value
+        if unit in ("year", "quarter", "month"):
+            years = pc.year(local)
+            if unit == "year":
+                return years
+            per_year, part = (4, pc.quarter(local)) if unit == "quarter" else (12, pc.month(local))
+            return pc.add(pc.multiply(years, per_year), part)
+        floored = pc.floor_temporal(local, unit=unit)
+    elif has_clock and unit in ("hour", "minute"):
+        floored = _floor_in_zone(value, value.type, unit.upper())
+    else:
+        instants = without_zone(value)
+        floored = instants if unit == "nanosecond" else pc.floor_temporal(instants, unit=unit)
+    steps = without_zone(floored).cast(pa.timestamp(_EXACT_UNITS.get(unit, "s"))).cast(pa.int64())
+    if unit in _EXACT_UNITS:
+        return steps
+    return _divide_down(pc.add(steps, _UNIT_OFFSETS.get(unit, 0)), _SECONDS_PER_UNIT[unit.upper()])
+
+
+def _divide_down(numbers: Value, divisor: int) -> Value:
+    """Return the quotients of whole numbers, rounded down; ``pc.divide`` rounds negative quotients up."""
+    lowered = pc.if_else(pc.less(numbers, 0), pc.subtract(numbers, divisor - 1), numbers)
+    return pc.divide(lowered, divisor)
 
 
 @term_rule(exp.Interval, this=RAW, unit=RAW)

@@ -66,6 +66,11 @@ def to_local(value: Value) -> Value:
     return _converted(value, value.type.tz, Clock.local_times, pa.timestamp(value.type.unit))
 
 
+def without_zone(value: Value) -> Value:
+    """Return the instants as times without a zone that show UTC."""
+    return value.cast(pa.int64()).cast(pa.timestamp(value.type.unit))
+
+
 def offset_texts(values: pa.Array) -> pa.Array:
     """Return the UTC offset at each instant as text, such as ``+02:00``. The type of ``values`` contains the zone."""
     steps_per_minute = 60 * STEPS_PER_SECOND[values.type.unit]

@@ -18,13 +18,12 @@ from aggr import Measure
 from aggr.arrow.normalize import normalize
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
-from spark_udaf.plan.columns import Batches, arrow_schema
+from spark_udaf.plan.columns import Batches, arrow_schema, map_columns
 from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_no_fractions_in_query
-from spark_udaf.plan.schema import as_schema, spark_schema
+from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.session import use_large_batches
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
@@ -208,9 +207,8 @@ def _aggregate_sorted(
         ):
             yield from as_schema(table, result_schema).to_batches()
 
-    return partitioned_rows.sortWithinPartitions(*sort_columns).mapInArrow(
-        TaskFunction(aggregate_partition), spark_schema(result_schema)
-    )
+    sorted_rows = partitioned_rows.sortWithinPartitions(*sort_columns)
+    return map_columns(sorted_rows, sorted_rows.columns, aggregate_partition, result_schema)
 
 
 def _aggregate_batches(
@@ -286,7 +284,7 @@ def _with_key_columns(rows: DataFrame, order: Order) -> DataFrame:
                 table = table.append_column(name, normalize(key))
             yield from as_schema(table, schema).to_batches()
 
-    return rows.mapInArrow(TaskFunction(compute), spark_schema(schema))
+    return map_columns(rows, rows.columns, compute, schema)
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
@@ -304,7 +302,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
             instants = pa.array(event_times(batch.column(time), time)).cast(INSTANT)
             yield pa.RecordBatch.from_arrays([*batch.columns, instants], schema=schema)
 
-    return rows.mapInArrow(TaskFunction(read), spark_schema(schema))
+    return map_columns(rows, rows.columns, read, schema)
 
 
 def quoted_column(name: str) -> Column:

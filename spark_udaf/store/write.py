@@ -20,6 +20,7 @@ from pyspark.sql.types import TimestampType
 from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
 from spark_udaf.batch.rollup import LevelTables, plan_rollup, with_coarsest_start, without_null_times
+from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import check_all_shards
 from spark_udaf.plan.errors import unwrapped_task_errors
@@ -419,15 +420,17 @@ def backfill(
             f"DataFrame has {dict(rows.dtypes).get(time, 'no such column')}; add the column, or cast it to TIMESTAMP"
         )
 
+    time_column = quoted_column(time)
+
     def time_range_of_rows() -> Range:
-        first, last = rows.select(F.unix_micros(F.min(time)), F.unix_micros(F.max(time))).collect()[0]
+        first, last = rows.select(F.unix_micros(F.min(time_column)), F.unix_micros(F.max(time_column))).collect()[0]
         return (0, 0) if first is None else (first, last + 1)
 
     def add(_: object, time_range: Range, writer_name: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=moment)) for moment in time_range)
         # Rows without a time do not belong to any range. They are included in every range, so that the rollup raises an
         # error for them. Otherwise, they would be skipped silently.
-        is_in_range = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
+        is_in_range = ((time_column >= low) & (time_column < high)) | time_column.isNull()
         return rollup_into(rows.where(is_in_range), store, writer_name, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")

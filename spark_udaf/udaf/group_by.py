@@ -26,7 +26,7 @@ from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_collation, check_distinct_names
 from spark_udaf.udaf.call import Call, call_of, counts_rows
 from spark_udaf.udaf.grouping_sets import cube_sets, repeat_per_set, rollup_sets
-from spark_udaf.versions.column_text import text_of
+from spark_udaf.versions.column_text import UNKNOWN_TEXT, text_of
 
 _SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # The key in a column's metadata by which Spark marks a session window.
@@ -63,7 +63,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            If ``group_by`` was called with keys as well.
+            If ``group_by`` was called with keys as well, or if a key is passed twice.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            If ``group_by`` was called with keys as well.
+            If ``group_by`` was called with keys as well, or if a key is passed twice.
 
         Examples
         --------
@@ -141,6 +141,9 @@ class Grouped:
                 f"the argument excluded cannot be used with {totals}, which counts each row in several totals; leave "
                 "out this argument"
             )
+        texts = [text_of(key) for key in keys]
+        if repeated := [text for place, text in enumerate(texts) if text in texts[:place] and text != UNKNOWN_TEXT]:
+            raise ValueError(f"the key {shown(repeated[0])} is passed to {totals} twice; pass it once")
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
     def agg(
@@ -193,9 +196,10 @@ class Grouped:
         else:
             results = self._library_results(library_calls, has_set_column=bool(built_in) and self.totals is not None)
         if library_calls and built_in:
-            results = self._join_spark_results(results, built_in).select(
-                *(quoted_column(name) for name in results.columns[: len(self.keys)]), *map(quoted_column, calls_by_name)
-            )
+            results = self._join_spark_results(results, built_in)
+            names = results.columns[len(self.keys) :]
+            places = [*range(len(self.keys)), *(len(self.keys) + names.index(name) for name in calls_by_name)]
+            results = _columns_at(results, places)
         if having is None:
             return results
         return results.where(F.expr(having) if isinstance(having, str) else having)
@@ -315,15 +319,28 @@ class Pivoted:
             For the same reasons as `Grouped.agg`.
         """
         results = self.groups.agg(*calls, having=None, **measures)
-        *keys, pivot = results.columns[: len(self.groups.keys)]
-        first_results = [F.first(quoted_column(name)).alias(name) for name in results.columns[len(self.groups.keys) :]]
-        escaped = pivot.replace("`", "``")
-        pivot_results = (
-            results.groupBy(*map(quoted_column, keys)).pivot(f"`{escaped}`", self.values).agg(*first_results)
-        )
+        # Two keys may have the same name, so the columns are numbered.
+        columns = dict(zip(_numbered(results), results.columns, strict=True))
+        aliased = [quoted_column(number).alias(name) for number, name in columns.items()]
+        last = len(self.groups.keys) - 1
+        first_results = [F.first(quoted_column(number)).alias(name) for number, name in [*columns.items()][last + 1 :]]
+        groups = results.toDF(*columns).groupBy(*aliased[:last])
+        pivot_results = groups.pivot(list(columns)[last], self.values).agg(*first_results)
         if having is None:
             return pivot_results
         return pivot_results.where(F.expr(having) if isinstance(having, str) else having)
+
+
+def _numbered(df: DataFrame) -> list[str]:
+    """Return names for the columns of a DataFrame that differ from each other."""
+    return [f"c{place}" for place in range(len(df.columns))]
+
+
+def _columns_at(df: DataFrame, places: Sequence[int]) -> DataFrame:
+    """Return the columns at some places of a DataFrame; two columns may have the same name."""
+    numbers = _numbered(df)
+    names = df.columns
+    return df.toDF(*numbers).select(*(F.col(numbers[place]).alias(names[place]) for place in places))
 
 
 def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = None) -> Grouped:

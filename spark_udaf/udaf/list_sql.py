@@ -83,10 +83,12 @@ def with_lists(query: str, functions: Mapping[str, Function], max_values: int) -
     Raises
     ------
     ValueError
-        For a text that cannot be read, ``DISTINCT`` in a call of a function with several inputs, or a call without a
-        column.
+        For a text that cannot be read, EXPLAIN of a query with such a call, ``DISTINCT`` in a call of a function with
+        several inputs, or a call without a column.
     """
     tokens = read_tokens(query)
+    if tokens and tokens[0].text.upper() == "EXPLAIN" and re.search(r"\baggr_\w+\s*\(", query, re.IGNORECASE):
+        raise ValueError("su.sql cannot run EXPLAIN; pass the query without EXPLAIN, and call .explain() on the result")
     called_names: set[str] = set()
     calls: list[_Edit] = []
     last_end = 0

@@ -380,3 +380,51 @@ def test_an_attribute_that_a_key_reads_may_be_missing_in_all_points(tmp_path):
         {"host": "none", "service": "none", "n": 1},
         {"host": None, "service": None, "n": 1},
     ]
+
+
+def test_a_writer_with_the_name_of_the_server_does_not_block_it(tmp_path):
+    """Another program has written under the name that the server uses for this body."""
+    store = FrameStore(tmp_path / "web", TiltFrame(["1m"], "at", {"n": aggr.count()}))
+    events = pa.table({"at": [0]})
+    body = b"the body"
+    digits = hashlib.sha256(body).hexdigest()[:2]
+    store.append_rows(events, f"otlp-{digits}", 1000)
+    commit = partial(GroupCommits().commit, store)
+    assert append_once(store, events, body, commit)
+    assert not append_once(store, events, body, commit)
+    other = next(text for i in range(9999) if hashlib.sha256(text := b"%d" % i).hexdigest()[:2] == digits)
+    assert append_once(store, events, other, commit)
+    assert store.query("all")["n"].to_pylist() == [3]
+
+
+def test_clients_cannot_use_the_names_of_the_server(writable):
+    answer = writable.ask(
+        "/v1/stores/web/events?writer=otlp-3f&number=1", b"{}", headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert (answer.status, "reserved for OTLP" in answer.json()["error"]) == (400, True)
+
+
+def test_the_reason_is_given_if_no_point_fits(writable):
+    """The values of the store are doubles, which do not represent this integer."""
+    point = {"timeUnixNano": "1714564800000000000", "asInt": str(2**53 + 1)}
+    body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "g", "gauge": {"dataPoints": [point]}}]}]}]}
+    answer = writable.ask(PATH, json.dumps(body).encode(), headers=KINDS["json"])
+    assert answer.status == 400
+    assert str(2**53 + 1) in answer.json()["error"]
+
+
+@pytest.mark.parametrize("body", ['""', '["a"]', "[]", "null", "1", "true", ""])
+def test_json_that_is_no_object_is_refused(writable, body):
+    answer = writable.ask(PATH, body.encode(), headers=KINDS["json"])
+    assert (answer.status, "must be a JSON object" in answer.json()["error"]) == (400, True)
+
+
+def test_lists_and_maps_in_attributes_are_json():
+    inner = {"arrayValue": {"values": [{"intValue": "7"}, {"stringValue": 'é"'}, {"boolValue": True}, {}]}}
+    entries = {"kvlistValue": {"values": [{"key": "k", "value": inner}, {"key": "b", "value": {"bytesValue": "AQI="}}]}}
+    attributes = [{"key": "list", "value": inner}, {"key": "map", "value": entries}]
+    point = {"timeUnixNano": "1500000000", "asInt": "7", "attributes": attributes}
+    body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "g", "gauge": {"dataPoints": [point]}}]}]}]}
+    [row] = rows_of_metrics(json.dumps(body).encode(), as_json=True)
+    assert json.loads(row["list"]) == [7, 'é"', True, None]
+    assert json.loads(row["map"]) == {"k": [7, 'é"', True, None], "b": "AQI="}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import random
 
 import duckdb
 import numpy as np
@@ -198,3 +200,18 @@ def test_nan_is_the_greatest_number_in_an_order(way, hosts):
     store.append(rollup(rows, frame), "w", 1)
     assert store.query("1m", order_by=f"m{way}")["host"].to_pylist() == [*hosts, "d"]
     assert store.query("1m", order_by=f"m * 2{way}", limit=1)["host"].to_pylist() == [hosts[0]]
+
+
+@pytest.mark.parametrize("timezone", ["UTC", "Europe/Berlin", "Asia/Kathmandu"])
+@pytest.mark.parametrize("within", [None, ("2024-10-25", None), (None, "2024-11-01")])
+def test_points_are_the_maximum_also_of_open_ranges(timezone, within):
+    """The first window of an open range may begin before the first window of the store."""
+    draws = random.Random(f"{timezone} {within}")
+    for _ in range(20):
+        first = dt.datetime(2024, 10, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=draws.randrange(30 * 1440))
+        times = [first, first + dt.timedelta(minutes=draws.choice([0, 61, 1500, 5000, 40_000, 400_000]))]
+        store = FrameStore(MemoryBackend(), TiltFrame(["15m", "1h"], "ts", {"n": aggr.count()}))
+        store.append_rows(pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC"))}), "w", 1)
+        for points in (2, 3, 7):  # the range may be in two years
+            result = store.query(points=points, within=within, timezone=timezone, fill=True, now="2026-01-01")
+            assert result.num_rows <= points

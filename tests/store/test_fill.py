@@ -196,3 +196,18 @@ def test_an_open_range_without_rows_has_no_windows(within, per):
     assert store.query(per, within=within, fill=True, keys=[], where="host = 'b'").num_rows == 0
     closed = store.query(per, within=("2024-05-01", "2024-05-02"), fill=True, keys=[], where="host = 'b'")
     assert closed.num_rows == {"1m": 1440, "1h": 24}[per]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.decimal128(3, 0), pa.decimal128(5, 2), pa.decimal128(9, 2), pa.decimal128(18, 6)], ids=str
+)
+@pytest.mark.parametrize("fill", ["zero", "zero_gaps"])
+def test_decimals_are_filled(dtype, fill):
+    values = [Decimal("1.50").quantize(Decimal(1).scaleb(-dtype.scale)), Decimal(2)]
+    rows = pa.table({"ts": [0, 2 * MINUTE], "p": pa.array(values, dtype)})
+    measures = {"s": aggr.sum("p"), "hi": aggr.max("p"), "low": aggr.min("p")}
+    store = FrameStore(MemoryBackend(), TiltFrame(["1m"], "ts", measures), row_schema=rows.schema)
+    store.append_rows(rows, "w", 1)
+    filled = store.query("1m", fill=fill)
+    for name in ("s", "hi", "low"):
+        assert filled[name].to_pylist() == [values[0], 0, values[1]]

@@ -239,3 +239,31 @@ def test_kills_take_out_nothing_twice(kind, turns, tmp_path, request):
             )
     processes.close()
     assert newest_retraction >= 0
+
+
+@pytest.mark.parametrize("place", ["folder"], indirect=True)
+@pytest.mark.parametrize("measure", [aggr.sum("x"), aggr.count("x"), aggr.count(where="x > 0"), aggr.dds("x")], ids=str)
+def test_rows_without_values_remain_if_rows_are_counted(place, measure):
+    """One row has a null. With count() its window and key remain; without it, nothing shows that the row remains."""
+    rows = pa.table({"ts": [0, 1], "k": ["a", "a"], "x": pa.array([1, None])})
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "m": measure}, ["k"])
+    store = FrameStore(place, frame, row_schema=rows.schema)
+    store.append_rows(rows, "w", 1)
+    store.retract(rollup(rows.slice(0, 1), frame), "e", 1)
+    assert_holds(store, rows.slice(1))
+    store.retract(rollup(rows.slice(1), frame), "e", 2)
+    assert store.query("1m").num_rows == 0
+
+
+@pytest.mark.filterwarnings("ignore::tiltframe.store.NotKnown")
+@pytest.mark.parametrize("measures", [{"n": aggr.count()}, {"s": aggr.sum("y")}], ids=str)
+def test_erased_keys_disappear_after_a_measure_was_added(place, measures):
+    """The states of the added measure are unknown in the old rows."""
+    rows = pa.table({"ts": [0], "k": ["a"], "y": [1]})
+    store = FrameStore(place, TiltFrame(["1m", "1h"], "ts", measures, ["k"]), row_schema=rows.schema)
+    store.append_rows(rows, "w", 1)
+    added = {**measures, "large": aggr.count(where="y > 3")}
+    store.evolve(TiltFrame(["1m", "1h"], "ts", added, ["k"]), row_schema=rows.schema)
+    store.retract(rollup(rows, store.frame), "eraser", 1)
+    assert store.key_values("k").to_pylist() == []
+    assert all(store.query(level).num_rows == 0 for level in ("1m", "1h"))

@@ -290,6 +290,19 @@ def test_days_and_times_ago(text, start, end):
     assert read_time_range(text, "Europe/Berlin", NOW) == (instant_of(*start), instant_of(*end))
 
 
+@pytest.mark.parametrize(
+    ("text", "now", "start"),
+    [
+        ("-2mo", (2024, 5, 31, 0, 30), (2024, 3, 31, 1)),  # the clock does not show 02:30 on that day
+        ("-5y", (2028, 10, 29, 1, 30), (2023, 10, 29, 0, 30)),  # the clock shows 02:30 twice on both days
+        ("-5y", (2028, 10, 29, 0, 30), (2023, 10, 29, 0, 30)),
+    ],
+)
+def test_times_ago_that_the_clock_skips_or_repeats(text, now, start):
+    """As for times that are written as text: the first instant at which the clock shows the time or a later one."""
+    assert read_time_range(text, "Europe/Berlin", instant_of(*now))[0] == instant_of(*start)
+
+
 @given(st.datetimes(dt.datetime(1971, 1, 1), dt.datetime(2037, 1, 1)), st.integers(1, 400))
 @settings(max_examples=100, deadline=None)
 def test_months_ago_as_pandas_counts_them(now, months):

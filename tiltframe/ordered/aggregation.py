@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aggr import Measure, count
 from aggr.arrow import compute as pc
-from aggr.arrow.normalize import one_array, with_nulls
+from aggr.arrow.normalize import one_array, with_nulls, zero_of
 from aggr.groups.groups import Groups
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
@@ -464,8 +464,7 @@ def _with_zeros(column: pa.Array, is_tick: pa.BooleanArray) -> pa.Array:
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         return column
-    zero = pa.scalar(0, pa.int64()).cast(column.type)
-    return pc.if_else(pc.and_(is_tick, pc.is_null(column)), zero, column)
+    return pc.if_else(pc.and_(is_tick, pc.is_null(column)), zero_of(column.type), column)
 
 
 def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> dict[str, pa.Array]:

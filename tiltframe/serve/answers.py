@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,8 @@ from tiltframe.serve.workers import WorkerPool, stream
 _MAX_CACHED_BYTES = 1 << 20
 # the header Cache-Control of answers: before a client uses a cached answer, it must ask whether the answer is current
 _CACHE_CONTROL = "private, no-cache"
+# an entity tag in the header If-None-Match; the prefix W/ of weak tags does not matter for this header
+_ETAG = re.compile('"[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,15 @@ class Answers:
         """
         compression = compression_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
-        answer = await self._pool.look_up(self._find_answer, make_question, compression, etags)
-        if isinstance(answer, tuple):
-            answer = await self._compute_once(*answer, compression)
-        if answer is None or answer.remaining is None:
-            status, body = (200, answer.body) if answer else (304, b"")
-            headers = answer.headers if answer else {"etag": etags, "cache-control": _CACHE_CONTROL}
-            return Response(body, status, dict(headers), answer.media_type if answer else None)
+        question, tag, answer = await self._pool.look_up(self._find_answer, make_question, compression)
+        if tag in _ETAG.findall(etags) or etags.strip() == "*":
+            self._metrics.cache_hits.inc()
+            return Response(status_code=304, headers=_headers(tag))
+        (self._metrics.cache_hits if answer else self._metrics.cache_misses).inc()
+        if answer is None:
+            answer = await self._compute_once(question, tag, compression)
+        if answer.remaining is None:
+            return Response(answer.body, 200, dict(answer.headers), answer.media_type)
         return StreamingResponse(
             stream(self._pool, answer.deadline, answer.body, answer.remaining),
             200,
@@ -107,22 +112,14 @@ class Answers:
         return await self._pool.run(compute)
 
     def _find_answer(
-        self, make_question: Callable[[], Question], compression: str | None, etags: str
-    ) -> Answer | tuple[Question, str] | None:
-        """Call ``make_question``, and return the cached answer to the returned question. If the answer is not cached,
-        return the question and the tag of its answer. Return None if the client already has the answer. ``etags`` has
-        the tags of the answers that the client has.
-        """
+        self, make_question: Callable[[], Question], compression: str | None
+    ) -> tuple[Question, str, Answer | None]:
+        """Call ``make_question``, and return the question, the tag of its answer, and the answer if it is cached."""
         question = make_question()
         versions = json.dumps(question.versions, sort_keys=True)
         answer_key = f"{question.request_key} {versions} {question.media_type} {compression}"
         tag = f'"{hashlib.sha256(answer_key.encode(errors="surrogatepass")).hexdigest()[:32]}"'
-        if tag in etags.replace("W/", "").split(", "):
-            self._metrics.cache_hits.inc()
-            return None
-        cached = self._cache.get(tag)
-        (self._metrics.cache_hits if cached else self._metrics.cache_misses).inc()
-        return cached or (question, tag)
+        return question, tag, self._cache.get(tag)
 
     def _compute_and_cache(self, question: Question, tag: str, compression: str | None, deadline: Deadline) -> Answer:
         """Compute an answer, cache it and return it. After the deadline, raise `OutOfTime`, which becomes the status
@@ -130,7 +127,7 @@ class Answers:
         """
         deadline.check()
         format_headers, pieces = question.compute(compression, deadline)
-        headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _CACHE_CONTROL, **format_headers}
+        headers = {**_headers(tag), **format_headers}
         if compression:
             headers["content-encoding"] = compression
         body = bytearray()
@@ -141,6 +138,11 @@ class Answers:
         answer = Answer(headers, question.media_type, bytes(body), question.versions)
         self._cache.put(tag, answer)
         return answer
+
+
+def _headers(tag: str) -> dict[str, str]:
+    """Return the headers that an answer has in common with the response that the client's answer is current."""
+    return {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _CACHE_CONTROL}
 
 
 def object_question(request_key: str, versions: Mapping[str, str], describe: Callable[[], object]) -> Question:

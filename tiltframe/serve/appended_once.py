@@ -63,16 +63,17 @@ def append_once(
     """
     digest = hashlib.sha256(body).hexdigest()[:_DIGEST_DIGITS]
     name = f"otlp {digest[:2]}"
-    for _ in range(_MAX_ATTEMPTS):
+    writer = f"otlp-{digest[:2]}"
+    for attempt in range(_MAX_ATTEMPTS):
         old_records = store.recorded([name])
         record: dict[str, Any] = old_records.get(name, {"last": 0, "digests": []})
         if digest in record["digests"]:
             return False
-        number = record["last"] + 1
+        # If another program has written under the name of the writer, its last number is greater than the recorded one.
+        last_commit = (store.last_commit(writer) or 0) if attempt else 0
+        number = max(record["last"], last_commit) + 1
         record = {"last": number, "digests": [*record["digests"], digest][-_DIGESTS_PER_RECORD:]}
-        prepared = store.prepare_rows(
-            events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=old_records, note=note
-        )
+        prepared = store.prepare_rows(events, writer, number, recorded={name: record}, replacing=old_records, note=note)
         try:
             # If `commit` returns False, another body with the same states was already committed with this commit
             # number. The digest of ``body`` is then not recorded yet, and the next attempt uses a new number.

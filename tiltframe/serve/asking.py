@@ -19,7 +19,7 @@ from tiltframe.serve.answers import Answers, Question, object_question
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.http import check_word_count, pop_store_name, read_body, read_members
+from tiltframe.serve.http import check_word_count, checked_parameters, pop_store_name, read_body, read_members
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.response_formats import headers_and_body, media_type_of
@@ -81,14 +81,14 @@ class Asking:
             Route("/v1/query", self.query, methods=["GET", "POST"]),
             Route("/v1/stores", self.stores),
             Route("/v1/stores/{name}", self.store),
-            Route("/v1/stores/{name}/keys/{key}", self.key_values),
+            Route("/v1/stores/{name}/keys/{key:path}", self.key_values),
         ]
 
     async def query(self, request: Request) -> Response:
         """Return the results of a query."""
         media_type = media_type_of(request.headers.get("accept", ""))
         body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
-        url_parameters = request.query_params
+        url_parameters = checked_parameters(request)
 
         def make_question() -> Question:
             name, query = query_from_url(url_parameters) if body is None else query_from_body(body)
@@ -124,8 +124,9 @@ class Asking:
     async def key_values(self, request: Request) -> Response:
         """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
         key = request.path_params["key"]
-        within = request.query_params.get("within")
-        if unknown := set(request.query_params) - {"within"}:
+        parameters = checked_parameters(request)
+        within = parameters.get("within")
+        if unknown := set(parameters) - {"within"}:
             raise Refused(
                 400,
                 f"a request for the values of a key has only the parameter within=RANGE; got {shown(min(unknown))}; "

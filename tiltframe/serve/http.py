@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from aggr.extend.arguments import shown
@@ -15,6 +17,17 @@ from tiltframe.serve.errors import Refused
 
 _MAX_WORDS = 2_000
 _WORDS = re.compile(r"""'(?:''|[^'])*'|"[^"]*"|\w+|[^\w\s]""")
+
+
+def checked_parameters(request: Request) -> QueryParams:
+    """Return the parameters in the URL of a request. Raise ``ValueError`` if they are not UTF-8; two different texts
+    could otherwise be read as the same text.
+    """
+    try:
+        unquote_to_bytes(request.url.query).decode()
+    except UnicodeDecodeError:
+        raise ValueError("cannot read the parameters, because they are not UTF-8; URL-encode them as UTF-8") from None
+    return request.query_params
 
 
 async def read_body(request: Request, max_bytes: int, seconds: int, encodings: Sequence[str] = ("identity",)) -> bytes:
@@ -32,7 +45,7 @@ async def read_body(request: Request, max_bytes: int, seconds: int, encodings: S
     Refused
         If the body has too many bytes (status 413), takes too long to arrive (408), or has another encoding (415).
     """
-    encoding = request.headers.get("content-encoding", "identity")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in encodings:
         accepted = " or ".join(encoding for encoding in encodings if encoding != "identity")
         or_encoded = f", or as {accepted}" if accepted else ""

@@ -90,6 +90,11 @@ def _table(rows: object) -> pa.Table:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f'rows must be a list of objects, such as [{{"host": "a"}}]; got {shown(rows)}')
     names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        raise ValueError(
+            f"rows must contain an object with members, because the members are the columns; got {shown(rows)}; leave "
+            "out the request if there are no rows"
+        )
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]

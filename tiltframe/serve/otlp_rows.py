@@ -50,7 +50,7 @@ def table_from_rows(rows: Sequence[dict[str, Any]], store: FrameStore, rejection
     arrays = [pa.array(converted_columns[name], dtype) for name, dtype in zip(schema.names, types, strict=True)]
     table = pa.table(arrays, names=schema.names)
     if problems:
-        table = table.take([row for row in range(len(rows)) if row not in problems])
+        table = table.take(pa.array([row for row in range(len(rows)) if row not in problems], pa.int64()))
     return table.set_column(0, schema.field(0), table.column(0).cast(_TIME))
 
 

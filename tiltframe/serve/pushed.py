@@ -23,6 +23,7 @@ from starlette.routing import Route
 from aggr.extend.arguments import nearest, shown
 from tiltframe.extend import json_lines
 from tiltframe.serve.errors import Refused
+from tiltframe.serve.http import checked_parameters
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import SeenParts
@@ -76,7 +77,7 @@ class PushedChanges:
         """Return the store's name, the level and the version in a request; the level and the version may be None. Raise
         ``ValueError`` for other parameters.
         """
-        parameters = dict(request.query_params)
+        parameters = dict(checked_parameters(request))
         for parameter in parameters:
             if parameter not in ("per", "since"):
                 raise ValueError(
@@ -148,6 +149,7 @@ class PushedChanges:
         if not windows.num_rows:
             return changes.seen, f"id: {changes.seen.version}\n\n".encode()
         version = pa.repeat(pa.scalar(changes.seen.version), windows.num_rows)
-        lines = json_lines(windows.add_column(0, "version", version)).splitlines()
+        # `splitlines` would also divide a line at other signs in a key, such as U+2028.
+        lines = json_lines(windows.add_column(0, "version", version)).removesuffix("\n").split("\n")
         data = "".join(f"data: {line}\n" for line in lines)
         return changes.seen, f"id: {changes.seen.version}\nevent: changes\n{data}\n".encode()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -21,14 +23,20 @@ from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused, client_message, status_of
 from tiltframe.serve.group_commits import GroupCommits
-from tiltframe.serve.http import read_body
+from tiltframe.serve.http import checked_parameters, read_body
 from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.otlp_rows import table_from_rows
 from tiltframe.serve.response_formats import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
-from tiltframe.store import FrameStore, StoreError, check_writer
+from tiltframe.store import FrameStore, OtherFrame, StoreError, check_writer
 
+T = TypeVar("T")
+
+# the maximum number of attempts to add rows; an attempt fails if another process changes the frame of the store
+_MAX_ATTEMPTS = 10
+# the names of the writers that `append_once` uses
+_OTLP_WRITER = re.compile("otlp-[0-9a-f]{2}")
 # the name of a request's body in error messages; messages about JSON lines would otherwise name a temporary file
 _BODY_NAME = "the events"
 
@@ -63,14 +71,11 @@ class Writing:
 
         notes: list[str] = []
 
-        def append() -> bool:
-            name = request.path_params["name"]
-            store = self._stores[name]
+        def append(store: FrameStore, commits: GroupCommits) -> bool:
             rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _BODY_NAME)
-            with _with_store_name(store, name):
-                return self._commits[name].commit(store, store.prepare_rows(rows, writer, number, note=notes.append))
+            return commits.commit(store, store.prepare_rows(rows, writer, number, note=notes.append))
 
-        added = await self._pool.write(append)
+        added = await self._pool.write(partial(self._append_to_current, request.path_params["name"], append))
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
@@ -78,7 +83,7 @@ class Writing:
         writer and a number is identified by the bytes of its body: the same bytes are added only once.
         """
         kind = _media_type(request, "metrics", PROTOBUF, JSON)
-        writer_and_number = _writer_and_number(request) if request.query_params else None
+        writer_and_number = _writer_and_number(request) if request.url.query else None
         body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
         # The module is imported here, because importing it takes a tenth of the time in which the server starts.
         from aggr.interchange.otlp_metrics import encode_response, rows_of_metrics
@@ -87,29 +92,49 @@ class Writing:
         rejections: list[str] = []
         notes: list[str] = []
 
-        def append() -> None:
-            name = request.path_params["name"]
-            store = self._stores[name]
+        def append(store: FrameStore, commits: GroupCommits) -> None:
             message = _decompress_gzip(body) if is_compressed else body
+            rejections.clear()
             rows = rows_of_metrics(message, kind == JSON, store.frame.time, rejections)
             events = table_from_rows(rows, store, rejections) if rows else None
             if rejections and not (events and events.num_rows):
                 raise ValueError(_rejection_text(rejections))
             if events is None:
                 return
-            commit = partial(self._commits[name].commit, store)
-            with _with_store_name(store, name):
-                if writer_and_number:
-                    commit(store.prepare_rows(events, *writer_and_number, note=notes.append))
-                else:
-                    append_once(store, events, message, commit=commit, note=notes.append)
+            commit = partial(commits.commit, store)
+            if writer_and_number:
+                commit(store.prepare_rows(events, *writer_and_number, note=notes.append))
+            else:
+                append_once(store, events, message, commit=commit, note=notes.append)
 
         try:
-            await self._pool.write(append)
+            await self._pool.write(partial(self._append_to_current, request.path_params["name"], append))
         finally:
             self._record_rejections(request.path_params["name"], rejections)
         reasons = [_rejection_text(rejections)] if rejections else []
         return Response(encode_response(len(rejections), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
+
+    def _append_to_current(self, name: str, append: Callable[[FrameStore, GroupCommits], T]) -> T:
+        """Call ``append`` with a store and its group commits, and return the result. If another process changes the
+        frame of the store before the commit, call ``append`` again with the reopened store.
+        """
+        store = self._stores[name]
+        for _ in range(_MAX_ATTEMPTS):
+            with _with_store_name(store, name):
+                try:
+                    return append(store, self._commits[name])
+                except OtherFrame:
+                    current = self._stores[name]
+                    # The error has another reason, such as the types of the rows.
+                    if current is store:
+                        raise
+            store = current
+        raise Refused(
+            503,
+            f"the frame of the store {name} has changed {_MAX_ATTEMPTS} times while the rows were added; send the "
+            "request again",
+            {"retry-after": "1"},
+        )
 
     def _record_rejections(self, store: str, rejections: Sequence[str]) -> None:
         """Count data points that were rejected for the reasons ``rejections``, and write the first reason to the log,
@@ -161,9 +186,10 @@ def _writer_and_number(request: Request) -> tuple[str, int]:
     """Return the name of the writer and the number in the parameters of a request. Raise ``ValueError`` if the request
     has other parameters, or if a value is invalid.
     """
-    parameters = dict(request.query_params.multi_items())
-    if len(request.query_params.multi_items()) != 2 or set(parameters) != {"writer", "number"}:
-        names = [name for name, _ in request.query_params.multi_items()]
+    items = checked_parameters(request).multi_items()
+    parameters = dict(items)
+    if len(items) != 2 or set(parameters) != {"writer", "number"}:
+        names = [name for name, _ in items]
         raise ValueError(
             f"the request needs exactly the parameters writer and number: ?writer=NAME&number=N; "
             f"got {', '.join(names)[:80] or 'none'}"
@@ -173,6 +199,8 @@ def _writer_and_number(request: Request) -> tuple[str, int]:
             "the parameter number must be a whole number that grows with each request; "
             f"got {shown(parameters['number'])}"
         )
+    if _OTLP_WRITER.fullmatch(parameters["writer"]):
+        raise ValueError("the writers otlp-00 to otlp-ff are reserved for OTLP metrics; choose another name")
     check_writer(parameters["writer"], int(parameters["number"]))
     return parameters["writer"], int(parameters["number"])
 

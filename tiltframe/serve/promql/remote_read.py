@@ -324,7 +324,8 @@ def _windows_to_read(
     window_ends = level.ends(level.starts_between(low, max(low, high)))
     window_ends = window_ends[window_ends >= query.start]
     if not metric.has_event_times:
-        window_ends = window_ends[window_ends <= query.end]
+        # Windows that have not ended yet are not shown, also if the range ends in the future.
+        window_ends = window_ends[window_ends <= min(query.end, metric.view.now)]
     return level, window_ends
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
-from aggr.arrow.normalize import one_array
+from aggr.arrow.normalize import one_array, zero_of
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.by_key import key_column, merge_by
 from tiltframe.event_time import INSTANT
@@ -165,7 +165,7 @@ def _fill_numbers(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: 
 
 
 def _zero(values: pa.Array) -> pa.Array:
-    return values.fill_null(pa.scalar(0).cast(values.type))
+    return values.fill_null(zero_of(values.type))
 
 
 def _previous(values: pa.Array, gaps: _Gaps) -> pa.Array:

@@ -281,7 +281,7 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     if any(is_made_of(window, level, within) for level in frame.levels):
         return window
     levels = _list(level.name for level in frame.levels)
-    if window.timezone != frame.timezone:
+    if window.timezone not in (None, frame.timezone):
         raise ValueError(
             f"{window.name} in {window.timezone} does not consist of whole windows of a level of the store, whose "
             f"levels in {frame.timezone} are {levels}; use the time zone {frame.timezone}, or store a level such as 15m"

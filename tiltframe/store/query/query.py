@@ -240,7 +240,7 @@ class Query:
     def _described_per(self, per: Any) -> Any:
         if isinstance(per, tuple):
             return [self._described_per(window) for window in per]
-        if isinstance(per, str):
+        if per is None or isinstance(per, str):
             return per
         if not _is_read_as(per, per.timezone):
             raise ValueError(

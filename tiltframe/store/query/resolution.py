@@ -40,7 +40,7 @@ def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: 
     coarsest_source = max((i for i in sources if i is not None), default=None)
     for window, source in zip(windows, sources, strict=True):
         is_usable = source is not None and (is_complete[source] or source == coarsest_source)
-        if is_usable and _count(window, low, high, points) <= points:
+        if is_usable and _count(window, low, high, is_open=within[0] == EVER[0], points=points) <= points:
             return window
     raise ValueError(
         f"the range has more than {points:,} windows even with one window per year; increase points, or use a shorter "
@@ -48,10 +48,12 @@ def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: 
     )
 
 
-def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
-    """Return the number of windows that start at or after ``low`` and before ``high``. If this number is far above
+def _count(window: TimeWindow, low: int, high: int, *, is_open: bool, points: int) -> int:
+    """Return the number of windows that start before ``high`` and at or after ``low``, and of the window that contains
+    ``low`` if ``is_open``, which means that the range has no start. If this number is far above
     ``points``, it is not counted, to save time, and another number above ``points`` is returned.
     """
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
-    return len(np.asarray(window.starts_between(low, high)))
+    first = int(window.starts(np.array([low], np.int64))[0]) if is_open else low
+    return len(np.asarray(window.starts_between(first, high)))
