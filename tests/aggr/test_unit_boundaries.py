@@ -50,7 +50,7 @@ def test_boundaries_between_instants(zone, unit):
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "Asia/Kathmandu", "Europe/Berlin", "UTC"])
 @pytest.mark.parametrize("unit", ["minute", "hour", "day", "week"])
 def test_boundaries_on_both_sides_of_1970(zone, unit):
-    """The expected numbers are computed from local times between which no clock of these zones changes."""
+    """The expected numbers are computed from local times. The clocks of the zones do not change in these days."""
     rng = random.Random(zone + unit)
     local = [dt.datetime(1969, 12, 20) + dt.timedelta(seconds=rng.randrange(20 * 86_400)) for _ in range(60)]
     times = [at.replace(tzinfo=zoneinfo.ZoneInfo(zone)).astimezone(UTC) for at in local]

@@ -153,9 +153,9 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
         groups.ids,
         len(series),
         window_ends=instants_of(rows, _WINDOW_END),
-        starts=moments - range_length,
+        range_starts=moments - range_length,
         # Windows that have not ended yet are not shown, also for moments in the future.
-        ends=np.minimum(moments, metric.view.now),
+        range_ends=np.minimum(moments, metric.view.now),
     )
     function = metric.state[1]
     states = rows.column(_STATE).combine_chunks()
@@ -311,12 +311,12 @@ def _series(
 
 
 def _ranges(
-    ids: NDArray[np.intp], series_count: int, *, window_ends: Instants, starts: Instants, ends: Instants
+    ids: NDArray[np.intp], series_count: int, *, window_ends: Instants, range_starts: Instants, range_ends: Instants
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return two flat arrays, ``first`` and ``last``, with one entry for each series and range of time. The entry of
-    series i and range j is at the index ``i · len(starts) + j``. The rows ``[first, last)`` are the rows of the series
-    with windows that ended after ``starts[j]``, and at or before ``ends[j]``. For an empty range, ``first`` is at least
-    ``last``.
+    series i and range j is at the index ``i · len(range_starts) + j``. The rows ``[first, last)`` are the rows of the
+    series with windows that ended after ``range_starts[j]``, and at or before ``range_ends[j]``. For an empty range,
+    ``first`` is at least ``last``.
 
     Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series, and
     ``series_count`` is the number of series.
@@ -324,7 +324,7 @@ def _ranges(
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
     begin = (np.arange(series_count) * (len(edges) + 1))[:, None]
-    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (starts, ends))
+    low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (range_starts, range_ends))
     first, last = (np.searchsorted(places, (begin + at).ravel()) for at in (low, high))
     return first, last
 
