@@ -155,11 +155,10 @@ class _RewrittenQuery:
                 self._add_group(self._resolve_group(group))
         self.within, self.where = self._range_and_condition()
         self.projections = [self._rewrite_clause(item.unalias()) for item in select.expressions]
-        self.clauses = [
-            self._rewrite_clause(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
-        ]
-        if self.clauses and not self.group_by:
-            refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
+        clauses = [clause for name in ("having", "order", "limit") if (clause := select.args.get(name))]
+        if clauses and not self.group_by:
+            refuse(text_of(clauses[0]), "cannot be answered from a store without GROUP BY")
+        self.clauses = [self._rewrite_clause(clause) for clause in clauses]
 
     def _resolve_group(self, group: exp.Expr) -> exp.Expr:
         """Return the expression for which an element of GROUP BY stands. An element that is the position or the alias
@@ -263,7 +262,9 @@ class _RewrittenQuery:
                     return node
                 if name in self.aliases and name not in self.types:
                     return node if isinstance(clause, exp.Order) else self.aliases[name].transform(replace_node)
-            if not isinstance(node, _SUPPORTED) or isinstance(node, exp.Column):
+            if isinstance(node, exp.Column):
+                refuse(text_of(node), "is neither in GROUP BY nor the argument of an aggregate")
+            if not isinstance(node, _SUPPORTED):
                 refuse(text_of(node), "is not supported")
             return node
 

@@ -208,7 +208,9 @@ def test_random_queries_are_answered_alike_or_refused(spark, store):
         ("SELECT upper(host), count(*) FROM requests GROUP BY host", "UPPER(host)"),
         ("SELECT host AS word, count(*) FROM requests GROUP BY host", "the alias word"),
         ("SELECT min(shelf) FROM requests", "MIN(shelf) is not a measure of the store"),
-        ("SELECT count(*) FROM requests HAVING count(*) > 1", "without GROUP BY"),
+        ("SELECT count(*) FROM requests HAVING count(*) > 1", "HAVING COUNT(*) > 1 cannot be answered"),
+        ("SELECT count(*) AS n FROM requests HAVING n > 1", "HAVING n > 1 cannot be answered from a store without"),
+        ("SELECT host, sum(i) OVER (PARTITION BY host) FROM requests", "host is neither in GROUP BY"),
     ],
 )
 def test_what_is_refused_is_named(store, query, named):
