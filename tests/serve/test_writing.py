@@ -13,6 +13,7 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from tests.serve.servers import FRAME, make_store, rows, serving
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.writing import read_lines
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -218,3 +219,25 @@ def test_a_packed_arrow_stream_and_a_dictionary_are_read(writable):
     for number, table in enumerate((events_of(1000), events_of(1000, host=FEW)), 1):
         assert server.ask(f"{EVENTS}?writer=w&number={number}", packed(table), headers=ARROW).status == 200
     assert counted(server) == 360 + 2000
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ts": "2024-05-01T10:00:00Z", "bytes": 2**64 - 1},
+        {"ts": "01.05.2024 10:00", "bytes": 1},
+        {"ts": "x", "bytes": 1},
+        {"ts": "2024-05-01T10:00:00Z", "bytes": 1, "host": "\xff"},
+    ],
+    ids=str,
+)
+def test_advice_is_for_clients(tmp_path, event):
+    """Messages about files contain options of commands and of Python, which clients of a server do not have."""
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count(), "bytes": aggr.max("bytes")})
+    store = FrameStore(tmp_path / "web", frame)
+    store.append_rows(pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "bytes": [1.5]}), "test", 1)
+    with pytest.raises(ValueError, match="the events") as raised:
+        read_lines(json.dumps(event, ensure_ascii=False).encode("latin-1"), store)
+    assert str(raised.value).endswith("; correct the events")
+    assert "types=" not in str(raised.value)
+    assert "--" not in str(raised.value)

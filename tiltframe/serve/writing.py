@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 # the maximum number of attempts to add rows; an attempt fails if another process changes the frame of the store
 _MAX_ATTEMPTS = 10
+# advice in messages of errors that clients cannot follow: options of commands, and arguments in Python
+_ADVICE_FOR_FILES = re.compile(r"; [^;]*(types=|--[a-z]).*")
 # the names of the writers that `append_once` uses
 _OTLP_WRITER = re.compile("otlp-[0-9a-f]{2}")
 # the name of a request's body in error messages; messages about JSON lines would otherwise name a temporary file
@@ -239,4 +241,5 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
             )
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:
-            raise ValueError(str(error).replace(os.path.realpath(file.name), _BODY_NAME)) from None
+            message = str(error).replace(os.path.realpath(file.name), _BODY_NAME)
+            raise ValueError(_ADVICE_FOR_FILES.sub("; correct the events", message)) from None
