@@ -6,6 +6,7 @@ null if one of the rows was written before the measure was added.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import pickle
 import statistics
@@ -462,3 +463,26 @@ def test_a_stream_goes_on_into_a_store_that_has_evolved(spark, tmp_path):
             store.evolve(NEW, row_schema=ROWS)
     for per in SIZES:
         same(results(store, per), expected(per, EARLY, LATE))
+
+
+@pytest.mark.parametrize("levels", [["1m"], ["1m", "1h"], ["1m", "1h", "1d"]], ids=str)
+@pytest.mark.parametrize("start", [0, 30, 90])
+def test_a_measure_is_known_after_all_rows_were_replaced(tmp_path, levels, start):
+    """A coarse window begins before the rows, but all its rows have the measure. Rows before the range matter."""
+    minute = 60_000
+    rows = pa.table({"ts": [(start + i) * minute for i in range(90)], "x": list(range(90))})
+    for replaced_rows in (90, 60):
+        store = FrameStore(tmp_path / f"store{replaced_rows}", TiltFrame(levels, "ts", {"n": aggr.count()}))
+        store.append_rows(rows, "w", 1)
+        store.evolve(TiltFrame(levels, "ts", {"n": aggr.count(), "high": aggr.max("x")}), row_schema=rows.schema)
+        later = rows.slice(90 - replaced_rows)
+        span = [dt.datetime.fromtimestamp(at * 60, dt.UTC) for at in (start + 90 - replaced_rows, start + 90)]
+        store.replace(rollup(later, store.frame), tuple(span))
+        known_from = store.inspect().known_from
+        if replaced_rows == 90:
+            assert known_from == {}
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert [store.query(level)["high"].null_count for level in levels] == [0] * len(levels)
+        else:
+            assert known_from == {"high": (start + 30) * minute * 1000}

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
@@ -193,24 +194,35 @@ def replace_range(
             finer_parts = [*(part for part in parts if part not in replaced_parts), *remaining_parts, *written]
         transaction.records(EXPIRED, json.dumps(expired_before(snapshot)))
         if new_parts is not None and column_starts(snapshot):
-            transaction.records(COLUMN_STARTS, json.dumps(_column_starts_after(snapshot, span)))
+            transaction.records(COLUMN_STARTS, json.dumps(_column_starts_after(snapshot, manifest.frame, span)))
         for name, text in texts.items():
             transaction.records(name, text)
 
     run_if_frame_unchanged(backend, manifest, attempt, [*texts, *expected])
 
 
-def _column_starts_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
+def _column_starts_after(snapshot: Snapshot, frame: TiltFrame, replaced: Range) -> dict[str, int]:
     """Return the record `COLUMN_STARTS` for the store after a replacement. For each column of states that was added to
     an existing store, this record has a time in microseconds UTC. All rows from this time on have the column.
 
     ``replaced`` is the range of the replacement. The new rows in this range have all columns. Therefore, if the time of
     a column lies in this range or at its end, the column gets the start of the range as its new time. Columns that all
     rows have after the replacement are left out.
+
+    Windows that begin before the range and end in it are derived again. They therefore lack a column only if another
+    window ends before the range.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
-    starts = {name: low if low < at <= high else at for name, at in column_starts(snapshot).items()}
+    first_starts = {part.level: min(p.first_start for p in snapshot.of(part.level)) for part in snapshot.parts}
+    first_ends = [int(frame.level(name).ends(np.array([at]))[0]) for name, at in first_starts.items()]
+    has_windows_before = min(first_ends, default=high) <= low
+    starts = {}
+    for name, at in column_starts(snapshot).items():
+        if not low < at <= high:
+            starts[name] = at
+        elif has_windows_before:
+            starts[name] = low
     return {name: at for name, at in starts.items() if at > first}
 
 
