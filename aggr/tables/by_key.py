@@ -288,21 +288,14 @@ def _first_rejected_number(is_rejected: Callable[[int, int], bool], n: int) -> i
 
 
 def subtract_by(
-    states: pa.Table,
-    subtracted: pa.Table,
-    keys: Sequence[str],
-    functions: Mapping[str, Function],
-    row_count: str | None = None,
+    states: pa.Table, subtracted: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]
 ) -> pa.Table:
     """Return ``states`` without the rows of ``subtracted``. Keys without remaining rows are left out.
 
     Both tables are results of `merge_by` with one row per key. ``keys`` are the names of their key columns, and
     ``functions`` has the function of each column of states. If a state is null, which means unknown, the difference is
-    null.
-
-    ``row_count`` is the name of a column of states of `count` that count all rows. Where such a state is known, it
-    shows whether rows remain. Elsewhere, no row remains if at least one state is known, and no known state has a value;
-    rows that have no values for these states are then not seen.
+    null. A key is left out if at least one state is known, and no known state has rows. Rows that none of the functions
+    count, for example because their values are null, are not seen.
 
     Raise `CannotSubtract` if ``states`` does not have a key of ``subtracted``. Also raise `CannotSubtract` if
     `aggr.Function.subtract` raises it for a state. The message names the key, and in the latter case also the column.
@@ -315,7 +308,7 @@ def subtract_by(
     if (rows_of_keys < 0).any():
         row = int(np.argmax(rows_of_keys < 0))
         raise CannotSubtract(row, ROWS_NOT_IN_STATE, f"the state at {_row_text(subtracted.select(keys), row)}")
-    has_values = np.zeros(len(rows_of_keys), np.bool_)
+    has_rows = np.zeros(len(rows_of_keys), np.bool_)
     is_any_known = np.zeros(len(rows_of_keys), np.bool_)
     result_rows = np.arange(states.num_rows)
     result_rows[rows_of_keys] = states.num_rows + np.arange(len(rows_of_keys))
@@ -334,22 +327,15 @@ def subtract_by(
             row = int(rows[error.row])
             where = f" at {_row_text(subtracted.select(keys), row)}" if keys else ""
             raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
-        remains = function.own_state.row_counts(differences) > 0
-        has_values[rows] |= remains
+        has_rows[rows] |= function.own_state.row_counts(differences) > 0
         is_any_known |= is_known
-        if name == row_count:
-            rows_with_count = rows
-            has_rows = remains
         difference_rows = np.full(len(rows_of_keys), -1)
         difference_rows[rows] = np.arange(len(rows))
         differences = differences.take(pa.array(difference_rows, mask=difference_rows < 0))
         column = pa.concat_arrays([minuends, differences.cast(minuends.type)]).take(pa.array(result_rows))
         states = states.set_column(states.column_names.index(name), states.schema.field(name), column)
-    is_empty = is_any_known & ~has_values
-    if row_count is not None:
-        is_empty[rows_with_count] = ~has_rows
     is_kept = np.ones(states.num_rows, np.bool_)
-    is_kept[rows_of_keys[is_empty]] = False
+    is_kept[rows_of_keys[is_any_known & ~has_rows]] = False
     return states.filter(pa.array(is_kept))
 
 

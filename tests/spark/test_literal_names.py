@@ -73,7 +73,7 @@ def test_a_backfill_reads_the_literal_column(rows_and_names, spark, tmp_path):
     if field and "`" not in prefix:
         df = df.withColumn(prefix, F.struct(F.lit(dt.datetime(1999, 1, 1)).alias(field)))
     store = FrameStore(tmp_path / "store", TiltFrame(["10m", "1h"], time, {"s": aggr.sum(value)}, [key]))
-    su.backfill(df, store, "w", "2h")
+    su.backfill(df, store, "w", "2h", within="2024-05-01,2024-05-02")
     expected = FrameStore(tmp_path / "expected", store.frame)
     expected.append_rows(table, "w", 1)
     assert sorted_rows(store.query("1h"), ["window_start", key, "s"]) == sorted_rows(

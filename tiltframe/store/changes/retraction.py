@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import count
 from aggr.fields import ROWS_NOT_IN_STATE, CannotSubtract
 from aggr.tables.by_key import check_subtractable, subtract_by
 from tiltframe.frame import TiltFrame
@@ -166,7 +165,6 @@ def _write_remaining(
     lack one of the windows.
     """
     frame = commit.frame
-    row_count = next((frame.state_of(name) for name, measure in frame.measures.items() if measure == count()), None)
     is_found = np.zeros(len(starts), np.bool_)
     for pieces in split_by_windows(pieces_of(parts, [EVER]), level):
         states = commit.backend.read(pieces, commit.manifest.schema.names[1:])
@@ -177,9 +175,7 @@ def _write_remaining(
         rows = subtrahends.rows(level, span)
         rows = rows.filter(pa.array(np.isin(instants_of(rows), starts_of_pieces)))
         try:
-            remaining = subtract_by(
-                merged, rows, [START, *frame.keys], functions=frame.state_functions, row_count=row_count
-            )
+            remaining = subtract_by(merged, rows, [START, *frame.keys], frame.state_functions)
         except CannotSubtract as error:
             raise CannotSubtract(error.row, error.reason, where=f"{level.name}, {error.where}") from None
         if remaining.num_rows:
