@@ -4,6 +4,7 @@ import random
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import aggr
@@ -18,6 +19,8 @@ TYPES = [(3, 0), (3, 2), (5, 2), (9, 2), (12, 3), (18, 2), (19, 0), (20, 18), (3
 @pytest.mark.parametrize("divisor", ["0.1", "2.5", "p", "0.25", "0", "-0.7"])
 def test_remainders(precision, scale, divisor):
     """Python's decimals have remainders with the sign of the dividend, too."""
+    if not hasattr(pc, "remainder"):
+        pytest.skip("this pyarrow has no remainder")
     rng = random.Random(precision * 100 + scale)
     values = [
         Decimal(rng.randrange(-(10 ** min(precision, 9)) + 1, 10 ** min(precision, 9))).scaleb(-scale)
