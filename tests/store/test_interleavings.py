@@ -130,6 +130,7 @@ class Description:
     earlier: tuple[()] = ()
     name: str = "s"
     retention: dict[str, str] = field(default_factory=lambda: {"1s": "1s", "2s": "3s"})
+    store_id: str = ""
 
     def __post_init__(self) -> None:
         """Leave out the retention of levels that an evolution has removed."""
@@ -149,6 +150,7 @@ class Description:
     def columns(self) -> pa.Schema:
         return _schema(self.had)
 
+    check_same_store = Manifest.check_same_store
     check_frame_unchanged = Manifest.check_frame_unchanged
 
     def to_dict(self) -> dict[str, Any]:
