@@ -356,3 +356,13 @@ def test_the_advice_for_a_number_in_another_notation_does_not_change_the_other_n
     assert "correct it, or leave out the row with --bad-rows skip" in err
     assert "CAST" not in err
     assert ("--null n/a" in err) == (text == "n/a")
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\u0085", "\x1c", "\x0b", "é"])
+def test_a_row_with_any_sign_is_kept_once(tmp_path, sign):
+    rows = bad_rows.BadRows(tmp_path / "bad.jsonl", True)
+    line = Line(1, f"a{sign}b".encode())
+    for _ in range(3):
+        rows.restart()
+        rows.put("in.csv", line, ValueError("bad"))
+    assert len((tmp_path / "bad.jsonl").read_bytes().split(b"\n")) == 2

@@ -89,7 +89,8 @@ class BadRows:
         self.count = 0
         if self.file is not None and self.file.exists():
             try:
-                self._lines_in_file = set(self.file.read_text(encoding="utf-8").splitlines())
+                # `splitlines` would also divide a line at other signs in a row, such as U+2028.
+                self._lines_in_file = set(self.file.read_text(encoding="utf-8").split("\n"))
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{self.file} already exists and is not a file of bad rows; choose another file"

@@ -49,9 +49,9 @@ def finest_windows(snapshot: Snapshot, frame: TiltFrame, within: Range, points: 
 
 
 def _count(window: TimeWindow, low: int, high: int, *, is_open: bool, points: int) -> int:
-    """Return the number of windows that start before ``high`` and at or after ``low``, and of the window that contains
-    ``low`` if ``is_open``, which means that the range has no start. If this number is far above
-    ``points``, it is not counted, to save time, and another number above ``points`` is returned.
+    """Return the number of windows that start at or after ``low`` and before ``high``. If the range has no start
+    (``is_open``), the window that contains ``low`` is counted too. If the number is far above ``points``, it is not
+    counted, to save time, and another number above ``points`` is returned.
     """
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
